@@ -1,5 +1,5 @@
-//! What Confluent's schema registry is to others: the bytes before a datum, and the words for what
-//! may follow what. The registry itself is elsewhere: nothing here speaks to it.
+//! Confluent's schema registry: the bytes before a datum, and the compatibility levels. No client:
+//! nothing here contacts a registry.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use crate::schema::Schema;
 /// The bytes before a framed datum: a zero, and the schema's number, big-endian.
 pub const FRAME_BYTES: usize = 5;
 
-/// A payload with the number of its schema before it, written over what is in `into`.
+/// Writes a payload behind its schema's number; replaces the contents of `into`.
 pub fn frame(number: u32, payload: &[u8], into: &mut Vec<u8>) {
     into.clear();
     into.reserve(FRAME_BYTES + payload.len());
@@ -21,7 +21,7 @@ pub fn frame(number: u32, payload: &[u8], into: &mut Vec<u8>) {
     into.extend_from_slice(payload);
 }
 
-/// The schema's number and the datum of a framed payload; none where it does not begin as one.
+/// Returns the schema's number and the datum of a framed payload; `None` if it is not framed.
 #[must_use]
 pub fn unframe(payload: &[u8]) -> Option<(u32, &[u8])> {
     let (frame, datum) = payload.split_first_chunk::<FRAME_BYTES>()?;
@@ -29,14 +29,14 @@ pub fn unframe(payload: &[u8]) -> Option<(u32, &[u8])> {
     Some((u32::from_be_bytes(*number), datum))
 }
 
-/// Which schemas may follow those that a subject has, in the registry's words.
+/// Compatibility level of a subject, in the registry's terms: which schemas may follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Compatibility {
     /// All.
     None,
-    /// Those that can read what the newest wrote.
+    /// Those that can read data of the newest.
     Backward,
-    /// Those that can read what any wrote.
+    /// Those that can read data of all.
     BackwardTransitive,
     /// Those whose data the newest can read.
     Forward,
@@ -48,7 +48,7 @@ pub enum Compatibility {
     FullTransitive,
 }
 
-/// A word that is no level.
+/// An unknown level.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "{0:?} is no compatibility level; there are NONE, BACKWARD, FORWARD, FULL, and the last three \
@@ -68,7 +68,7 @@ impl Compatibility {
         Self::FullTransitive,
     ];
 
-    /// The registry's word, as [`FromStr`] reads it.
+    /// Returns the registry's term, as [`FromStr`] reads it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -82,8 +82,8 @@ impl Compatibility {
         }
     }
 
-    /// What keeps a schema from following others, oldest first; nothing where it may. The rules are
-    /// [`Resolution`]'s: Avro's, and the arrays' lengths where schemas name them.
+    /// Returns why a schema may not follow others, oldest first; `None` if it may. The rules are
+    /// [`Resolution`]'s: Avro's, and fixed array lengths.
     #[must_use]
     pub fn objections(self, old: &[Schema], new: &Schema) -> Vec<String> {
         let newest = old.len().saturating_sub(1);

@@ -1,9 +1,9 @@
-//! What changed between two versions of a schema, and who can still read whom.
+//! Differences between two versions of a schema, and their compatibility.
 //!
 //! *Backward*: readers with the new schema read old data. *Forward*: readers with the old schema
-//! read new data. Each [`Difference`] says for itself which of the two still holds; a schema's
-//! [`Level`] is what holds for all of them. The rules are stricter than Avro's, which lets pass
-//! what a reader then silently sees as 0, as an array of another length, or in another unit:
+//! read new data. Each [`Difference`] has its own compatibility; a schema's [`Level`] is the one
+//! that holds for all of them. The rules are stricter than Avro's. Avro admits changes that a
+//! reader silently sees as 0, as an array of another length, or in another unit:
 //!
 //! | change | backward | forward |
 //! | --- | --- | --- |
@@ -32,10 +32,10 @@ use serde::Serialize;
 use crate::resolve::{Answer, answers, sources};
 use crate::schema::{Enum, Field, NodeId, Record, Schema, Type};
 
-/// The most differences that are listed for one schema.
+/// The limit of differences that are listed for one schema.
 pub const MAX_DIFFERENCES: usize = 10_000;
 
-/// Who can still read whom.
+/// Compatibility of two versions of a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
@@ -70,19 +70,19 @@ impl Level {
         }
     }
 
-    /// Whether new readers read old data.
+    /// Returns whether new readers read old data.
     #[must_use]
     pub fn is_backward(self) -> bool {
         matches!(self, Self::Full | Self::Backward)
     }
 
-    /// Whether old readers read new data.
+    /// Returns whether old readers read new data.
     #[must_use]
     pub fn is_forward(self) -> bool {
         matches!(self, Self::Full | Self::Forward)
     }
 
-    /// What holds for both of two changes.
+    /// Returns the compatibility of two changes together.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let backward = self.is_backward() && other.is_backward();
@@ -94,46 +94,46 @@ impl Level {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
-    /// A field is new.
+    /// A field was added.
     FieldAdded,
-    /// A field is gone.
+    /// A field was removed.
     FieldRemoved,
-    /// A field has another name, and the old one as an alias.
+    /// A field was renamed, with the old name as an alias.
     FieldRenamed,
-    /// A field's default is another.
+    /// A field's default changed.
     Default,
-    /// A type is another, wider or narrower.
+    /// A type changed: widened, narrowed or otherwise.
     Type,
-    /// A record, enumeration or fixed has another name.
+    /// A record, enumeration or fixed was renamed.
     Name,
-    /// A fixed has another size.
+    /// A fixed's size changed.
     Size,
-    /// An array's length is another.
+    /// An array's length changed.
     Length,
-    /// A unit is another.
+    /// A unit changed.
     Units,
-    /// A symbol or label is new, gone or renumbered.
+    /// A symbol or label was added, removed or renumbered.
     Enumeration,
-    /// A union's branch is new or gone.
+    /// A union's branch was added or removed.
     Branch,
-    /// A logical type is another.
+    /// A logical type changed.
     Logical,
-    /// The SAL type is another.
+    /// The SAL type changed.
     SalType,
 }
 
 /// One difference between two versions of a schema.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// The field, for example `sources.[].flux`; empty where it is the schema as a whole.
+    /// The field, for example `sources.[].flux`; empty for the schema as a whole.
     pub at: String,
-    /// What kind of change.
+    /// The kind of change.
     pub change: Change,
-    /// What it was; `None` where there was nothing.
+    /// The old value; `None` if there was none.
     pub old: Option<String>,
-    /// What it is; `None` where there is nothing.
+    /// The new value; `None` if there is none.
     pub new: Option<String>,
-    /// Who can still read whom, if this were all.
+    /// The compatibility of this difference alone.
     pub level: Level,
 }
 
@@ -166,7 +166,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// All differences between two versions of a schema.
+/// Lists all differences between two versions of a schema.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Evolution {
     /// What holds for all differences.
@@ -235,8 +235,7 @@ struct Walk<'a> {
     differences: Vec<Difference>,
 }
 
-/// The deepest nesting that is compared; what lies deeper has been met before in any sensible
-/// schema.
+/// The limit of compared nesting. In a sensible schema, deeper types were compared before.
 const MAX_DEPTH: usize = 200;
 
 impl<'a> Walk<'a> {
@@ -248,7 +247,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A change of something that may be stated or not.
+    /// The change of an optional attribute.
     fn stated<T: PartialEq + ToString>(
         &mut self,
         change: Change,

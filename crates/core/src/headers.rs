@@ -1,33 +1,32 @@
-//! Headers beside the payload: a few named values that readers may look at without decoding it.
+//! Headers beside the payload: a few named values, readable without decoding the payload.
 //!
 //! Constraints. Together at most [`MAX_HEADERS_BYTES`]; names are 1 to [`MAX_NAME_BYTES`] of lower
 //! case ASCII letters, digits, `-`, `_` and `.`, each once. Foreign bytes give an error, never a
 //! panic, in time proportional to their length.
 //!
-//! Format, as it lies in a sample: for each header, in ascending order of the names (so the same
-//! headers are the same bytes, and a name cannot come twice), the name's length (1 byte), the name,
-//! the value's length (2 bytes, little-endian), the value. No headers are no bytes.
+//! Format in a sample: for each header, in ascending order of the names (so equal headers have
+//! equal bytes, and each name is unique), the name's length (1 byte), the name, the value's length
+//! (2 bytes, little-endian), the value. No headers take no bytes.
 
 use std::fmt;
 use std::sync::Arc;
 
 use thiserror::Error;
 
-/// The most bytes of a sample's headers, lengths and names included: they are for a few words
-/// beside a payload, not for payloads.
+/// The limit of a sample's headers in bytes, with lengths and names: they are no second payload.
 pub const MAX_HEADERS_BYTES: usize = 4096;
-/// The most bytes of a header's name.
+/// The limit of a header's name in bytes.
 pub const MAX_NAME_BYTES: usize = 64;
 
-/// Why headers are refused.
+/// The error of invalid headers.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum HeadersError {
-    /// The name has no or too many bytes, or others than are allowed.
+    /// The name is empty, too long, or has an invalid character.
     #[error(
         "{0:?} is no name of a header; use 1 to {MAX_NAME_BYTES} of a-z, 0-9, '-', '_' and '.'"
     )]
     Name(String),
-    /// The name is there already.
+    /// The name exists already.
     #[error("the header {0} is given twice; give it once")]
     Twice(String),
     /// All headers together are too long.
@@ -36,12 +35,12 @@ pub enum HeadersError {
          payload"
     )]
     TooLarge(usize),
-    /// Bytes that are no headers.
+    /// The bytes are no headers.
     #[error("no headers: damaged at byte {0}")]
     Damaged(usize),
 }
 
-/// A sample's headers, borrowed as they lie in it. They were checked: it cannot be wrong.
+/// A sample's headers, borrowed and checked.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct HeadersRef<'a>(&'a [u8]);
 
@@ -49,10 +48,10 @@ impl<'a> HeadersRef<'a> {
     /// No headers.
     pub const EMPTY: Self = Self(&[]);
 
-    /// Takes headers as they lie in a sample.
+    /// Parses the headers of a sample.
     ///
     /// # Errors
-    /// [`HeadersError`] where the bytes are none.
+    /// [`HeadersError`] if the bytes are no headers.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, HeadersError> {
         if bytes.len() > MAX_HEADERS_BYTES {
             return Err(HeadersError::TooLarge(bytes.len()));
@@ -61,7 +60,7 @@ impl<'a> HeadersRef<'a> {
         while !rest.is_empty() {
             let damaged = || HeadersError::Damaged(bytes.len() - rest.len());
             let (name, _, behind) = split(rest).ok_or_else(damaged)?;
-            // The empty name is less than any other, so this also says that each comes once.
+            // The order also implies that each name is unique and not empty.
             if !is_name(name.as_bytes()) || name <= before {
                 return Err(damaged());
             }
@@ -70,27 +69,27 @@ impl<'a> HeadersRef<'a> {
         Ok(Self(bytes))
     }
 
-    /// The bytes, as they lie in a sample.
+    /// Returns the bytes, as they are in a sample.
     #[inline]
     #[must_use]
     pub const fn as_bytes(self) -> &'a [u8] {
         self.0
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     #[inline]
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0.is_empty()
     }
 
-    /// The headers in ascending order of their names.
+    /// Iterates over the headers in ascending order of their names.
     #[must_use]
     pub const fn iter(self) -> Iter<'a> {
         Iter(self.0)
     }
 
-    /// A header's value.
+    /// Returns a header's value.
     #[must_use]
     pub fn get(self, name: &str) -> Option<&'a [u8]> {
         self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
@@ -118,7 +117,7 @@ impl fmt::Debug for HeadersRef<'_> {
     }
 }
 
-/// The headers of a sample, one by one.
+/// An iterator over the headers of a sample.
 #[derive(Debug, Clone)]
 pub struct Iter<'a>(&'a [u8]);
 
@@ -132,7 +131,7 @@ impl<'a> Iterator for Iter<'a> {
     }
 }
 
-/// The first header's name and value, and the bytes behind them.
+/// Splits off the first header's name and value.
 fn split(bytes: &[u8]) -> Option<(&str, &[u8], &[u8])> {
     let (length, rest) = bytes.split_first()?;
     let (name, rest) = rest.split_at_checked(usize::from(*length))?;
@@ -148,7 +147,7 @@ fn is_name(bytes: &[u8]) -> bool {
     (1..=MAX_NAME_BYTES).contains(&bytes.len()) && bytes.iter().all(legal)
 }
 
-/// Headers that own their bytes; cloning shares them, and none take no memory.
+/// Owned headers. Clones share the bytes; empty headers allocate nothing.
 ///
 /// ```
 /// use helio_core::Headers;
@@ -167,21 +166,21 @@ impl Headers {
         Self(None)
     }
 
-    /// These and one more.
+    /// Returns these headers and one more.
     ///
     /// # Errors
-    /// [`HeadersError`]: a name that is none or is there already, or too many bytes.
+    /// [`HeadersError`]: the name is invalid or exists already, or there are too many bytes.
     pub fn with(self, name: &str, value: impl AsRef<[u8]>) -> Result<Self, HeadersError> {
         self.as_ref().with(name, value.as_ref())
     }
 
-    /// The same, borrowed.
+    /// Borrows the headers.
     #[must_use]
     pub fn as_ref(&self) -> HeadersRef<'_> {
         HeadersRef(self.0.as_deref().unwrap_or_default())
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_none()
@@ -252,7 +251,7 @@ mod tests {
         #[test]
         fn any_bytes_parse_or_do_not(bytes in prop::collection::vec(0_u8..=128, 0..300)) {
             if let Ok(headers) = HeadersRef::parse(&bytes) {
-                // What parses is what the same headers make.
+                // Bytes that parse are those that the same headers produce.
                 let made = headers.iter().try_fold(Headers::new(), |h, (n, v)| h.with(n, v));
                 let made = made.unwrap();
                 prop_assert_eq!(made.as_ref(), headers);

@@ -1,7 +1,7 @@
 //! Names, schemas and codec, quality of service, samples, time: no I/O, no clock, no threads.
 //!
-//! Bytes, text and the time of day come in as arguments, so that everything here can be tested
-//! by text and by simulation.
+//! Bytes, text and the current time are arguments, so that scripts and simulations can test
+//! everything here.
 
 #[macro_use]
 pub mod codec;

@@ -1,15 +1,15 @@
-//! Names of topics and producers: parsed once, at the edge, into types that cannot be wrong.
+//! Names of topics and producers: parsed once, at the edge, into valid types.
 
 use std::fmt;
 use std::sync::Arc;
 
 use thiserror::Error;
 
-/// The longest topic or producer name, in bytes: a name must fit a file name with a suffix to
-/// spare.
+/// The limit of a topic's or producer's name in bytes: a file name must have room for it and a
+/// suffix.
 pub const MAX_NAME_BYTES: usize = 200;
 
-/// Why a name was refused.
+/// The error of an invalid name.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum NameError {
     /// The name is empty, or has an empty segment between two slashes.
@@ -55,16 +55,16 @@ macro_rules! name_type {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Checks and takes a name.
+            /// Parses a name.
             ///
             /// # Errors
-            /// [`NameError`] where it is empty, too long or has an illegal character.
+            /// [`NameError`] if it is empty, too long or has an illegal character.
             pub fn new(name: &str) -> Result<Self, NameError> {
                 check(name)?;
                 Ok(Self(name.into()))
             }
 
-            /// The name as text.
+            /// Returns the name as text.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -102,7 +102,7 @@ name_type!(
     ProducerName
 );
 
-/// Whether a name fits a pattern in which `*` stands for anything, also for nothing and for `/`.
+/// Returns whether a name matches a pattern. `*` matches any characters, also none and `/`.
 ///
 /// ```
 /// use helio_core::name::fits;

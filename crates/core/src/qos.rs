@@ -1,7 +1,7 @@
-//! Quality of service: what a topic needs, in DDS's words, as a value.
+//! Quality of service: a topic's requirements, in DDS's terms.
 //!
-//! Six profiles cover the usual cases; each field may be overridden. A transport that cannot do
-//! what a topic names refuses to open it (see the bus), never does silently less.
+//! Six profiles cover the usual cases; each field may be overridden. A transport that does not
+//! support a policy refuses to open the topic (see the bus); it never degrades silently.
 
 use std::time::Duration;
 
@@ -13,81 +13,81 @@ use serde::{Deserialize, Serialize};
 pub enum Reliability {
     /// Losses are possible, and counted.
     BestEffort,
-    /// Everything a publish was acknowledged for is delivered or reported as a gap.
+    /// Every acknowledged sample is delivered or reported as a gap.
     Reliable,
 }
 
-/// What outlives what.
+/// How long samples outlive their writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Durability {
     /// Late joiners may get nothing.
     Volatile,
-    /// Late joiners get the history that the topic promises, while the engine runs.
+    /// Late joiners get the topic's history while the engine runs.
     TransientLocal,
-    /// The history outlives writers and power (synced in the background, see [`Guarantee`]).
+    /// The history survives writers and power loss (synced in the background, see [`Guarantee`]).
     Persistent,
 }
 
-/// What a late joiner is promised.
+/// The history that a late joiner receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum History {
-    /// Nothing: only what is published after it joined.
+    /// None: only samples published after it joined.
     None,
     /// The newest `n` samples of each key (1 to 255).
     KeepLast(u8),
-    /// Everything within the retention.
+    /// All retained samples.
     KeepAll,
 }
 
-/// Who may write.
+/// Which producers may write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ownership {
     /// Any number of producers.
     Shared,
-    /// One producer name has at most one live incarnation; a second live writer of that topic is
+    /// One producer name, with at most one live incarnation; a second live writer of the topic is
     /// refused.
     Exclusive,
 }
 
-/// What happens where a queue is full.
+/// The policy for a full queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Overload {
-    /// The publisher waits (never on an event loop).
+    /// The publisher blocks (never on an event loop).
     Block,
-    /// The subscriber loses its oldest samples, counted.
+    /// The subscriber drops its oldest samples and counts them.
     DropOldest,
-    /// The newest sample is dropped, counted.
+    /// The newest sample is dropped and counted.
     DropNewest,
-    /// The publish is refused with an error.
+    /// The publish fails with an error.
     Refuse,
-    /// The lowest levels are dropped first, counted by level.
+    /// The lowest levels are dropped first and counted by level.
     ShedByLevel,
 }
 
-/// What a publish waits for, and what its receipt then promises.
+/// The guarantee of a receipt, for which a publish waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Guarantee {
-    /// The transport took it; no promise.
+    /// The transport's queue has it; nothing is guaranteed.
     Accepted,
-    /// It survives the death of any process of ours (the journal: the kernel has it).
+    /// It survives the death of any of our processes (journal: in the kernel's page cache).
     Stored,
-    /// It survives power loss (the journal: fdatasync; elsewhere: acknowledged by the engine).
+    /// It survives power loss (journal: fdatasync; elsewhere: acknowledged by the engine).
     Durable,
 }
 
-/// What is kept, and until when. All limits hold together; `None` is no limit.
+/// The limits of stored samples. All limits apply together; `None` is no limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retention {
-    /// The most bytes a partition keeps.
+    /// The limit of a partition's stored bytes.
     pub bytes: Option<u64>,
-    /// The longest a sample is kept.
+    /// The time for which a sample is stored.
     pub age: Option<Duration>,
-    /// Whether the newest sample of each key is kept for ever, whatever the limits.
+    /// Whether the newest sample of each key is stored for ever, despite the limits.
     pub last_value: bool,
 }
 
@@ -95,40 +95,40 @@ pub struct Retention {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Liveliness {
-    /// The transport notices by itself when a writer's process dies.
+    /// The transport detects the death of a writer's process.
     Automatic,
-    /// The writer publishes or asserts within this lease, or counts as dead.
+    /// The writer is declared dead unless it publishes or asserts its liveliness within this lease.
     Lease(Duration),
 }
 
 /// A topic's quality of service.
 ///
-/// In JSON that an older version wrote, a field that did not exist yet has the value of
-/// [`Qos::telemetry`].
+/// Fields that are missing in an older version's JSON have the values of [`Qos::telemetry`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default = "Qos::telemetry")]
 pub struct Qos {
     /// Whether samples may be lost.
     pub reliability: Reliability,
-    /// What outlives what.
+    /// How long samples outlive their writer.
     pub durability: Durability,
-    /// What a late joiner is promised.
+    /// The history that a late joiner receives.
     pub history: History,
-    /// Who may write.
+    /// Which producers may write.
     pub ownership: Ownership,
-    /// What happens where a queue is full.
+    /// The policy for a full queue.
     pub overload: Overload,
-    /// What is kept.
+    /// The limits of stored samples.
     pub retention: Retention,
-    /// What a publish waits for unless it says otherwise.
+    /// The default guarantee for which a publish waits.
     pub guarantee: Guarantee,
     /// How a writer shows that it is alive.
     pub liveliness: Liveliness,
     /// The longest time between two samples of a key; a miss is an event at the subscriber.
     pub deadline: Option<Duration>,
-    /// How long a sample is worth reading; older ones are dropped at the subscriber, counted.
+    /// How long a sample is valid; subscribers drop and count older ones.
     pub lifespan: Option<Duration>,
-    /// Number of partitions (1 to 1,024); order holds within one, and a key stays in one.
+    /// Number of partitions (1 to 1,024). Order holds within a partition, and all samples of a key
+    /// are in one.
     pub partitions: u32,
 }
 
@@ -136,7 +136,8 @@ const MIB: u64 = 1 << 20;
 const HOUR: Duration = Duration::from_secs(3600);
 
 impl Qos {
-    /// Measured values at a regular rate: the newest of each key for late joiners, a short past.
+    /// Measured values at a regular rate: the newest of each key for late joiners, and a short
+    /// history.
     #[must_use]
     pub fn telemetry() -> Self {
         Self {
@@ -154,7 +155,7 @@ impl Qos {
         }
     }
 
-    /// Changes of state: kept by time, and the newest of each key for ever.
+    /// Changes of state: stored by age, and the newest of each key for ever.
     #[must_use]
     pub fn event() -> Self {
         Self {
@@ -165,7 +166,7 @@ impl Qos {
         }
     }
 
-    /// Requests to one component: no history for late joiners; what was sent is kept for audit.
+    /// Requests to one component: no history for late joiners; stored for audit.
     #[must_use]
     pub fn command() -> Self {
         Self {
@@ -177,7 +178,7 @@ impl Qos {
         }
     }
 
-    /// A sequence that is worth keeping whole, within a number of bytes.
+    /// A complete sequence, stored within a limit of bytes.
     #[must_use]
     pub fn stream() -> Self {
         Self {
@@ -189,7 +190,7 @@ impl Qos {
         }
     }
 
-    /// Log records: kept whole, shed by level under overload.
+    /// Log records: stored completely, shed by level under overload.
     #[must_use]
     pub fn log() -> Self {
         Self {
@@ -199,7 +200,7 @@ impl Qos {
         }
     }
 
-    /// Key-value revisions: kept until their owner compacts them; a publish waits for *durable*.
+    /// Key-value revisions: stored until their owner compacts them; a publish waits for *durable*.
     #[must_use]
     pub fn state() -> Self {
         Self {
@@ -210,7 +211,7 @@ impl Qos {
         }
     }
 
-    /// The profile of that name, as the command line and Python have it.
+    /// Returns the profile of that name, as the command line and Python use it.
     #[must_use]
     pub fn profile(name: &str) -> Option<Self> {
         match name {
@@ -238,7 +239,7 @@ mod tests {
         }
         assert_eq!(Qos::profile("volatile"), None);
     }
-    /// Topic descriptions on disk and on the wire hold this text: its names never change.
+    /// Topic descriptions on disk and on the wire contain this text: its names never change.
     #[test]
     fn the_json_of_a_quality_of_service_is_golden() {
         let unlimited = r#"{

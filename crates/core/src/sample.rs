@@ -1,12 +1,10 @@
-//! What every sample carries beside its payload, at fixed places, so that nothing is decoded in
-//! order to be routed.
+//! The header of every sample, at fixed positions, so that routing needs no decoding.
 
 use std::fmt;
 
 use crate::{ProducerName, Tai};
 
-/// Who published: a name that is stable over restarts, and the incarnation, which grows at each
-/// start.
+/// A producer: a name that is stable over restarts, and the incarnation, which grows at each start.
 ///
 /// Order is (incarnation, sequence), never a clock: a reader never gets a sample of an older
 /// incarnation after one of a newer.
@@ -43,14 +41,14 @@ impl fmt::Debug for SchemaId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TraceId(pub [u8; 16]);
 
-/// The envelope of one sample, as readers see it.
+/// The header of one sample, as readers receive it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
-    /// Who published.
+    /// The producer.
     pub producer: Producer,
     /// The sample's number among those of its producer's incarnation, from 1, without holes.
     pub sequence: u64,
-    /// When it was published.
+    /// Its time of publication.
     pub time: Tai,
     /// The payload's schema.
     pub schema: SchemaId,

@@ -14,13 +14,13 @@ use thiserror::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Tai(i64);
 
-/// A text that is no ISO 8601 time.
+/// An invalid ISO 8601 time.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{0:?} is no time; write it like 2026-11-21T03:00:00Z or 2026-11-21T03:00:37 TAI")]
 pub struct TimeError(String);
 
 impl Tai {
-    /// Takes nanoseconds since 1970-01-01T00:00:00 TAI.
+    /// Creates an instant from nanoseconds since 1970-01-01T00:00:00 TAI.
     #[must_use]
     pub const fn from_nanos(nanos: i64) -> Self {
         Self(nanos)
@@ -32,14 +32,14 @@ impl Tai {
         self.0
     }
 
-    /// Seconds since 1970-01-01T00:00:00 TAI, as SAL's `private_sndStamp` has them.
+    /// Seconds since 1970-01-01T00:00:00 TAI, as in SAL's `private_sndStamp`.
     #[must_use]
     pub fn seconds(self) -> f64 {
         self.0 as f64 * 1e-9
     }
 
-    /// Converts POSIX time (UTC without its leap seconds), as `clock_gettime(CLOCK_REALTIME)` has
-    /// it.
+    /// Converts POSIX time (UTC without its leap seconds), as `clock_gettime(CLOCK_REALTIME)`
+    /// returns it.
     #[must_use]
     pub fn from_unix_nanos(nanos: i64) -> Self {
         let utc = Epoch::from_unix_duration(nanos * Unit::Nanosecond);
@@ -47,11 +47,11 @@ impl Tai {
         Self(saturating(since))
     }
 
-    /// POSIX time in nanoseconds: UTC with its leap seconds folded away.
+    /// POSIX time in nanoseconds: UTC without its leap seconds.
     #[must_use]
     pub fn unix_nanos(self) -> i64 {
-        // The library's way back applies a new leap second too early by TAI - UTC; its way there is
-        // right.
+        // The library's inverse conversion applies a new leap second too early by TAI - UTC; its
+        // forward conversion is right.
         let early = saturating(self.epoch().to_unix_duration());
         let next = early.saturating_add(1_000_000_000);
         if Self::from_unix_nanos(next) <= self { next } else { early }
@@ -85,7 +85,7 @@ impl FromStr for Tai {
 
     fn from_str(text: &str) -> Result<Self, TimeError> {
         let wrong = || TimeError(text.to_owned());
-        // The library counts years one by one, and panics at more than nine decimals.
+        // The library iterates over years, and panics at more than nine decimals.
         let digits = text.split(|c: char| !c.is_ascii_digit()).map(str::len);
         if digits.enumerate().any(|(place, count)| count > if place == 0 { 4 } else { 9 }) {
             return Err(wrong());

@@ -21,7 +21,7 @@ impl Error for DecodeError {
     }
 }
 
-/// What a value is read from, and as what.
+/// A deserializer of one value: input and schema node.
 pub(super) struct Decoder<'a, 'de> {
     codec: &'a Codec,
     reader: &'a mut Reader<'de>,
@@ -35,7 +35,7 @@ impl<'a, 'de> Decoder<'a, 'de> {
         Self { codec, reader, at: 0, step: &codec.plan[0], depth: 0 }
     }
 
-    /// In a union, goes on with its branch.
+    /// In a union, continues with its branch.
     fn branch(self, branches: &[usize]) -> Result<Self> {
         deeper(self.depth)?;
         let branch = self.reader.branch(branches.len())?;
@@ -115,7 +115,7 @@ impl<'a, 'de> Deserializer<'de> for Decoder<'a, 'de> {
         }
     }
 
-    // What long arrays are made of comes without a look at all other types.
+    // The elements of long arrays come first, before all other types.
 
     #[inline]
     fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
@@ -255,7 +255,7 @@ impl<'a, 'de> Blocks<'a, 'de> {
         Self { reader, least, block, start: 0, left: 0, all: 0, ended: false }
     }
 
-    /// Whether there is one more; if so it is to be read next.
+    /// Returns whether there is one more element, which must be read next.
     #[inline]
     fn more(&mut self) -> Result<bool> {
         if self.left == 0 && !self.next_block()? {
@@ -281,7 +281,7 @@ impl<'a, 'de> Blocks<'a, 'de> {
         Ok(!self.ended)
     }
 
-    /// Checks that all elements are read, and gives their number.
+    /// Checks that all elements are read, and returns their number.
     fn finish(mut self) -> Result<usize> {
         if self.left > 0 || self.next_block()? {
             return Err(DecodeError::custom("more elements than the type can take"));

@@ -1,14 +1,14 @@
-//! Bytes to dynamic values, and past datums.
+//! Bytes to dynamic values; skipping of datums.
 
 use super::wire::{MAX_VALUE_DEPTH, Reader, WireError};
 use super::{ArrayStep, Codec, DecodeError, DecodeProblem, Items, RecordStep, Step, Value};
 
 type Result<T> = std::result::Result<T, DecodeError>;
 
-/// How much is looked at while nothing is kept.
+/// How much of a skipped value is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Care {
-    /// Only what is needed to find the end.
+    /// Only as much as needed to find the end.
     Skip,
     /// Everything.
     Check,
@@ -99,7 +99,7 @@ impl Codec {
         Ok(Value::Map(all))
     }
 
-    /// Goes past a value.
+    /// Skips a value.
     pub(crate) fn pass(
         &self,
         at: usize,
@@ -165,7 +165,7 @@ impl Codec {
     }
 }
 
-/// Goes past the blocks of an array or map, and counts the elements.
+/// Skips the blocks of an array or map, and counts the elements.
 fn pass_blocks<'a>(
     reader: &mut Reader<'a>,
     least: usize,
@@ -189,7 +189,7 @@ fn pass_blocks<'a>(
     Ok(all)
 }
 
-/// Checks the depth of what has values in it.
+/// Checks the depth of a nested value.
 #[inline]
 pub(crate) fn deeper(depth: usize) -> Result<()> {
     if depth >= MAX_VALUE_DEPTH {
@@ -198,8 +198,8 @@ pub(crate) fn deeper(depth: usize) -> Result<()> {
     Ok(())
 }
 
-/// The same for a record, whose fields without bytes are taken from the budget. What is left must
-/// be able to hold it, before room for its fields is made.
+/// The same for a record, whose fields without bytes are taken from the budget. The remaining bytes
+/// must be able to hold it, before its fields are allocated.
 #[inline]
 pub(crate) fn enter(record: &RecordStep, reader: &mut Reader<'_>, depth: usize) -> Result<()> {
     deeper(depth)?;

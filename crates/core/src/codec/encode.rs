@@ -129,7 +129,7 @@ impl Codec {
         Ok(())
     }
 
-    /// The one branch that a bare value fits.
+    /// Returns the only branch that a bare value matches.
     fn branch_of(&self, at: usize, branches: &[usize], bare: &Value) -> Result<usize> {
         let fit = |exact| {
             let fits = move |(_, step): &(usize, &usize)| self.fits(**step, bare, exact);
@@ -170,7 +170,7 @@ impl Codec {
         EncodeError::new(EncodeProblem::Type { expected, found: found.to_owned() })
     }
 
-    /// A type in words, for errors.
+    /// Returns a type's name, for errors.
     #[cold]
     pub(super) fn expected(&self, at: usize) -> String {
         match self.kind(at) {

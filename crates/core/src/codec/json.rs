@@ -1,9 +1,9 @@
-//! Dynamic values from and to JSON, for people and their scripts.
+//! Dynamic values from and to JSON.
 //!
 //! Plain JSON: records and maps are objects, arrays are arrays, enumerations their symbols, `bytes`
 //! and `fixed` texts whose characters U+0000 to U+00FF are the bytes (Avro's own rule), and a
-//! union's value is written bare. Where a bare value would be read back as another branch it is
-//! wrapped as Avro does, `{"type": value}`; wrapped values are always understood. NaN and the
+//! union's value is written bare. If a bare value would be read back as another branch, it is
+//! wrapped as Avro does, `{"type": value}`; wrapped values are always accepted. NaN and the
 //! infinities, which JSON lacks, are the texts `"NaN"`, `"Infinity"` and `"-Infinity"`. A record's
 //! missing fields take their defaults.
 
@@ -18,13 +18,14 @@ use super::wire::MAX_VALUE_DEPTH;
 use super::{ArrayStep, Codec, EncodeError, EncodeProblem, Items, Place, RecordStep, Step, Value};
 use crate::schema::{Type, number_word, shorten};
 
-/// The most steps of one conversion: JSON of a few megabytes, or a union's branches tried in vain.
+/// The limit of steps of one conversion: JSON of a few megabytes, or branches of a union that do
+/// not match.
 const MAX_STEPS: usize = 10_000_000;
 
 /// The same for a field's default, which may expand other defaults.
 const MAX_DEFAULT_STEPS: usize = 200_000;
 
-/// Why JSON is no value of a schema, or a value of none.
+/// The cause of a JSON conversion error.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum JsonProblem {
     /// The JSON is not of the field's type.
@@ -46,12 +47,12 @@ pub enum JsonProblem {
     /// A field without default is missing.
     #[error("the field is missing and has no default")]
     Missing,
-    /// Nested too deep, or too much of it.
+    /// The value is too deep or too large.
     #[error("too deep or too large to convert")]
     Limit,
 }
 
-/// JSON is no value of the schema, or the value is none.
+/// The JSON, or the value, does not match the schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JsonError(Box<(Place, JsonProblem)>);
 
@@ -71,27 +72,27 @@ impl From<JsonError> for EncodeError {
 type Result<T> = std::result::Result<T, JsonError>;
 
 impl Codec {
-    /// Makes a value of JSON.
+    /// Converts JSON to a value.
     ///
     /// # Errors
-    /// [`JsonError`] names the field that does not fit.
+    /// [`JsonError`] names the field that does not match.
     pub fn value_from_json(&self, json: &Json) -> Result<Value> {
         Conversion { codec: self, steps: MAX_STEPS }.value(0, json, 0)
     }
 
-    /// Makes JSON of a value.
+    /// Converts a value to JSON.
     ///
     /// # Errors
-    /// [`JsonError`] names the field whose value is none of the schema.
+    /// [`JsonError`] names the field whose value does not match the schema.
     pub fn value_to_json(&self, value: &Value) -> Result<Json> {
         Conversion { codec: self, steps: MAX_STEPS }.json(0, value, 0)
     }
 
-    /// Makes JSON of some of the fields of a record, which is what the codec's schema is.
+    /// Converts some fields of a record to JSON. The codec's schema is that record.
     ///
     /// # Errors
-    /// [`JsonError`] names the field whose value is none of the schema; a schema that is no record,
-    /// or a record of another length, is one too.
+    /// [`JsonError`] names the field whose value does not match the schema. It is also returned if
+    /// the schema is no record, or the record has another length.
     pub fn fields_to_json(
         &self,
         record: &[Value],
@@ -106,10 +107,11 @@ impl Codec {
         }
     }
 
-    /// The default of a record's field as a value; `record` is the record's place in the schema.
+    /// Returns the default of a record's field as a value; `record` is the record's index in the
+    /// schema.
     ///
     /// # Errors
-    /// [`JsonError`] where the field has none.
+    /// [`JsonError`] if the field has none.
     pub fn default_value(&self, record: crate::schema::NodeId, field: usize) -> Result<Value> {
         Conversion { codec: self, steps: MAX_DEFAULT_STEPS }.default(record.index(), field, 0)
     }
@@ -265,8 +267,8 @@ impl Conversion<'_> {
         self.bare(at, branches, json, depth)
     }
 
-    /// The first branch that JSON fits; whole numbers go to `int` or `long`, and those that a
-    /// `float` has not exactly to a `double`, where there is one.
+    /// Returns the first branch that JSON matches. Whole numbers match `int` or `long`; numbers
+    /// that a `float` cannot represent exactly prefer a `double`.
     fn bare(&mut self, at: usize, branches: &[usize], json: &Json, depth: usize) -> Result<Value> {
         let mut rough = None;
         let mut error = None;
@@ -278,7 +280,7 @@ impl Conversion<'_> {
                 Ok(value) => return Ok(Value::Union(branch as u32, Box::new(value))),
                 Err(wrong) if *wrong.problem() == JsonProblem::Limit => return Err(wrong),
                 Err(wrong) => {
-                    // Of a record or array in a union with null, say what is wrong in it.
+                    // For a record or array in a union with null, the error inside it is reported.
                     let inner = !wrong.0.0.0.is_empty();
                     error = error.or(Some(wrong).filter(|_| inner));
                 }
@@ -408,7 +410,7 @@ impl Conversion<'_> {
     }
 }
 
-/// Whether another branch may have the number better.
+/// Returns whether another branch may represent the number better.
 fn rough_number(value: &Value, json: &Json) -> bool {
     match value {
         Value::Float(n) => json.is_i64() || real(json).is_some_and(|j| f64::from(*n) != j),
@@ -454,7 +456,7 @@ fn from_double(number: f64) -> Json {
     Number::from_f64(number).map_or_else(|| Json::from(word()), Json::Number)
 }
 
-/// The shortest decimal number that is read back as the same 32 bits.
+/// Returns the shortest decimal number that is read back as the same 32 bits.
 fn from_float(number: f32) -> Json {
     from_double(number.to_string().parse().unwrap_or(f64::from(number)))
 }

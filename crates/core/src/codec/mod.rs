@@ -1,12 +1,12 @@
 //! Avro's binary encoding, compiled once for each schema.
 //!
-//! A [`Codec`] goes between a datum's bytes and a dynamic [`Value`], any serde type, or JSON, and
-//! skips or checks datums without decoding them. [`wire`] has the pieces, for who needs to go
-//! another way.
+//! A [`Codec`] converts between a datum's bytes and a dynamic [`Value`], any serde type, or JSON.
+//! It also skips or checks datums without decoding them. [`wire`] has the primitives for other
+//! conversions.
 //!
-//! What it writes any Avro library reads. Arrays and maps are written as one *sized* block, so that
-//! readers can skip them ([`Blocks::Plain`] writes what other libraries write). A field's `length`
-//! is held to on both sides. Bytes from anywhere may be given to it: see [`wire`] for the bounds.
+//! Any Avro library reads its output. Arrays and maps are written as one *sized* block, so that
+//! readers can skip them ([`Blocks::Plain`] writes as other libraries do). A field's `length` is
+//! checked on both sides. Input may be hostile: see [`wire`] for the bounds.
 
 macro_rules! located {
     ($error:ident, $problem:ident) => {
@@ -16,8 +16,7 @@ macro_rules! located {
                 Self(Box::new(($crate::codec::Place::default(), problem.into())))
             }
 
-            /// The field, for example `alert.sources[3].ra`; empty where it is the datum as a
-            /// whole.
+            /// The field, for example `alert.sources[3].ra`; empty for the datum as a whole.
             #[must_use]
             pub fn at(&self) -> String {
                 self.0.0.to_string()
@@ -112,19 +111,19 @@ pub use wire::{Blocks, Reader, WireError};
 pub struct Codec {
     schema: Schema,
     pub(crate) plan: Arc<[Step]>,
-    /// Whether values without bytes may be many, so that what is written must be counted.
+    /// Whether there may be many values without bytes, which encoding then counts.
     free: bool,
     options: EncodeOptions,
 }
 
-/// How a codec writes.
+/// Encoding options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EncodeOptions {
     /// The form of arrays and maps.
     pub blocks: Blocks,
 }
 
-/// What is done for a type; its place is that of the schema's node.
+/// The compiled operation of a type, at the index of the schema's node.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     Null,
@@ -143,7 +142,7 @@ pub(crate) enum Step {
     Record(RecordStep),
 }
 
-/// What is done for a record.
+/// The compiled operation of a record.
 #[derive(Debug, Clone)]
 pub(crate) struct RecordStep {
     /// The fields' steps.
@@ -154,20 +153,20 @@ pub(crate) struct RecordStep {
     pub(crate) free: usize,
 }
 
-/// What is done for an array.
+/// The compiled operation of an array.
 #[derive(Debug, Clone)]
 pub(crate) struct ArrayStep {
     /// The elements' step.
     pub(crate) items: usize,
-    /// How the elements are kept.
+    /// How the elements are stored.
     pub(crate) kind: Items,
     /// The fewest bytes of an element.
     pub(crate) least: usize,
-    /// The number of elements that it must have.
+    /// The required number of elements.
     pub(crate) length: Option<usize>,
 }
 
-/// How an array's elements are kept in a [`Value`].
+/// How a [`Value`] stores an array's elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Items {
     Booleans,
@@ -178,7 +177,7 @@ pub(crate) enum Items {
     Others,
 }
 
-/// Why a value could not be encoded.
+/// The cause of an encoding error.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum EncodeProblem {
     /// The value is not of the field's type.
@@ -186,94 +185,94 @@ pub enum EncodeProblem {
     Type {
         /// The schema's type.
         expected: String,
-        /// The value's.
+        /// The value's type.
         found: String,
     },
-    /// A record's value has another number of fields.
+    /// A record's value has the wrong number of fields.
     #[error("a record of {found} fields where the schema has {expected}")]
     Fields {
         /// The schema's number.
         expected: usize,
-        /// The value's.
+        /// The value's number.
         found: usize,
     },
-    /// An array that must have a certain number of elements has another.
+    /// An array of fixed length has the wrong number of elements.
     #[error("{found} elements, but the field's length is {expected}")]
     Length {
         /// The field's length.
         expected: usize,
-        /// The array's.
+        /// The array's length.
         found: usize,
     },
-    /// A `fixed` has another number of bytes.
+    /// A `fixed` has the wrong number of bytes.
     #[error("{found} bytes, but the type's size is {expected}")]
     Size {
         /// The type's size.
         expected: usize,
-        /// The value's.
+        /// The value's size.
         found: usize,
     },
     /// A number does not fit its type.
     #[error("the number {0} does not fit the type")]
     Range(String),
-    /// No such branch or symbol.
+    /// There is no such branch or symbol.
     #[error("no {what} {name} in the schema; it has {known}")]
     Unknown {
         /// Branch, symbol or field.
         what: &'static str,
         /// Its number or name.
         name: String,
-        /// What there is.
+        /// The existing ones.
         known: String,
     },
     /// A bare value that fits several branches of a union.
     #[error("the value fits several branches of the union; name one with Value::Union")]
     Ambiguous,
-    /// A field without default was not given.
+    /// A field without default is missing.
     #[error("the field is missing and has no default")]
     Missing,
-    /// Nested deeper than a decoder would follow.
+    /// The value is nested deeper than a decoder accepts.
     #[error("nested deeper than {}", wire::MAX_VALUE_DEPTH)]
     Depth,
-    /// More values without bytes than a decoder would take.
+    /// There are more values without bytes than a decoder accepts.
     #[error("more than {} values without bytes (nulls, empty records)", wire::FREE_VALUES)]
     Free,
-    /// What a serde type says.
+    /// An error of a serde type.
     #[error("{0}")]
     Other(String),
 }
 
-/// A value could not be encoded; nothing was written.
+/// An encoding error; nothing was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EncodeError(Box<(Place, EncodeProblem)>);
 
-/// Why bytes, or the type they are decoded into, are wrong.
+/// The cause of a decoding error.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DecodeProblem {
     /// The bytes are no datum of the schema.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// An array that must have a certain number of elements has another.
+    /// An array of fixed length has the wrong number of elements.
     #[error("{found} elements, but the field's length is {expected}")]
     Length {
         /// The field's length.
         expected: usize,
-        /// The array's.
+        /// The array's length.
         found: usize,
     },
-    /// A value of the writer's that the reader's schema has nothing for.
+    /// The reader's schema cannot represent a value of the writer.
     #[error("the reader's schema has nothing for the writer's {0}")]
     NoCounterpart(String),
-    /// What a serde type says.
+    /// An error of a serde type.
     #[error("{0}")]
     Other(String),
 }
 
-/// Bytes could not be decoded.
+/// A decoding error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecodeError(Box<(Place, DecodeProblem)>);
 
-/// A place in a value, innermost last while it is on its way out.
+/// A path in a value, built from the innermost part outwards.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Place(pub(crate) Vec<Segment>);
 
@@ -315,7 +314,7 @@ impl Codec {
         Self::with_options(schema, EncodeOptions::default())
     }
 
-    /// Compiles a schema, to be written in a certain way.
+    /// Compiles a schema, with encoding options.
     #[must_use]
     pub fn with_options(schema: &Schema, options: EncodeOptions) -> Self {
         let plan = compile(schema);
@@ -333,17 +332,17 @@ impl Codec {
         &self.schema
     }
 
-    /// Appends the datum of a value to `out`. After an error, `out` is as it was.
+    /// Appends the datum of a value to `out`. After an error, `out` is unchanged.
     ///
     /// # Errors
-    /// [`EncodeError`] names the field whose value does not fit.
+    /// [`EncodeError`] names the field with the wrong value.
     pub fn encode(&self, value: &Value, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         let start = out.len();
         let done = self.put_value(0, value, out, 0).and_then(|()| self.count_free(&out[start..]));
         done.inspect_err(|_| out.truncate(start))
     }
 
-    /// Refuses a datum with more values without bytes than a decoder takes.
+    /// Rejects a datum with more values without bytes than a decoder accepts.
     fn count_free(&self, datum: &[u8]) -> Result<(), EncodeError> {
         if self.free && self.check(datum).is_err() {
             return Err(EncodeError::new(EncodeProblem::Free));
@@ -354,7 +353,7 @@ impl Codec {
     /// Decodes a datum that is all of `bytes`.
     ///
     /// # Errors
-    /// [`DecodeError`] where the bytes are no datum of the schema.
+    /// [`DecodeError`] if the bytes are no datum of the schema.
     pub fn decode(&self, bytes: &[u8]) -> Result<Value, DecodeError> {
         let mut reader = Reader::new(bytes);
         let value = self.read(&mut reader)?;
@@ -365,37 +364,37 @@ impl Codec {
     /// Decodes the next datum.
     ///
     /// # Errors
-    /// [`DecodeError`] where the bytes are no datum of the schema.
+    /// [`DecodeError`] if the bytes are no datum of the schema.
     pub fn read(&self, reader: &mut Reader<'_>) -> Result<Value, DecodeError> {
         self.get_value(0, reader, 0)
     }
 
-    /// Goes past the next datum. Sized blocks are not looked into, texts and symbols are not
-    /// checked: [`Codec::check`] does.
+    /// Skips the next datum. The contents of sized blocks, texts and symbols are not checked;
+    /// [`Codec::check`] checks them.
     ///
     /// # Errors
-    /// [`DecodeError`] where the bytes are no datum of the schema.
+    /// [`DecodeError`] if the bytes are no datum of the schema.
     pub fn skip(&self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
         self.pass(0, reader, 0, decode::Care::Skip)
     }
 
-    /// Checks that `bytes` are one datum, without making a value of it.
+    /// Checks that `bytes` are one datum, without decoding it.
     ///
     /// # Errors
-    /// [`DecodeError`] where they are not.
+    /// [`DecodeError`] if they are not.
     pub fn check(&self, bytes: &[u8]) -> Result<(), DecodeError> {
         let mut reader = Reader::new(bytes);
         self.pass(0, &mut reader, 0, decode::Care::Check)?;
         Ok(reader.finish()?)
     }
 
-    /// Appends the datum of a serde value to `out`: structures match records by their fields' names
-    /// (a field that the structure lacks takes its default), options unions with `null`, unit
-    /// variants enumerations, other variants a union's branch of that name or, failing that, of
-    /// that place. After an error, `out` is as it was.
+    /// Appends the datum of a serde value to `out`. Structures match records by field name (a field
+    /// that the structure lacks takes its default), options match unions with `null`, and unit
+    /// variants match enumerations. Other variants match a union's branch of that name, else of
+    /// that index. After an error, `out` is unchanged.
     ///
     /// # Errors
-    /// [`EncodeError`] names the field whose value does not fit.
+    /// [`EncodeError`] names the field with the wrong value.
     pub fn serialize<T: Serialize + ?Sized>(
         &self,
         value: &T,
@@ -411,7 +410,7 @@ impl Codec {
     /// Fields that the value lacks are skipped.
     ///
     /// # Errors
-    /// [`DecodeError`] where the bytes are no datum of the schema, or do not fit the value.
+    /// [`DecodeError`] if the bytes are no datum of the schema, or do not match the value's type.
     pub fn deserialize<'de, T: Deserialize<'de>>(
         &self,
         bytes: &'de [u8],
@@ -422,7 +421,7 @@ impl Codec {
         Ok(value)
     }
 
-    /// The value of a field of the root record; in a union, that of its branch.
+    /// Returns the value of a field of the root record; for a union, that of its branch.
     #[must_use]
     pub fn field<'a>(&self, value: &'a Value, name: &str) -> Option<&'a Value> {
         let Value::Record(values) = value.bare() else { return None };
@@ -434,7 +433,7 @@ impl Codec {
         &self.schema.nodes()[step].kind
     }
 
-    /// The name of a record's field.
+    /// Returns the name of a record's field.
     pub(crate) fn field_name(&self, step: usize, place: usize) -> &str {
         match self.kind(step) {
             Type::Record(record) => record.fields.get(place).map_or("", |field| &field.name),

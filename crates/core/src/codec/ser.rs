@@ -20,7 +20,7 @@ impl Error for EncodeError {
     }
 }
 
-/// Where a value is written, and as what.
+/// A serializer of one value: output and schema node.
 pub(super) struct Encoder<'a> {
     codec: &'a Codec,
     out: &'a mut Vec<u8>,
@@ -84,7 +84,7 @@ impl<'a> Encoder<'a> {
         Self { codec, out, at: 0, step: &codec.plan[0], depth: 0 }
     }
 
-    /// Goes on as a part of this value.
+    /// Returns the serializer of a part of this value.
     fn part(codec: &'a Codec, out: &'a mut Vec<u8>, at: usize, depth: usize) -> Result<Self> {
         if depth >= MAX_VALUE_DEPTH {
             return Err(EncodeError::new(EncodeProblem::Depth));
@@ -92,7 +92,7 @@ impl<'a> Encoder<'a> {
         Ok(Self { codec, out, at, step: &codec.plan[at], depth })
     }
 
-    /// In a union, writes the first branch that passes the first test that any passes.
+    /// In a union, writes the first branch that passes a test; the tests are tried in order.
     #[inline]
     fn enter(self, tests: &[Test], word: &str) -> Result<Self> {
         match self.step {
@@ -112,7 +112,7 @@ impl<'a> Encoder<'a> {
         Self::part(self.codec, self.out, branches[branch], self.depth + 1)
     }
 
-    /// In a union, writes the branch of a variant: by its type's name, or else by its place.
+    /// In a union, writes the branch of a variant: by its type's name, else by its index.
     fn variant(self, place: u32, name: &str) -> Result<Self> {
         let Step::Union(branches) = self.step else {
             return Err(self.codec.wrong(self.at, &format!("the variant {name}")));
@@ -176,7 +176,7 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// The branch whose type has that full name, plain name or word.
+/// Returns the branch whose type has that full name, plain name or type name.
 pub(super) fn branch_of_variant(codec: &Codec, branches: &[usize], name: &str) -> Option<usize> {
     branches.iter().position(|at| {
         let kind = codec.kind(*at);
@@ -209,7 +209,7 @@ impl<'a> Serializer for Encoder<'a> {
         false
     }
 
-    // The plain cases come first: they are what long arrays are made of.
+    // The plain cases come first: long arrays consist of them.
 
     #[inline]
     fn serialize_bool(self, value: bool) -> Result<()> {
@@ -463,7 +463,7 @@ impl Sequence<'_> {
     fn byte<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<()> {
         let Self { codec, depth, form, count, .. } = self;
         let Form::Bytes(bytes, _) = form else { return Ok(()) };
-        // It is written as a number, behind those before it, and read again.
+        // It is written as a number behind the earlier ones, and read again.
         let start = bytes.len();
         let encoder = Encoder { codec, out: bytes, at: 0, step: &Step::Int, depth: *depth };
         value.serialize(encoder).map_err(|error| error.in_element(*count))?;
@@ -524,9 +524,9 @@ pub(super) struct Fields<'a> {
     at: usize,
     depth: usize,
     steps: &'a [usize],
-    /// The field that is to be written next.
+    /// The next field to write.
     next: usize,
-    /// The bytes of fields that came before their turn.
+    /// The bytes of fields that came too early.
     early: Vec<(usize, Vec<u8>)>,
 }
 
@@ -550,7 +550,7 @@ impl Fields<'_> {
         Ok(())
     }
 
-    /// The place of a field that is not written yet.
+    /// Returns the index of a field that is not written yet.
     fn place(&self, name: &str) -> Result<usize> {
         let Type::Record(record) = self.codec.kind(self.at) else { return Ok(0) };
         let place = record.fields.iter().position(|field| field.name == name);
@@ -565,7 +565,7 @@ impl Fields<'_> {
         }
     }
 
-    /// Writes what came before its turn, and whose turn it is now.
+    /// Writes the fields that came too early and are next now.
     fn catch_up(&mut self) {
         while let Some(i) = self.early.iter().position(|(place, _)| *place == self.next) {
             let (_, bytes) = self.early.swap_remove(i);
@@ -623,7 +623,7 @@ impl SerializeStructVariant for Fields<'_> {
     }
 }
 
-/// A map's entries, or a record's fields that come as such (flattened structures).
+/// A map's entries, or a record's fields as map entries (flattened structures).
 pub(super) enum Entries<'a> {
     Map {
         codec: &'a Codec,

@@ -159,7 +159,7 @@ fn bare_values_find_their_branch() {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Wind {
-    // Not in the schema's order, and `kind` and `raw` are missing: they take their defaults.
+    // Not in the schema's order; `kind` and `raw` are missing and take their defaults.
     names: Vec<String>,
     speed: f64,
     gusts: [f32; 3],

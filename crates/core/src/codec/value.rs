@@ -2,33 +2,33 @@
 
 /// A value of any schema. Records hold their fields' values in the schema's order.
 ///
-/// Arrays of numbers are kept as such: [`Value::Floats`] and the like are what decoding gives;
-/// encoding also takes [`Value::Array`] for them.
+/// Arrays of numbers have variants of their own: decoding returns [`Value::Floats`] and the like;
+/// encoding also accepts [`Value::Array`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// `null`.
     Null,
     /// `boolean`.
     Boolean(bool),
-    /// `int`; also taken for `long`.
+    /// `int`; also accepted for `long`.
     Int(i32),
     /// `long`.
     Long(i64),
-    /// `float`; also taken for `double`.
+    /// `float`; also accepted for `double`.
     Float(f32),
     /// `double`.
     Double(f64),
     /// `bytes` or `fixed`.
     Bytes(Vec<u8>),
-    /// `string`; also taken for an `enum`'s symbol.
+    /// `string`; also accepted for an `enum`'s symbol.
     String(String),
-    /// `enum`: the symbol's place.
+    /// `enum`: the symbol's index.
     Enum(u32),
-    /// `array` of what is none of the following.
+    /// `array` of any other type.
     Array(Vec<Value>),
     /// `array` of `boolean`.
     Booleans(Vec<bool>),
-    /// `array` of `int`; also taken for `long`.
+    /// `array` of `int`; also accepted for `long`.
     Ints(Vec<i32>),
     /// `array` of `long`.
     Longs(Vec<i64>),
@@ -38,7 +38,7 @@ pub enum Value {
     Doubles(Vec<f64>),
     /// `map`, in the order of the bytes.
     Map(Vec<(String, Value)>),
-    /// `union`: the branch and its value. Encoding also takes the bare value where it fits one
+    /// `union`: the branch and its value. Encoding also accepts a bare value that matches one
     /// branch.
     Union(u32, Box<Value>),
     /// `record`: the fields' values in order.
@@ -46,7 +46,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// What is in a union, however many are nested; the value itself otherwise.
+    /// Returns the value inside a union, however deeply nested; otherwise the value itself.
     #[must_use]
     pub fn bare(&self) -> &Self {
         match self {
@@ -55,7 +55,7 @@ impl Value {
         }
     }
 
-    /// The word for its kind, as schemas have it.
+    /// Returns the name of its type, as in schemas.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {

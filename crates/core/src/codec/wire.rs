@@ -1,21 +1,21 @@
-//! Avro's binary encoding, piece by piece: zigzag numbers, lengths, blocks, numeric arrays.
+//! The primitives of Avro's binary encoding: zigzag numbers, lengths, blocks, numeric arrays.
 //!
-//! A [`Reader`] never reads beyond its bytes, never allocates before it has checked that the bytes
-//! can hold what they announce, and has a budget of values, so that types without bytes (an array
-//! of 2^60 nulls) cannot keep it busy. Functions that write append to a `Vec<u8>`.
+//! A [`Reader`] never reads beyond its bytes, and checks that the bytes can hold an announced
+//! length before it allocates. A budget of values bounds types without bytes (an array of 2^60
+//! nulls). Functions that write append to a `Vec<u8>`.
 
 use std::borrow::Cow;
 
 use thiserror::Error;
 
-/// Values without bytes (nulls, empty records, of which an array may announce 2^60) that one datum
-/// may hold beside one for each of its bytes. Encoding refuses more, too.
+/// The limit of values without bytes in one datum (nulls, empty records, of which an array may
+/// announce 2^60), in addition to one for each of its bytes. It also applies to encoding.
 pub const FREE_VALUES: usize = 65_536;
 /// The deepest nesting of values, arrays, maps, unions and records counted: recursion stays on the
 /// stack.
 pub const MAX_VALUE_DEPTH: usize = 256;
 
-/// Why bytes are no datum of a schema.
+/// Why bytes are not a datum of a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum WireError {
     /// The bytes end before the value does.
@@ -30,25 +30,25 @@ pub enum WireError {
     /// A length or count is negative.
     #[error("a length is negative: damaged, or of another schema")]
     Negative,
-    /// A boolean that is neither 0 nor 1.
+    /// A boolean is neither 0 nor 1.
     #[error("the byte {0} is no boolean: damaged, or of another schema")]
     Boolean(u8),
-    /// A text that is not UTF-8.
+    /// A text is not UTF-8.
     #[error("a text is not UTF-8: damaged, or of another schema")]
     Utf8,
-    /// A union's branch that does not exist.
+    /// A union's branch does not exist.
     #[error("the union has no branch {0}: damaged, or of another schema")]
     Branch(i64),
-    /// An enumeration's symbol that does not exist.
+    /// An enumeration's symbol does not exist.
     #[error("the enumeration has no symbol {0}: damaged, or of another schema")]
     Symbol(i64),
-    /// A sized block whose size is not that of its elements.
+    /// A sized block's size is not that of its elements.
     #[error("a block's size is not that of its elements: damaged")]
     BlockSize,
-    /// More values without bytes than [`FREE_VALUES`] allows.
+    /// There are more values without bytes than [`FREE_VALUES`] allows.
     #[error("more values without bytes than {FREE_VALUES}: damaged or hostile")]
     Budget,
-    /// Nested deeper than [`MAX_VALUE_DEPTH`].
+    /// The nesting is deeper than [`MAX_VALUE_DEPTH`].
     #[error("values are nested deeper than {MAX_VALUE_DEPTH}: damaged or hostile")]
     Depth,
 }
@@ -60,7 +60,7 @@ type Result<T> = std::result::Result<T, WireError>;
 pub struct Block {
     /// Number of elements in it.
     pub count: usize,
-    /// Its bytes, where its writer gave them.
+    /// Its size in bytes, if its writer stored it.
     pub bytes: Option<usize>,
 }
 
@@ -79,16 +79,16 @@ impl<'a> Reader<'a> {
         Self { bytes, budget }
     }
 
-    /// What is not read yet.
+    /// Returns the bytes that are not read yet.
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Checks that all is read.
+    /// Checks that all bytes are read.
     ///
     /// # Errors
-    /// [`WireError::Trailing`] where it is not.
+    /// [`WireError::Trailing`] if not.
     pub fn finish(&self) -> Result<()> {
         match self.bytes.len() {
             0 => Ok(()),
@@ -96,11 +96,11 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes `values` that have no bytes from the budget: a record's nulls and the like. (Those of
-    /// an array are taken by [`Reader::block`]; a union's null has a byte.)
+    /// Takes `values` without bytes from the budget, such as a record's nulls. ([`Reader::block`]
+    /// takes those of an array; a union's null has a byte.)
     ///
     /// # Errors
-    /// [`WireError::Budget`] where it is used up.
+    /// [`WireError::Budget`] if it is used up.
     #[inline]
     pub fn spend(&mut self, values: usize) -> Result<()> {
         self.budget = self.budget.checked_sub(values).ok_or(WireError::Budget)?;
@@ -110,7 +110,7 @@ impl<'a> Reader<'a> {
     /// Takes the next `count` bytes.
     ///
     /// # Errors
-    /// [`WireError::Truncated`] where there are fewer.
+    /// [`WireError::Truncated`] if there are fewer.
     #[inline]
     pub fn take(&mut self, count: usize) -> Result<&'a [u8]> {
         let (taken, rest) = self.bytes.split_at_checked(count).ok_or(WireError::Truncated)?;
@@ -121,7 +121,7 @@ impl<'a> Reader<'a> {
     /// Reads a `boolean`.
     ///
     /// # Errors
-    /// [`WireError`] where it is none.
+    /// [`WireError`] if the byte is no boolean.
     #[inline]
     pub fn boolean(&mut self) -> Result<bool> {
         match self.take(1)? {
@@ -134,7 +134,7 @@ impl<'a> Reader<'a> {
     /// Reads a `long`.
     ///
     /// # Errors
-    /// [`WireError`] where the bytes end in it, or where it has more than 64 bits.
+    /// [`WireError`] if the bytes end inside it, or if it has more than 64 bits.
     #[inline]
     pub fn long(&mut self) -> Result<i64> {
         if let [first, rest @ ..] = self.bytes
@@ -165,7 +165,7 @@ impl<'a> Reader<'a> {
     /// Reads an `int`.
     ///
     /// # Errors
-    /// [`WireError`] where the bytes end in it, or where it has more than 32 bits.
+    /// [`WireError`] if the bytes end inside it, or if it has more than 32 bits.
     #[inline]
     pub fn int(&mut self) -> Result<i32> {
         i32::try_from(self.long()?).map_err(|_| WireError::Number)
@@ -202,7 +202,7 @@ impl<'a> Reader<'a> {
     /// Reads `bytes`.
     ///
     /// # Errors
-    /// [`WireError`] where fewer follow than announced.
+    /// [`WireError`] if fewer follow than announced.
     #[inline]
     pub fn bytes(&mut self) -> Result<&'a [u8]> {
         let length = self.length()?;
@@ -212,7 +212,7 @@ impl<'a> Reader<'a> {
     /// Reads a `string`.
     ///
     /// # Errors
-    /// [`WireError`] where fewer bytes follow than announced, or where they are no UTF-8.
+    /// [`WireError`] if fewer bytes follow than announced, or if they are not UTF-8.
     #[inline]
     pub fn string(&mut self) -> Result<&'a str> {
         std::str::from_utf8(self.bytes()?).map_err(|_| WireError::Utf8)
@@ -221,7 +221,7 @@ impl<'a> Reader<'a> {
     /// Reads a union's branch, of `branches`.
     ///
     /// # Errors
-    /// [`WireError::Branch`] where there is no such branch.
+    /// [`WireError::Branch`] if there is no such branch.
     #[inline]
     pub fn branch(&mut self, branches: usize) -> Result<usize> {
         let branch = self.long()?;
@@ -232,7 +232,7 @@ impl<'a> Reader<'a> {
     /// Reads an enumeration's symbol, of `symbols`.
     ///
     /// # Errors
-    /// [`WireError::Symbol`] where there is no such symbol.
+    /// [`WireError::Symbol`] if there is no such symbol.
     #[inline]
     pub fn symbol(&mut self, symbols: usize) -> Result<usize> {
         let symbol = self.int()?;
@@ -244,7 +244,7 @@ impl<'a> Reader<'a> {
     /// bytes; `None` at its end. Elements that take none are taken from the budget.
     ///
     /// # Errors
-    /// [`WireError`] where the bytes that are left cannot hold the block.
+    /// [`WireError`] if the remaining bytes cannot hold the block.
     #[inline]
     pub fn block(&mut self, least: usize) -> Result<Option<Block>> {
         let count = self.long()?;
@@ -265,10 +265,11 @@ impl<'a> Reader<'a> {
         Ok(Some(Block { count, bytes }))
     }
 
-    /// Checks that a block is at its end; `start` is what was left at its start.
+    /// Checks that a block is at its end; `start` is the number of bytes that remained at its
+    /// start.
     ///
     /// # Errors
-    /// [`WireError::BlockSize`] where its writer gave another size.
+    /// [`WireError::BlockSize`] if its writer stored another size.
     #[inline]
     pub fn end_block(&self, block: Block, start: usize) -> Result<()> {
         match block.bytes {
@@ -278,10 +279,10 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a whole array whose elements take `width` bytes each (4 for `float`, 8 for `double`, 1
-    /// for `boolean`) as their little-endian bytes; without a copy where it is in one block.
+    /// for `boolean`) as their little-endian bytes. An array in one block is not copied.
     ///
     /// # Errors
-    /// [`WireError`] where the array is damaged.
+    /// [`WireError`] if the array is damaged.
     pub fn raw_array(&mut self, width: usize) -> Result<Cow<'a, [u8]>> {
         let mut all: Cow<'a, [u8]> = Cow::Borrowed(&[]);
         while let Some(block) = self.block(width)? {
@@ -301,7 +302,7 @@ impl<'a> Reader<'a> {
     /// Reads an array of `float`.
     ///
     /// # Errors
-    /// [`WireError`] where the array is damaged.
+    /// [`WireError`] if the array is damaged.
     pub fn floats(&mut self) -> Result<Vec<f32>> {
         let raw = self.raw_array(4)?;
         Ok(raw.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
@@ -310,7 +311,7 @@ impl<'a> Reader<'a> {
     /// Reads an array of `double`.
     ///
     /// # Errors
-    /// [`WireError`] where the array is damaged.
+    /// [`WireError`] if the array is damaged.
     pub fn doubles(&mut self) -> Result<Vec<f64>> {
         let raw = self.raw_array(8)?;
         Ok(raw.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect())
@@ -319,7 +320,7 @@ impl<'a> Reader<'a> {
     /// Reads an array of `boolean`.
     ///
     /// # Errors
-    /// [`WireError`] where the array is damaged.
+    /// [`WireError`] if the array is damaged.
     pub fn booleans(&mut self) -> Result<Vec<bool>> {
         let raw = self.raw_array(1)?;
         if let Some(wrong) = raw.iter().find(|byte| **byte > 1) {
@@ -331,7 +332,7 @@ impl<'a> Reader<'a> {
     /// Reads an array of `int`.
     ///
     /// # Errors
-    /// [`WireError`] where the array is damaged.
+    /// [`WireError`] if the array is damaged.
     pub fn ints(&mut self) -> Result<Vec<i32>> {
         self.numbers(Self::int)
     }
@@ -339,7 +340,7 @@ impl<'a> Reader<'a> {
     /// Reads an array of `long`.
     ///
     /// # Errors
-    /// [`WireError`] where the array is damaged.
+    /// [`WireError`] if the array is damaged.
     pub fn longs(&mut self) -> Result<Vec<i64>> {
         self.numbers(Self::long)
     }
@@ -368,13 +369,13 @@ fn zigzag(number: i64) -> u64 {
     ((number << 1) ^ (number >> 63)) as u64
 }
 
-/// How arrays and maps are written. Readers take both.
+/// How arrays and maps are written. Readers accept both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Blocks {
     /// With their size in bytes, so that readers can skip them: a negative count, then the size.
     #[default]
     Sized,
-    /// Without, as most Avro libraries write them.
+    /// Without size, as most Avro libraries write them.
     Plain,
 }
 
@@ -389,7 +390,7 @@ pub fn put_long(out: &mut Vec<u8>, number: i64) {
     out.push(bits as u8);
 }
 
-/// Number of bytes that [`put_long`] writes, 1 to 10.
+/// Returns the number of bytes that [`put_long`] writes, 1 to 10.
 #[inline]
 #[must_use]
 pub fn long_size(number: i64) -> usize {
@@ -397,7 +398,7 @@ pub fn long_size(number: i64) -> usize {
     bits.div_ceil(7) as usize
 }
 
-/// Writes a length, a count or a place.
+/// Writes a length, a count or an index.
 #[inline]
 pub fn put_length(out: &mut Vec<u8>, length: usize) {
     put_long(out, length as i64);
@@ -422,8 +423,7 @@ pub fn put_block(out: &mut Vec<u8>, blocks: Blocks, count: usize, bytes: usize) 
     }
 }
 
-/// Writes an array of `count` elements whose little-endian bytes are all at hand (numbers,
-/// booleans).
+/// Writes an array of `count` elements (numbers, booleans) from their little-endian bytes.
 pub fn put_raw_array(out: &mut Vec<u8>, blocks: Blocks, count: usize, raw: &[u8]) {
     if count > 0 {
         put_block(out, blocks, count, raw.len());
@@ -494,8 +494,8 @@ pub(crate) fn put_varints(
     out.push(0);
 }
 
-/// Puts the start of a block in front of the `count` elements written since `start`, and the
-/// array's end behind them.
+/// Inserts the start of a block before the `count` elements written since `start`, and appends the
+/// array's end.
 pub fn close_block(out: &mut Vec<u8>, blocks: Blocks, count: usize, start: usize) {
     if count > 0 {
         let end = out.len();

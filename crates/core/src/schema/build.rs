@@ -1,4 +1,4 @@
-//! Schemas made in code, and the trait of Rust types that have one.
+//! Schemas built in code, and the trait of Rust types with a schema.
 //!
 //! ```
 //! use helio_core::schema::build::{array, double, float, record};
@@ -36,7 +36,7 @@ impl TypeSpec {
         Self(Json::Object(object))
     }
 
-    /// Checks the type and makes it a schema.
+    /// Checks the type and returns its schema.
     ///
     /// # Errors
     /// [`SchemaError`] names the record and field that is wrong.
@@ -61,7 +61,7 @@ impl From<RecordSpec> for TypeSpec {
     }
 }
 
-/// Puts a type's name where the same definition comes again.
+/// Replaces repeated definitions by the type's name.
 fn name_repeated(json: &mut Json, seen: &mut HashMap<String, Json>) {
     if let Json::Object(object) = json {
         let word = object.get("type").and_then(Json::as_str).unwrap_or_default();
@@ -129,7 +129,7 @@ pub fn union(branches: impl IntoIterator<Item = TypeSpec>) -> TypeSpec {
     TypeSpec(branches.into_iter().map(|branch| branch.0).collect())
 }
 
-/// `inner` or nothing: the union of `null` and it.
+/// An optional `inner`: the union of `null` and it.
 #[must_use]
 pub fn nullable(inner: impl Into<TypeSpec>) -> TypeSpec {
     union([null(), inner.into()])
@@ -160,8 +160,8 @@ pub fn record(name: &str) -> RecordSpec {
     RecordSpec(json.as_object().cloned().unwrap_or_default(), Vec::new())
 }
 
-/// A record that is being made. What follows a [`field`](Self::field) describes that field; before
-/// the first, it describes the record.
+/// A builder of a record. Attributes after a [`field`](Self::field) describe that field; before the
+/// first field, they describe the record.
 #[derive(Debug, Clone)]
 pub struct RecordSpec(Map<String, Json>, Vec<Json>);
 
@@ -181,44 +181,44 @@ impl RecordSpec {
         self
     }
 
-    /// The unit of the last field's numbers, for example `m/s`.
+    /// Sets the unit of the last field's numbers, for example `m/s`.
     #[must_use]
     pub fn units(self, units: &str) -> Self {
         self.attribute("units", units)
     }
 
-    /// What the last field, or the record, means.
+    /// Sets the description of the last field, or of the record.
     #[must_use]
     pub fn description(self, text: &str) -> Self {
         self.attribute("description", text)
     }
 
-    /// The number of elements that the last field's array always has.
+    /// Sets the fixed number of elements of the last field's array.
     #[must_use]
     pub fn length(self, elements: usize) -> Self {
         self.attribute("length", elements)
     }
 
-    /// The labels of the last field's integers.
+    /// Sets the labels of the last field's integers.
     #[must_use]
     pub fn labels(self, labels: &[(&str, i64)]) -> Self {
         let labels: Map<_, _> = labels.iter().map(|(l, n)| ((*l).to_owned(), json!(n))).collect();
         self.attribute("enumeration", labels)
     }
 
-    /// The last field's default, as Avro's JSON.
+    /// Sets the last field's default, as Avro's JSON.
     #[must_use]
     pub fn default(self, value: impl Into<Json>) -> Self {
         self.attribute("default", value)
     }
 
-    /// Other names of the last field, or of the record.
+    /// Sets aliases of the last field, or of the record.
     #[must_use]
     pub fn aliases(self, names: &[&str]) -> Self {
         self.attribute("aliases", names)
     }
 
-    /// Checks the record and makes it a schema.
+    /// Checks the record and returns its schema.
     ///
     /// # Errors
     /// [`SchemaError`] names the field that is wrong.
@@ -227,16 +227,16 @@ impl RecordSpec {
     }
 }
 
-/// Rust types that have an Avro schema, for typed topics. [`has_schema!`](crate::has_schema) writes
+/// Rust types with an Avro schema, for typed topics. [`has_schema!`](crate::has_schema) implements
 /// it for structures.
 pub trait HasSchema {
-    /// The type's schema, not checked yet.
+    /// Returns the type's unchecked schema.
     fn type_spec() -> TypeSpec;
 
     /// The type's schema.
     ///
     /// # Errors
-    /// [`SchemaError`] where the type was described wrongly.
+    /// [`SchemaError`] if the description of the type is invalid.
     fn schema() -> Result<Schema, SchemaError> {
         Self::type_spec().schema()
     }
@@ -312,8 +312,8 @@ impl<T: HasSchema> HasSchema for BTreeMap<String, T> {
     }
 }
 
-/// Gives a structure its schema: full name, then each field with its type and what is said about it
-/// (any of [`RecordSpec`]'s methods).
+/// Implements [`HasSchema`](crate::schema::HasSchema) for a structure: full name, then each field
+/// with its type and attributes (any of [`RecordSpec`]'s methods).
 ///
 /// ```
 /// use helio_core::schema::HasSchema;

@@ -1,12 +1,12 @@
-//! Whether a field's default is a value of its type.
+//! The check that a field's default is a value of its type.
 
 use serde_json::Value as Json;
 
 use super::parse::{field_place, shorten};
 use super::{Node, NodeId, SchemaError, Type};
 
-/// The most steps that the checks of one schema's defaults may take: more than its text has
-/// characters where no union of records in unions of records makes them try everything.
+/// The limit of steps for the checks of one schema's defaults. Only nested unions of records need
+/// more steps than the text has characters.
 const MAX_STEPS: usize = super::MAX_SCHEMA_BYTES;
 
 pub(super) fn check_defaults(nodes: &[Node]) -> Result<(), SchemaError> {
@@ -89,7 +89,7 @@ fn latin1(text: &str) -> bool {
     text.chars().all(|c| u32::from(c) < 256)
 }
 
-/// The floating-point number of a word that JSON has no number for.
+/// Returns the floating-point number of a text for which JSON has no number.
 pub(crate) fn number_word(word: &str) -> Option<f64> {
     match word {
         "NaN" => Some(f64::NAN),

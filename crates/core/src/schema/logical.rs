@@ -1,10 +1,10 @@
-//! Avro's logical types: what a plain type means beyond its bytes.
+//! Avro's logical types.
 
 use serde_json::{Map, Value as Json};
 
 use super::Type;
 
-/// A logical type that is legal where it stands; others are kept as plain attributes, as Avro asks.
+/// A logical type that is valid on its base type; others stay plain attributes, as Avro requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LogicalType {
     /// A decimal number: the two's-complement unscaled value, big-endian, in `bytes` or `fixed`.
@@ -39,7 +39,7 @@ pub enum LogicalType {
     Duration,
 }
 
-/// The logical type that `attributes` name, if it is legal on `base`.
+/// Returns the logical type that `attributes` name, if it is valid on `base`.
 pub(super) fn logical(base: &Type, attributes: &Map<String, Json>) -> Option<LogicalType> {
     use LogicalType as L;
     let name = attributes.get("logicalType")?.as_str()?;

@@ -1,17 +1,18 @@
-//! Avro schemas with what observatories add to them: units, array lengths, enumerations, SAL types.
+//! Avro schemas with the attributes of observatories: units, array lengths, enumerations, SAL
+//! types.
 //!
 //! A [`Schema`] is a checked, immutable tree (recursive types allowed) in one arena:
 //! [`Schema::root`] is its top [`Node`], a node's [`Type`] names its children by [`NodeId`], and
-//! [`Schema::node`] looks them up. It is cheap to clone. It comes from JSON text
-//! ([`Schema::parse`]), from several files that name each other ([`SchemaSet`]), or from code
-//! ([`build`]); it goes out as JSON text, as Avro's Parsing Canonical Form, as the CRC-64-AVRO
-//! [fingerprint](Schema::fingerprint) and as its [identity](Schema::id).
+//! [`Schema::node`] looks them up. It is cheap to clone. Sources are JSON text ([`Schema::parse`]),
+//! several files that name each other ([`SchemaSet`]), and code ([`build`]). Outputs are JSON text,
+//! Avro's Parsing Canonical Form, the CRC-64-AVRO [fingerprint](Schema::fingerprint) and the
+//! [identity](Schema::id).
 //!
-//! The rules are those of the Avro specification 1.11, with two of its later liberties: a default
-//! may match any branch of a union, and a plain name is also looked for outside its namespace. A
-//! field may carry `units` (text), `description` (text; `doc` is understood too), `length` (number
-//! of elements of its array), `enumeration` (labels and their numbers, for integers) and `salType`
-//! (text). Every other attribute is kept as it is.
+//! The rules are those of the Avro specification 1.11, with two later relaxations: a default may
+//! match any branch of a union, and a plain name is also searched outside its namespace. A field
+//! may have `units` (text), `description` (text; `doc` is accepted too), `length` (number of
+//! elements of its array), `enumeration` (labels and their numbers, for integers) and `salType`
+//! (text). All other attributes are stored unchanged.
 
 pub mod build;
 mod default;
@@ -44,18 +45,18 @@ pub use set::SchemaSet;
 /// The longest schema text, in bytes: Rubin's largest topic, default arrays included, has about 100
 /// kB.
 pub const MAX_SCHEMA_BYTES: usize = 4 << 20;
-/// The most types and fields in one schema: what 4 MiB of sensible text can hold.
+/// The limit of types and fields in one schema: as many as 4 MiB of sensible text can hold.
 pub const MAX_SCHEMA_NODES: usize = 100_000;
-/// The most branches of one union: a value's branch is found by a look at all of them.
+/// The limit of branches of one union: a value's branch is found by a scan over all.
 pub const MAX_BRANCHES: usize = 1_000;
-/// The deepest nesting of a schema's JSON (a record in a record counts three): so that its text can
-/// be read again by any JSON parser, whose usual limit is 128, and so that recursion over it is
-/// safe.
+/// The limit of nesting of a schema's JSON (a record in a record counts three). It keeps recursion
+/// safe, and any JSON parser can read the text, as the usual limit is 128.
 pub const MAX_SCHEMA_DEPTH: usize = 120;
-/// The largest `length` of an array and `size` of a `fixed`: what fits a payload.
+/// The limit of an array's `length` and a `fixed`'s `size`, so that it fits in a payload.
 pub const MAX_LENGTH: usize = 1 << 30;
 
-/// Why a schema was refused. `at` names the place: a field of a record, or a file's name with it.
+/// The error of an invalid schema. `at` names the place: a field of a record, with the file's name
+/// if there is one.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SchemaError {
     /// The text is no JSON, or is nested deeper than 128 levels.
@@ -63,78 +64,78 @@ pub enum SchemaError {
     Json {
         /// The text's name.
         at: String,
-        /// What the JSON parser says.
+        /// The JSON parser's error.
         problem: String,
     },
     /// The schema is larger than one of this module's limits.
     #[error("the schema exceeds the limit of {limit} {what}; split it")]
     Limit {
-        /// What there is too much of.
+        /// The kind of the excess.
         what: &'static str,
         /// The limit.
         limit: usize,
     },
-    /// A type is used that nothing defines.
+    /// A type is used and not defined.
     #[error("{at}: the type {name:?} is defined nowhere{remedy}")]
     UnknownType {
-        /// The name as the schema has it.
+        /// The name as it is in the schema.
         name: String,
         /// Where it is used.
         at: String,
-        /// What might help.
+        /// The remedy.
         remedy: &'static str,
     },
-    /// A name that Avro does not allow.
+    /// A name is invalid in Avro.
     #[error("{at}: {name:?} is no Avro name; letters, digits and '_', not starting with a digit")]
     Name {
         /// The name.
         name: String,
-        /// Where it is.
+        /// Its place.
         at: String,
     },
-    /// Something is there twice: a type, a field, a symbol, a union's branch.
+    /// A type, field, symbol or branch is duplicated.
     #[error("{at}: the {what} {name:?} is defined twice")]
     Duplicate {
-        /// What is there twice.
+        /// The kind of the duplicate.
         what: &'static str,
         /// Its name.
         name: String,
-        /// Where the second is.
+        /// The place of the second one.
         at: String,
     },
-    /// An attribute is missing or has a value that it cannot have.
+    /// An attribute is missing or has an invalid value.
     #[error("{at}: the attribute {attribute:?} {problem}")]
     Attribute {
         /// The attribute's name.
         attribute: &'static str,
-        /// What is wrong with it.
+        /// The cause.
         problem: String,
-        /// Where it is.
+        /// Its place.
         at: String,
     },
-    /// Not a schema at all: a number, for example, where a type is expected.
+    /// The JSON is no schema: for example, a number in place of a type.
     #[error("{at}: {found} is no type; a name, an object with \"type\" or an array (union) is")]
     NoType {
-        /// What is there instead.
+        /// The JSON found.
         found: String,
-        /// Where it is.
+        /// Its place.
         at: String,
     },
-    /// A union in a union.
+    /// A union contains a union.
     #[error("{at}: a union directly in a union; list all branches in one")]
     NestedUnion {
-        /// Where it is.
+        /// Its place.
         at: String,
     },
-    /// A default that is no value of its type.
+    /// A default does not match its type.
     #[error("{at}: the default is no value of its type: {problem}")]
     Default {
-        /// Where it is.
+        /// Its place.
         at: String,
-        /// What is wrong.
+        /// The cause.
         problem: String,
     },
-    /// A record that contains itself in every value, so that it has none.
+    /// A record contains itself in every value, so it has no value.
     #[error(
         "the record {name:?} contains itself without a union, array or map between: it has no value"
     )]
@@ -142,43 +143,43 @@ pub enum SchemaError {
         /// The record's full name.
         name: String,
     },
-    /// A set of files has no single root, or not the one that is asked for.
+    /// A set of files has no single root, or not the requested one.
     #[error("{problem}; the types are: {names}")]
     Root {
-        /// What is asked for.
+        /// The requested one.
         problem: String,
-        /// What there is.
+        /// The existing ones.
         names: String,
     },
 }
 
-/// The place of a type in its schema. The root is the first.
+/// The index of a type in its schema. The root is the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub(crate) u32);
 
 impl NodeId {
-    /// The root's place.
+    /// The root's index.
     pub const ROOT: Self = Self(0);
 
-    /// The place as an index below [`Schema::len`].
+    /// Returns the index, below [`Schema::len`].
     #[must_use]
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// A type in a schema: what it is, and what is said about it.
+/// A type in a schema, with its attributes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// What it is.
+    /// The type.
     pub kind: Type,
-    /// What it means beyond its bytes.
+    /// The logical type.
     pub logical: Option<LogicalType>,
-    /// All other attributes of the type as its text has them (`logicalType` included).
+    /// All other attributes of the type as in the text, with `logicalType`.
     pub attributes: Map<String, Json>,
 }
 
-/// What a type is.
+/// An Avro type.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Type {
     /// No value, no bytes.
@@ -216,7 +217,7 @@ pub enum Type {
 pub struct Record {
     /// The full name, namespace included.
     pub name: String,
-    /// Full names that this type also answers to when it reads.
+    /// Further full names under which this type reads data.
     pub aliases: Vec<String>,
     /// Avro's documentation.
     pub doc: Option<String>,
@@ -231,13 +232,13 @@ pub struct Record {
 pub struct Field {
     /// The name.
     pub name: String,
-    /// Names that this field also answers to when it reads.
+    /// Further names under which this field reads data.
     pub aliases: Vec<String>,
     /// Its type.
     pub kind: NodeId,
-    /// The value that a reader takes where the writer has no such field, as Avro's JSON.
+    /// The reader's value if the writer has no such field, as Avro's JSON.
     pub default: Option<Json>,
-    /// How it sorts; `None` is ascending.
+    /// Its sort order; `None` is ascending.
     pub order: Option<Order>,
     /// Avro's documentation.
     pub doc: Option<String>,
@@ -251,26 +252,26 @@ pub struct Field {
     pub enumeration: Option<Vec<(String, i64)>>,
     /// The SAL type it comes from, for example `unsigned short`.
     pub sal_type: Option<String>,
-    /// All other attributes as the text has them.
+    /// All other attributes as in the text.
     pub attributes: Map<String, Json>,
 }
 
 impl Field {
-    /// What the field means: its description, or else its `doc`.
+    /// Returns the field's description, else its `doc`.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
         self.description.as_deref().or(self.doc.as_deref())
     }
 }
 
-/// How a field sorts.
+/// The sort order of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// Small values first.
     Ascending,
     /// Large values first.
     Descending,
-    /// The field does not count.
+    /// The field is ignored.
     Ignore,
 }
 
@@ -279,13 +280,13 @@ pub enum Order {
 pub struct Enum {
     /// The full name, namespace included.
     pub name: String,
-    /// Full names that this type also answers to when it reads.
+    /// Further full names under which this type reads data.
     pub aliases: Vec<String>,
     /// Avro's documentation.
     pub doc: Option<String>,
-    /// The symbols; their places are their numbers on the wire.
+    /// The symbols; their indices are their numbers on the wire.
     pub symbols: Vec<String>,
-    /// The symbol that a reader takes for one it does not know.
+    /// The reader's symbol for an unknown one.
     pub default: Option<String>,
 }
 
@@ -294,7 +295,7 @@ pub struct Enum {
 pub struct Fixed {
     /// The full name, namespace included.
     pub name: String,
-    /// Full names that this type also answers to when it reads.
+    /// Further full names under which this type reads data.
     pub aliases: Vec<String>,
     /// Avro's documentation.
     pub doc: Option<String>,
@@ -314,7 +315,7 @@ impl Type {
         }
     }
 
-    /// The full names that a record, enumeration or fixed also answers to.
+    /// Returns the aliases of a record, enumeration or fixed.
     #[must_use]
     pub fn aliases(&self) -> &[String] {
         match self {
@@ -325,7 +326,7 @@ impl Type {
         }
     }
 
-    /// Avro's word for it: `int`, `record`, `union`…
+    /// Returns Avro's name of the type: `int`, `record`, `union`…
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -346,7 +347,7 @@ impl Type {
         }
     }
 
-    /// The type of that word, for those that need no more than a word.
+    /// Returns the type of that name, if it is a primitive one.
     #[must_use]
     pub fn primitive(word: &str) -> Option<Self> {
         Some(match word {
@@ -362,7 +363,7 @@ impl Type {
         })
     }
 
-    /// The types directly in this one.
+    /// Iterates over the types directly inside this one.
     pub fn children(&self) -> impl Iterator<Item = NodeId> + '_ {
         let (one, branches, fields): (_, &[NodeId], &[Field]) = match self {
             Self::Array(item) | Self::Map(item) => (Some(*item), &[], &[]),
@@ -384,7 +385,8 @@ impl fmt::Display for Type {
     }
 }
 
-/// A checked Avro schema. Cheap to clone; equal when text, attributes and documentation are.
+/// A checked Avro schema. Cheap to clone. Schemas are equal if text, attributes and documentation
+/// are.
 #[derive(Clone)]
 pub struct Schema(Arc<Inner>);
 
@@ -398,7 +400,7 @@ struct Inner {
 }
 
 impl Schema {
-    /// Reads one schema from its JSON text; a plain type's bare word (`int`) is understood too.
+    /// Parses a schema from its JSON text; a primitive type's bare name (`int`) is accepted too.
     ///
     /// # Errors
     /// [`SchemaError`] names the record and field that is wrong.
@@ -406,7 +408,7 @@ impl Schema {
         parse::one(text)
     }
 
-    /// Takes a schema that is JSON already.
+    /// Parses a schema from JSON.
     ///
     /// # Errors
     /// [`SchemaError`] names the record and field that is wrong.
@@ -414,7 +416,8 @@ impl Schema {
         parse::one_json(json)
     }
 
-    /// Takes nodes whose root is the first, in the order in which a walk from it meets them.
+    /// Creates a schema from nodes. The root is the first; the others are in the order of a walk
+    /// from it.
     fn from_nodes(nodes: Vec<Node>, least_bytes: Vec<u32>) -> Self {
         let named = |(i, node): (usize, &Node)| {
             node.kind.name().map(|name| (name.to_owned(), NodeId(i as u32)))
@@ -436,23 +439,22 @@ impl Schema {
         &self.0.nodes[0]
     }
 
-    /// The type at a place that this schema gave.
+    /// Returns the type at an index of this schema.
     ///
     /// # Panics
-    /// Where `id` is of another, larger schema.
+    /// If `id` is of another, larger schema.
     #[must_use]
     pub fn node(&self, id: NodeId) -> &Node {
         &self.0.nodes[id.index()]
     }
 
-    /// All types, each once; a type's place is its index.
+    /// Returns all types, each once, in the order of their indices.
     #[must_use]
     pub fn nodes(&self) -> &[Node] {
         &self.0.nodes
     }
 
-    /// The fewest bytes that a value of a type takes: what bounds the number of an array's
-    /// elements.
+    /// Returns the fewest bytes of a type's value, which bounds the number of an array's elements.
     #[must_use]
     pub fn least_bytes(&self, id: NodeId) -> usize {
         self.0.least_bytes[id.index()] as usize
@@ -470,13 +472,13 @@ impl Schema {
         false
     }
 
-    /// The root's full name, where it is a record, enumeration or fixed.
+    /// Returns the root's full name, if it is a record, enumeration or fixed.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.root().kind.name()
     }
 
-    /// The root's record, where it is one.
+    /// Returns the root if it is a record.
     #[must_use]
     pub fn record(&self) -> Option<&Record> {
         match &self.root().kind {
@@ -485,7 +487,7 @@ impl Schema {
         }
     }
 
-    /// The root record's fields in order; none where the root is no record.
+    /// Returns the root record's fields in order; empty if the root is no record.
     #[must_use]
     pub fn fields(&self) -> &[Field] {
         self.record().map_or(&[], |record| &record.fields)
@@ -503,7 +505,7 @@ impl Schema {
         self.0.names.get(name).copied()
     }
 
-    /// The type of an array's elements, also of one in a union with `null` and the like.
+    /// Returns the type of an array's elements, also of an array inside a union.
     #[must_use]
     pub fn items(&self, id: NodeId) -> Option<NodeId> {
         match &self.node(id).kind {
@@ -518,7 +520,7 @@ impl Schema {
         }
     }
 
-    /// The one other branch of a union of it and `null`, with the place of `null` (0 or 1).
+    /// Returns the other branch of a union of two with `null`, and the index of `null` (0 or 1).
     #[must_use]
     pub fn nullable(&self, id: NodeId) -> Option<(NodeId, usize)> {
         let Type::Union(branches) = &self.node(id).kind else { return None };
@@ -548,9 +550,9 @@ impl Schema {
         *self.0.fingerprint.get_or_init(|| crc64_avro(self.canonical_form().as_bytes()))
     }
 
-    /// What samples carry: CRC-64-AVRO of the canonical form with array lengths, units,
-    /// enumerations, SAL and logical types added, so that schemas that differ only there are
-    /// told apart; equal to [`Schema::fingerprint`] where there are none.
+    /// The schema's identity in samples: CRC-64-AVRO of the canonical form with array lengths,
+    /// units, enumerations, SAL and logical types added. So schemas that differ only in these have
+    /// different identities. Without any of them it equals [`Schema::fingerprint`].
     #[must_use]
     pub fn id(&self) -> SchemaId {
         let print = || crc64_avro(write::canonical(self, write::Form::Extended).as_bytes());

@@ -1,10 +1,9 @@
 //! From JSON to a checked schema.
 //!
-//! Operation: [`Parser`] turns JSON into nodes, resolving names as it goes; [`finish`] then copies
-//! what the root reaches into a fresh arena in walking order (so that equal schemas have equal
-//! arenas), bounds the depth, refuses records without any value, and checks the defaults. All
-//! recursion is bounded: over JSON by the JSON parser's own limit, over nodes by
-//! [`MAX_SCHEMA_DEPTH`].
+//! Operation: [`Parser`] converts JSON to nodes and resolves names. [`finish`] then copies the
+//! reachable nodes into a new arena in walking order (so that equal schemas have equal arenas). It
+//! bounds the depth, rejects records without any value, and checks the defaults. All recursion is
+//! bounded: over JSON by the JSON parser's own limit, over nodes by [`MAX_SCHEMA_DEPTH`].
 
 use std::collections::{HashMap, HashSet};
 
@@ -43,23 +42,23 @@ pub(super) fn json(at: &str, text: &str) -> Result<Json> {
         .map_err(|error| SchemaError::Json { at: at.to_owned(), problem: error.to_string() })
 }
 
-/// Turns JSON into nodes. Names that are announced may be used before they are defined.
+/// Converts JSON to nodes. Announced names may be used before they are defined.
 #[derive(Default)]
 pub(super) struct Parser {
-    /// The nodes; `None` where an announced name is not defined yet.
+    /// The nodes; `None` for an announced name that is not defined yet.
     pub(super) nodes: Vec<Option<Node>>,
-    /// Where the named types are.
+    /// The indices of named types.
     pub(super) names: HashMap<String, NodeId>,
     /// Number of fields so far.
     fields: usize,
-    /// The text that is being read, where there are several.
+    /// The name of the current text, if there are several.
     pub(super) file: Option<String>,
-    /// The records and fields that are being read, outermost first.
+    /// The records and fields around the current position, outermost first.
     place: Vec<(String, Option<String>)>,
 }
 
 impl Parser {
-    /// The place in words, for errors.
+    /// Returns the current position, for errors.
     fn at(&self) -> String {
         let place = match self.place.last() {
             None => "the schema's root".to_owned(),
@@ -86,14 +85,14 @@ impl Parser {
         Ok(id)
     }
 
-    /// Makes a name known before its definition is read.
+    /// Announces a name before its definition is read.
     pub(super) fn announce(&mut self, name: String) -> Result<NodeId> {
         let id = self.reserve()?;
         self.names.insert(name, id);
         Ok(id)
     }
 
-    /// The same for a file of several, none of which may define it too.
+    /// The same for one of several files; no other may define the name.
     pub(super) fn announce_once(&mut self, name: String) -> Result<()> {
         if self.names.contains_key(&name) {
             return Err(SchemaError::Duplicate { what: "type", name, at: self.at() });
@@ -240,7 +239,7 @@ impl Parser {
         Ok(full)
     }
 
-    /// The `aliases`, full names where a namespace is given.
+    /// Returns the `aliases`, as full names if there is a namespace.
     fn names_in(&self, object: &Object, namespace: Option<&str>) -> Result<Vec<String>> {
         let Some(aliases) = object.get("aliases") else { return Ok(Vec::new()) };
         let aliases = aliases.as_array().ok_or_else(|| self.wrong("aliases", "is no array"))?;
@@ -413,7 +412,7 @@ fn full_name(name: &str, namespace: &str) -> String {
     }
 }
 
-/// Whether Avro allows the name (one segment of it).
+/// Returns whether Avro allows the name (one segment of it).
 pub(super) fn is_name(name: &str) -> bool {
     let start = |b: &u8| b.is_ascii_alphabetic() || *b == b'_';
     name.as_bytes().first().is_some_and(start)
@@ -430,7 +429,7 @@ pub(crate) fn shorten(json: &Json) -> String {
     }
 }
 
-/// Makes a schema of what `root` reaches.
+/// Creates the schema of all nodes that `root` reaches.
 pub(super) fn finish(nodes: Vec<Option<Node>>, root: NodeId) -> Result<Schema> {
     let mut copy = Copy { places: vec![None; nodes.len()], from: nodes, to: Vec::new() };
     copy.node(root, 0)?;
@@ -483,7 +482,7 @@ impl Copy {
     }
 }
 
-/// No union in a union, and no two branches that JSON or names could not tell apart.
+/// Rejects unions in unions, and branches that JSON or names cannot distinguish.
 fn check_unions(nodes: &[Node]) -> Result<()> {
     for (at, node) in places(nodes) {
         let Type::Union(branches) = &node.kind else { continue };
@@ -503,7 +502,7 @@ fn check_unions(nodes: &[Node]) -> Result<()> {
     Ok(())
 }
 
-/// The nodes, each with the record and field in which it stands, in words.
+/// Returns the nodes, each with its record and field as text.
 fn places(nodes: &[Node]) -> impl Iterator<Item = (String, &Node)> {
     let mut place = vec![None; nodes.len()];
     for node in nodes {
@@ -523,7 +522,7 @@ pub(super) fn field_place(record: &Record, field: &Field) -> String {
     format!("{}, field {:?}", record.name, field.name)
 }
 
-/// `length` stands on arrays and `enumeration` on integers only.
+/// Allows `length` on arrays and `enumeration` on integers only.
 fn check_attributes(nodes: &[Node]) -> Result<()> {
     for node in nodes {
         let Type::Record(record) = &node.kind else { continue };
@@ -547,7 +546,7 @@ fn check_attributes(nodes: &[Node]) -> Result<()> {
     Ok(())
 }
 
-/// Whether the type, or a branch of it where it is a union, passes.
+/// Returns whether the type, or a branch of a union, passes the test.
 fn any(nodes: &[Node], id: NodeId, test: impl Fn(&Type) -> bool) -> bool {
     match &nodes[id.index()].kind {
         Type::Union(branches) => branches.iter().any(|b| test(&nodes[b.index()].kind)),
@@ -560,8 +559,8 @@ fn items(nodes: &[Node], id: NodeId, test: fn(&Type) -> bool) -> bool {
     any(nodes, id, of_items)
 }
 
-/// The fewest bytes that a value of each type takes. Refuses records that hold themselves with
-/// nothing between, which have no value: records are sorted by what they hold.
+/// Computes the fewest bytes of each type's value. Rejects records that directly contain
+/// themselves, and so have no value; for this, records are sorted topologically.
 fn least_bytes(nodes: &[Node]) -> Result<Vec<u32>> {
     let mut holders = vec![Vec::new(); nodes.len()];
     let mut waits = vec![0_usize; nodes.len()];
@@ -591,7 +590,8 @@ fn least_bytes(nodes: &[Node]) -> Result<Vec<u32>> {
     }
 }
 
-/// The same without a record's fields. A union's branch is a number; arrays and maps have an end.
+/// The same without a record's fields. A union has its branch's number, arrays and maps have their
+/// end.
 fn least_alone(kind: &Type) -> u32 {
     match kind {
         Type::Null | Type::Record(_) => 0,

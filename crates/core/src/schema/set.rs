@@ -62,19 +62,19 @@ impl SchemaSet {
         self.names.keys().map(String::as_str)
     }
 
-    /// The type of that full name as a schema, with all that it needs.
+    /// Returns the type of that full name as a schema, with all types that it uses.
     ///
     /// # Errors
-    /// [`SchemaError`] where there is none of that name, or where a default is wrong.
+    /// [`SchemaError`] if there is none of that name, or if a default is invalid.
     pub fn schema(&self, name: &str) -> Result<Schema, SchemaError> {
         let id = self.names.get(name).ok_or_else(|| self.no_root(format!("no type {name:?}")))?;
         finish(self.nodes.clone(), *id)
     }
 
-    /// The schema of the one file whose type no other type uses.
+    /// Returns the schema of the only file whose type no other type uses.
     ///
     /// # Errors
-    /// [`SchemaError::Root`] where there are several such files, or none.
+    /// [`SchemaError::Root`] if there are several such files, or none.
     pub fn root(&self) -> Result<Schema, SchemaError> {
         let used: BTreeSet<NodeId> = (0_u32..)
             .zip(&self.nodes)
@@ -99,7 +99,7 @@ impl SchemaSet {
     }
 }
 
-/// Makes the names that a text defines known.
+/// Announces the names that a text defines.
 fn announce(parser: &mut Parser, json: &Json, outer: &str) -> Result<(), SchemaError> {
     match json {
         Json::Array(branches) => branches.iter().try_for_each(|json| announce(parser, json, outer)),

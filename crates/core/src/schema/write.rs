@@ -1,7 +1,7 @@
 //! Schemas as text: JSON that parses back to the same schema, and the canonical forms.
 //!
-//! Every walk meets a named type's definition first and its name afterwards, in the order in which
-//! parsing does; [`super::parse`] has bounded the depth.
+//! Every walk visits a named type's definition first and its name afterwards, in the order of
+//! parsing; [`super::parse`] has bounded the depth.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -10,13 +10,13 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{Field, Node, NodeId, Order, Schema, Type};
 
-/// Which canonical form.
+/// The canonical forms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// Parsing Canonical Form, as the specification says.
+    /// Parsing Canonical Form of the specification.
     Avro,
-    /// The same with what evolution cares about: lengths, units, enumerations, SAL and logical
-    /// types.
+    /// The same with the attributes that evolution compares: lengths, units, enumerations, SAL and
+    /// logical types.
     Extended,
 }
 
@@ -248,8 +248,8 @@ fn order(order: Order) -> &'static str {
     }
 }
 
-/// A type's name as it may be written within `namespace`. One without namespace is written plain:
-/// the parser looks for it outside too.
+/// Returns a type's name as written within `namespace`. A name without namespace is written plain:
+/// the parser searches outside too.
 fn reference(name: &str, namespace: &str) -> Json {
     let (its, short) = split(name);
     if its == namespace { short.into() } else { name.into() }
