@@ -1,11 +1,11 @@
-//! Avro object container files, on bytes: no file is opened here.
+//! Avro object container files, in memory: no file is opened here.
 //!
 //! Format (Avro specification 1.11, "Object Container Files"): the header is `Obj` 1, a map of
 //! metadata (`avro.schema`, `avro.codec`) and a sync marker of 16 bytes; each block is its number
 //! of datums, its size in bytes, the datums (compressed), and the sync marker again. Compression is
 //! `null`, `deflate` (RFC 1951) or `snappy` (with the CRC-32 of the datums behind it, big-endian).
 //!
-//! Datums are handed over as bytes, found by skipping and not decoded.
+//! Datums are returned as bytes; they are skipped, not decoded.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -17,10 +17,10 @@ use crate::codec::wire::{put_bytes, put_length};
 use crate::codec::{Codec, DecodeError, Reader, WireError};
 use crate::schema::{Schema, SchemaError};
 
-/// The most bytes of datums in one block once it is decompressed: other libraries write 16 kB to 1
-/// MB, and a few hostile bytes must not become a full memory.
+/// The limit of a block's decompressed bytes: other libraries write 16 kB to 1 MB, and a few
+/// hostile bytes must not fill the memory.
 pub const MAX_BLOCK_BYTES: usize = 64 << 20;
-/// Bytes of datums after which a writer ends a block: as other libraries do.
+/// Bytes of datums after which a writer ends a block, as in other libraries.
 pub const BLOCK_BYTES: usize = 64 << 10;
 
 const MAGIC: &[u8; 4] = b"Obj\x01";
@@ -28,7 +28,7 @@ const MAGIC: &[u8; 4] = b"Obj\x01";
 /// How blocks are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Compression {
-    /// Not at all.
+    /// None.
     #[default]
     Null,
     /// Deflate, RFC 1951.
@@ -48,69 +48,69 @@ impl Compression {
         }
     }
 
-    /// The one of that name.
+    /// Returns the compression of that name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         [Self::Null, Self::Deflate, Self::Snappy].into_iter().find(|c| c.as_str() == name)
     }
 }
 
-/// Why bytes are no container file.
+/// Why bytes are not a container file.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ContainerError {
-    /// The first bytes are others.
+    /// The magic bytes are wrong.
     #[error("no Avro object container file: it does not begin with \"Obj\" and 1")]
     Magic,
-    /// There is no schema in the header.
+    /// The header has no schema.
     #[error("the header names no schema (avro.schema)")]
     NoSchema,
-    /// The schema in the header is wrong.
+    /// The header's schema is invalid.
     #[error("the schema in the header: {0}")]
     Schema(#[from] SchemaError),
-    /// The compression is none that is known here.
+    /// The compression is unknown.
     #[error("the compression {0:?} is not supported; write the file with null, deflate or snappy")]
     Compression(String),
-    /// The bytes end, or are damaged, at that place.
+    /// The bytes end, or are damaged.
     #[error("at byte {offset}: {error}")]
     Wire {
-        /// Bytes before it.
+        /// Position in the file.
         offset: usize,
-        /// What is wrong.
+        /// The cause.
         error: WireError,
     },
     /// A block does not end with the file's sync marker.
     #[error("at byte {offset}: the block does not end with the file's sync marker: damaged")]
     Sync {
-        /// Bytes before it.
+        /// Position in the file.
         offset: usize,
     },
     /// A block cannot be decompressed.
     #[error("at byte {offset}: the block cannot be decompressed ({problem}): damaged")]
     Compressed {
-        /// Bytes before it.
+        /// Position in the file.
         offset: usize,
-        /// What is wrong.
+        /// The cause.
         problem: String,
     },
     /// A block is larger than [`MAX_BLOCK_BYTES`].
     #[error("at byte {offset}: the block has more than {MAX_BLOCK_BYTES} bytes of datums")]
     Size {
-        /// Bytes before it.
+        /// Position in the file.
         offset: usize,
     },
-    /// A block's datums are not of the file's schema.
+    /// A block's datums do not match the file's schema.
     #[error("in the block at byte {offset}, datum {index}: {error}")]
     Datum {
-        /// Bytes before the block.
+        /// Position of the block.
         offset: usize,
-        /// The datum's place in the block.
+        /// The datum's index in the block.
         index: usize,
-        /// What is wrong.
+        /// The cause.
         error: DecodeError,
     },
 }
 
-/// A container file that is being read.
+/// A reader of a container file.
 ///
 /// ```
 /// use helio_core::Schema;
@@ -137,17 +137,17 @@ pub struct Container<'a> {
     compression: Compression,
     metadata: Vec<(String, &'a [u8])>,
     sync: [u8; 16],
-    /// Where the next block begins.
+    /// The position of the next block.
     next: usize,
     block: Block<'a>,
 }
 
-/// The block that is being read.
+/// The current block.
 #[derive(Debug, Default)]
 struct Block<'a> {
     offset: usize,
     datums: Cow<'a, [u8]>,
-    /// What is read of `datums`.
+    /// The number of bytes read of `datums`.
     at: usize,
     index: usize,
     count: usize,
@@ -155,14 +155,14 @@ struct Block<'a> {
     empty: usize,
 }
 
-/// Datums without bytes that one block may have: more is hostile.
+/// The limit of datums without bytes in one block: more are hostile.
 const MAX_EMPTY_DATUMS: usize = 1 << 16;
 
 impl<'a> Container<'a> {
     /// Reads the header.
     ///
     /// # Errors
-    /// [`ContainerError`] where it is none, or where schema or compression are wrong.
+    /// [`ContainerError`] if it is no header, or if schema or compression are invalid.
     pub fn open(bytes: &'a [u8]) -> Result<Self, ContainerError> {
         let rest = bytes.strip_prefix(MAGIC).ok_or(ContainerError::Magic)?;
         let mut reader = Reader::new(rest);
@@ -187,7 +187,7 @@ impl<'a> Container<'a> {
         self.codec.schema()
     }
 
-    /// How the file is compressed.
+    /// Returns the file's compression.
     #[must_use]
     pub fn compression(&self) -> Compression {
         self.compression
@@ -199,10 +199,10 @@ impl<'a> Container<'a> {
         &self.metadata
     }
 
-    /// The next datum's bytes; `None` at the end of the file.
+    /// Returns the next datum's bytes; `None` at the end of the file.
     ///
     /// # Errors
-    /// [`ContainerError`] where the file is damaged; what comes after it is not read.
+    /// [`ContainerError`] if the file is damaged; the rest is not read.
     pub fn next_datum(&mut self) -> Result<Option<&[u8]>, ContainerError> {
         match self.advance() {
             Ok(Some(range)) => Ok(Some(&self.block.datums[range])),
@@ -295,7 +295,7 @@ fn unpack(
             let short = || damaged("no checksum".to_owned());
             let (packed, sum) = packed.split_last_chunk::<4>().ok_or_else(short)?;
             let size = snap::raw::decompress_len(packed).map_err(|e| damaged(e.to_string()))?;
-            // Snappy makes at most 64 bytes of 3; a length beyond is a lie.
+            // Snappy expands 3 bytes to at most 64; a larger length is false.
             if size > MAX_BLOCK_BYTES || size / 32 > packed.len() {
                 return Err(ContainerError::Size { offset });
             }
@@ -309,8 +309,7 @@ fn unpack(
     }
 }
 
-/// A container file that is being written: what is finished can be [taken](Writer::take) at any
-/// time.
+/// A writer of a container file. Finished blocks can be [taken](Writer::take) at any time.
 #[derive(Debug)]
 pub struct Writer {
     out: Vec<u8>,
@@ -321,7 +320,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Begins with the header. `sync` is the marker between blocks: random bytes.
+    /// Starts with the header. `sync` is the marker between blocks: random bytes.
     #[must_use]
     pub fn new(schema: &Schema, compression: Compression, sync: [u8; 16]) -> Self {
         let mut out = MAGIC.to_vec();
@@ -335,8 +334,8 @@ impl Writer {
         Self { out, block: Vec::new(), count: 0, compression, sync }
     }
 
-    /// Adds the bytes of one datum of the schema (which is not checked). A block ends by itself
-    /// after [`BLOCK_BYTES`].
+    /// Adds the bytes of one datum of the schema (unchecked). A block ends automatically after
+    /// [`BLOCK_BYTES`].
     pub fn append(&mut self, datum: &[u8]) {
         self.block.extend_from_slice(datum);
         self.count += 1;
@@ -345,7 +344,7 @@ impl Writer {
         }
     }
 
-    /// Ends the block, so that [`Writer::take`] gives all datums so far.
+    /// Ends the block, so that [`Writer::take`] returns all datums so far.
     pub fn end_block(&mut self) {
         if self.count == 0 {
             return;
@@ -357,14 +356,13 @@ impl Writer {
         self.count = 0;
     }
 
-    /// Takes the bytes of the header and of all ended blocks that were not taken before: to be
-    /// written at the end of the file.
+    /// Takes the new bytes of the header and of all ended blocks, to be appended to the file.
     #[must_use]
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.out)
     }
 
-    /// Ends the file, and gives the bytes that were not taken before.
+    /// Ends the file, and returns the bytes that were not taken before.
     #[must_use]
     pub fn finish(mut self) -> Vec<u8> {
         self.end_block();
@@ -386,7 +384,7 @@ fn pack(compression: Compression, datums: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// CRC-32 as in ISO 3309 and zlib, which Avro's snappy blocks end with.
+/// CRC-32 as in ISO 3309 and zlib; Avro's snappy blocks end with it.
 fn crc32(bytes: &[u8]) -> u32 {
     const TABLE: [u32; 256] = {
         let mut table = [0; 256];

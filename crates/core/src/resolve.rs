@@ -1,15 +1,15 @@
-//! Avro schema resolution: what one schema wrote, read as another.
+//! Avro schema resolution: data of a writer's schema, read with a reader's schema.
 //!
 //! A [`Resolution`] is compiled once for a writer's and a reader's schema. It rewrites a datum of
-//! the first as a datum of the second ([`Resolution::transcode`]), so that whatever decodes needs
-//! to know the reader's schema only. What is the same in both is copied in one move.
+//! the first as a datum of the second ([`Resolution::transcode`]), so that decoders need only the
+//! reader's schema. Equal parts are copied in one piece.
 //!
 //! The rules are the specification's: numbers widen, `string` and `bytes` exchange, records match
 //! by field name or the reader's alias, missing fields take the reader's default, unknown symbols
 //! the reader's default symbol, unions match branch by branch. Beyond them, lengths and units are
-//! held to: arrays must have the length that the reader's field names, and units that differ are
-//! refused unless [`ResolveOptions`] says otherwise. What may fail for some values only (a union's
-//! branch, a symbol) is listed in [`Resolution::cautions`] and is an error when such a value comes.
+//! checked: arrays must have the length of the reader's field, and different units are rejected
+//! unless [`ResolveOptions`] allows them. Failures that depend on the value (a union's branch, a
+//! symbol) are listed in [`Resolution::cautions`], and are errors when such a value arrives.
 
 use std::collections::HashMap;
 
@@ -20,39 +20,39 @@ use crate::codec::wire::{Blocks, close_block, put_length, put_long};
 use crate::codec::{Codec, DecodeError, DecodeProblem, Reader, Step, WireError};
 use crate::schema::{Field, LogicalType, NodeId, Record, Schema, Type};
 
-/// The most pairs of types that one resolution may consist of.
+/// The limit of pairs of types in one resolution.
 pub const MAX_PAIRS: usize = 200_000;
-/// The deepest nesting of pairs, which keeps recursion on the stack.
+/// The limit of nesting of pairs, which bounds the recursion.
 const MAX_DEPTH: usize = 200;
-/// The most bytes of one field's default.
+/// The limit of bytes of one field's default.
 pub const MAX_DEFAULT_BYTES: usize = 1 << 20;
-/// Bytes of defaults that one datum may take beside [`DEFAULTS_PER_BYTE`] for each of its bytes: an
-/// array of empty records must not blow up.
+/// The limit of bytes of defaults in one datum, in addition to [`DEFAULTS_PER_BYTE`] for each of
+/// its bytes: an array of empty records must not grow without bound.
 const FREE_DEFAULTS: usize = 4 << 20;
 /// Bytes of defaults for each byte of a datum.
 const DEFAULTS_PER_BYTE: usize = 256;
 
-/// What is done about fields whose units differ.
+/// The policy for fields with different units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum UnitsPolicy {
-    /// The resolution is refused.
+    /// The resolution fails.
     #[default]
     Refuse,
-    /// The resolution is made, with a caution.
+    /// The resolution succeeds, with a caution.
     Report,
 }
 
-/// How strict a resolution is.
+/// Options of a resolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ResolveOptions {
-    /// What is done about fields whose units differ.
+    /// The policy for fields with different units.
     pub units: UnitsPolicy,
 }
 
-/// Why the reader's schema cannot read what the writer's wrote. `at` is the field.
+/// Why the reader's schema cannot read the writer's data. `at` is the field.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ResolveError {
-    /// The types have nothing in common.
+    /// The types are incompatible.
     #[error("{at}: a {reader} cannot be read from a {writer}")]
     Types {
         /// The field.
@@ -106,7 +106,7 @@ pub enum ResolveError {
     Default {
         /// The field.
         at: String,
-        /// What is wrong with it.
+        /// The cause.
         problem: String,
     },
     /// The schemas are too large or too deep together.
@@ -117,7 +117,7 @@ pub enum ResolveError {
     },
 }
 
-/// Reads what one schema wrote as another.
+/// A compiled conversion from a writer's schema to a reader's.
 ///
 /// ```
 /// use helio_core::codec::{Codec, Value};
@@ -140,13 +140,13 @@ pub struct Resolution {
     writer: Codec,
     reader: Schema,
     ops: Vec<Op>,
-    /// Whether an operation copies what it reads as it is.
+    /// Whether an operation copies its input unchanged.
     same: Vec<bool>,
     root: usize,
     cautions: Vec<String>,
 }
 
-/// What is done for a pair of types.
+/// The operation for a pair of types.
 #[derive(Debug, Clone)]
 enum Op {
     /// Copies the value.
@@ -182,8 +182,7 @@ enum Op {
         parts: Vec<Part>,
         from: usize,
     },
-    /// The same where the orders differ: where each of the writer's fields begins is found out
-    /// first.
+    /// The same for different orders: a first pass finds the start of each of the writer's fields.
     Reordered {
         parts: Vec<Part>,
         from: usize,
@@ -194,25 +193,25 @@ enum Op {
 
 #[derive(Debug, Clone)]
 struct Symbols {
-    /// The reader's place of each of the writer's symbols.
+    /// The reader's index of each of the writer's symbols.
     places: Vec<Option<usize>>,
     names: Vec<String>,
     from: usize,
 }
 
-/// What is done for a field.
+/// The operation for a field.
 #[derive(Debug, Clone)]
 enum Part {
-    /// Reads the writer's field (its place) by an operation.
+    /// Reads the writer's field (its index) by an operation.
     Field(usize, usize),
-    /// Goes past the writer's field (its place).
+    /// Skips the writer's field (its index).
     Skip(usize),
-    /// Takes the reader's default (its bytes).
+    /// Writes the reader's default (its bytes).
     Default(Vec<u8>),
 }
 
 impl Resolution {
-    /// Compiles the resolution of what `writer` wrote to `reader`, refusing differing units.
+    /// Compiles the resolution from `writer` to `reader`; different units are an error.
     ///
     /// # Errors
     /// [`ResolveError`] names the field that cannot be read.
@@ -220,7 +219,7 @@ impl Resolution {
         Self::with_options(writer, reader, ResolveOptions::default())
     }
 
-    /// Compiles the resolution of what `writer` wrote to `reader`.
+    /// Compiles the resolution from `writer` to `reader`, with options.
     ///
     /// # Errors
     /// [`ResolveError`] names the field that cannot be read.
@@ -259,24 +258,24 @@ impl Resolution {
         &self.reader
     }
 
-    /// Whether datums of both schemas have the same bytes, so that nothing needs to be rewritten.
+    /// Returns whether datums of both schemas have the same bytes, so that no conversion is needed.
     #[must_use]
     pub fn is_identity(&self) -> bool {
         self.same[self.root]
     }
 
-    /// What may fail for some values, and what differs in meaning: sentences for people.
+    /// Returns possible failures for some values, and differences in meaning, as sentences.
     #[must_use]
     pub fn cautions(&self) -> &[String] {
         &self.cautions
     }
 
-    /// Appends to `out` the reader's datum of the writer's datum that is all of `bytes`. After an
-    /// error, `out` is as it was.
+    /// Converts a writer's datum, all of `bytes`, to the reader's, and appends it to `out`. After
+    /// an error, `out` is unchanged.
     ///
     /// # Errors
-    /// [`DecodeError`] where the bytes are no datum of the writer's, or where the reader's schema
-    /// has nothing for a value.
+    /// [`DecodeError`] if the bytes are no datum of the writer's schema, or if the reader's schema
+    /// cannot represent a value.
     pub fn transcode(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
         let start = out.len();
         let mut reader = Reader::new(bytes);
@@ -287,13 +286,13 @@ impl Resolution {
     }
 }
 
-/// Bytes of defaults that a datum of so many bytes may take.
+/// Returns the limit of bytes of defaults for a datum of so many bytes.
 pub(crate) fn default_budget(bytes: usize) -> usize {
     bytes.saturating_mul(DEFAULTS_PER_BYTE).saturating_add(FREE_DEFAULTS)
 }
 
-/// The operations that copy what they read: those that are so by themselves, less those that hold
-/// one which is not.
+/// Marks the operations that copy their input: those that do so themselves, and contain no other
+/// ones.
 fn unchanged(ops: &[Op]) -> Vec<bool> {
     let mut same: Vec<bool> = ops.iter().map(|op| same_alone(op, ops)).collect();
     let mut holders = vec![Vec::new(); ops.len()];
@@ -311,7 +310,7 @@ fn unchanged(ops: &[Op]) -> Vec<bool> {
     same
 }
 
-/// Whether an operation copies what it reads, if those it holds do.
+/// Returns whether an operation copies its input, if the ones inside it do.
 fn same_alone(op: &Op, ops: &[Op]) -> bool {
     match op {
         Op::Copy(_) | Op::Map { .. } => true,
@@ -326,7 +325,7 @@ fn same_alone(op: &Op, ops: &[Op]) -> bool {
     }
 }
 
-/// The operations in one. A branch of a union counts as what is in it.
+/// Iterates over the operations inside one. A union's branch counts as its contents.
 fn each_child(op: &Op, ops: &[Op], mut each: impl FnMut(usize)) {
     match op {
         Op::Array { item, .. } => each(*item),
@@ -380,7 +379,7 @@ impl<'a> Compiler<'a> {
         ResolveError::Types { at: self.at(), writer, reader }
     }
 
-    /// The operation for a pair of types, compiled once.
+    /// Returns the operation for a pair of types, compiled once.
     fn pair(&mut self, w: NodeId, r: NodeId) -> Compiled<usize> {
         if let Some(error) = self.failed.get(&(w, r)) {
             return Err(error.clone());
@@ -460,7 +459,7 @@ impl<'a> Compiler<'a> {
         Ok(op)
     }
 
-    /// Decimals must agree in scale; other logical types that differ are told.
+    /// Decimals must agree in scale; other different logical types are a caution.
     fn check_logical(&mut self, w: NodeId, r: NodeId) -> Compiled<()> {
         let (from, to) = (self.writer.node(w).logical, self.reader.node(r).logical);
         match (from, to) {
@@ -529,13 +528,13 @@ impl<'a> Compiler<'a> {
         }
         let item = self.part("[]", from, to)?;
         let least = self.writer.least_bytes(from);
-        // What the writer's schema promises need not be checked again.
+        // A property of the writer's schema need not be checked again.
         let length = read.filter(|_| written.is_none());
         Ok(Op::Array { item, from: w.index(), least, length })
     }
 
-    /// A union reads the writer's type as its best branch: the same type, or else the first that
-    /// can.
+    /// A union reads the writer's type as its best branch: the same type, else the first that can
+    /// read it.
     fn reader_union(&mut self, w: NodeId, branches: &[NodeId], r: NodeId) -> Compiled<Op> {
         let score =
             |branch: &NodeId| matches(self.writer, w, self.reader, *branch, MATCH_DEPTH) as usize;
@@ -546,8 +545,8 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Each branch of the writer's is read by itself. At least one beside null must be readable,
-    /// and none may be of the right type but wrong within.
+    /// Each of the writer's branches is resolved separately. At least one besides null must be
+    /// readable. A branch of the right type with an error inside is an error.
     fn writer_union(&mut self, w: NodeId, branches: &[NodeId], r: NodeId) -> Compiled<Op> {
         let mut ops = Vec::with_capacity(branches.len());
         let mut first = None;
@@ -622,7 +621,7 @@ impl<'a> Compiler<'a> {
         Ok(bytes)
     }
 
-    /// Units, and numbers of the same label.
+    /// Compares units, and the numbers of equal labels.
     fn check_field(&mut self, from: &Field, to: &Field) -> Compiled<()> {
         if let (Some(writer), Some(reader)) = (&from.units, &to.units)
             && writer != reader
@@ -644,8 +643,8 @@ impl<'a> Compiler<'a> {
     }
 }
 
-/// The writer's field for each of the reader's: of its name, or else of an alias where no other
-/// field of the reader's has it. None is read twice.
+/// Returns the writer's field for each of the reader's: by name, else by an alias that no other
+/// field of the reader has as its name. None is read twice.
 pub(crate) fn sources(from: &Record, to: &Record) -> Vec<Option<usize>> {
     let mut places: HashMap<&str, usize> =
         from.fields.iter().enumerate().map(|(i, field)| (field.name.as_str(), i)).collect();
@@ -659,7 +658,7 @@ pub(crate) fn sources(from: &Record, to: &Record) -> Vec<Option<usize>> {
     out
 }
 
-/// The parts with the writer's other fields passed over, if the orders agree.
+/// Returns the parts, with the writer's other fields skipped, if the orders agree.
 fn in_order(parts: &[Part], used: &[bool]) -> Option<Vec<Part>> {
     let mut out = Vec::with_capacity(parts.len());
     let mut next = 0;
@@ -685,10 +684,10 @@ pub(crate) enum Answer {
     Exactly,
 }
 
-/// How deep arrays and maps are compared when a branch is chosen.
+/// The limit of nesting at which arrays and maps are compared to choose a branch.
 const MATCH_DEPTH: usize = 8;
 
-/// Whether a type of the reader's is one for a type of the writer's, without looking into records.
+/// Returns whether a reader's type can match a writer's, without a comparison of records' fields.
 fn matches(writer: &Schema, w: NodeId, reader: &Schema, r: NodeId, depth: usize) -> Answer {
     let (from, to) = (&writer.node(w).kind, &reader.node(r).kind);
     match (from, to) {
@@ -710,8 +709,8 @@ fn matches(writer: &Schema, w: NodeId, reader: &Schema, r: NodeId, depth: usize)
     }
 }
 
-/// Whether the reader's named type answers to the writer's name. Namespaces do not count, as the
-/// specification says, but the full name is preferred in a union.
+/// Returns whether the reader's named type has the writer's name or alias. Namespaces are ignored,
+/// as in the specification, but a union prefers the full name.
 pub(crate) fn answers(to: &Type, from: &Type) -> Answer {
     let (Some(reads), Some(wrote)) = (to.name(), from.name()) else { return Answer::No };
     let plain = |name: &str| name.rsplit('.').next().map(str::to_owned);
@@ -728,7 +727,7 @@ pub(crate) fn answers(to: &Type, from: &Type) -> Answer {
 struct Run<'a> {
     of: &'a Resolution,
     out: &'a mut Vec<u8>,
-    /// Bytes of defaults that may still be written.
+    /// The remaining limit of bytes of defaults.
     defaults: usize,
 }
 
@@ -800,7 +799,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Reads the blocks of an array or map, writes one, and gives the number of elements.
+    /// Reads the blocks of an array or map, writes one block, and returns the number of elements.
     fn blocks<'b>(
         &mut self,
         least: usize,
@@ -884,7 +883,7 @@ impl Run<'_> {
     }
 }
 
-/// The writer's type of an operation that copies.
+/// Returns the writer's type of a copying operation.
 fn source(op: &Op) -> usize {
     match op {
         Op::Copy(from)

@@ -8,17 +8,16 @@ pub(super) const HEADER: &str = "helio::Header";
 /// The member's name.
 pub(super) const MEMBER: &str = "helio";
 
-/// What is in a sample beside its payload, borrowed. A foreign writer leaves all of it empty:
-/// sequence 0 says so.
+/// A sample's header, borrowed. A foreign writer leaves it empty, with sequence 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Head<'a> {
     /// The producer's incarnation.
     pub incarnation: u64,
     /// The sample's number, from 1; 0 for a foreign writer.
     pub sequence: u64,
-    /// The number that its producer wrote before; 0 where there is none.
+    /// The producer's previous number; 0 if there is none.
     pub previous: u64,
-    /// When it was published: nanoseconds of TAI since 1970.
+    /// Its time of publication: nanoseconds of TAI since 1970.
     pub time: i64,
     /// The payload's schema; 0 for bytes.
     pub schema: u64,
@@ -26,7 +25,7 @@ pub struct Head<'a> {
     pub partition: u32,
     /// The routing byte.
     pub level: u8,
-    /// What the transport says of the sample.
+    /// Flags of the transport.
     pub flags: u8,
     /// The producer's name.
     pub producer: &'a str,
@@ -34,7 +33,7 @@ pub struct Head<'a> {
     pub trace: &'a [u8],
     /// The key.
     pub key: &'a [u8],
-    /// Headers as they lie in a sample.
+    /// Headers, in the format of [`crate::headers`].
     pub headers: &'a [u8],
 }
 
@@ -72,7 +71,7 @@ impl<'a> Head<'a> {
     }
 }
 
-/// The header as a struct of the model. It is final, so that its place is fixed.
+/// The header as a struct of the model. It is final, so that its layout is fixed.
 pub(super) fn model() -> Struct {
     let number = |name, integer, text| Member::new(name, Kind::Integer(integer), text);
     let octets = |name, text| Member::new(name, Kind::Bytes, text);

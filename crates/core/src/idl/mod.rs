@@ -1,9 +1,9 @@
-//! Schemas as OMG IDL types, and their samples as CDR: what a DDS participant of anybody's reads.
+//! Schemas as OMG IDL types, and their samples as CDR, for any DDS participant.
 //!
-//! A [`TopicType`] is compiled once from a [`Schema`]. It is the type's model (what runtime types
-//! are made of), prints as IDL 4.2 ([`TopicType::text`], [`document`]), and goes between a sample's
-//! Avro bytes and its CDR bytes without a value between ([`TopicType::to_cdr`],
-//! [`TopicType::from_cdr`]); numeric arrays are copied in one move.
+//! A [`TopicType`] is compiled once from a [`Schema`]. It is the model of the type, for runtime
+//! types. It prints as IDL 4.2 ([`TopicType::text`], [`document`]), and converts between a sample's
+//! Avro bytes and CDR bytes without an intermediate value ([`TopicType::to_cdr`],
+//! [`TopicType::from_cdr`]); numeric arrays are copied in one piece.
 //!
 //! | Avro | IDL |
 //! | --- | --- |
@@ -17,10 +17,10 @@
 //! | union with `null`, as a field | `@optional` |
 //! | record | `struct`, `@appendable` |
 //!
-//! What IDL, or Cyclone DDS, cannot say is [`Unsayable`] with the field's name: maps, other unions,
-//! recursion, roots that are no records. Such topics travel in the [envelope](TopicType::envelope).
-//! Integers with labels stay integers, because values without a label are legal; the labels are an
-//! enumeration beside the type.
+//! Types that IDL, or Cyclone DDS, cannot express are [`Unsayable`], with the field's name: maps,
+//! other unions, recursion, roots that are no records. Such topics travel in the
+//! [envelope](TopicType::envelope). Integers with labels stay integers, because values without a
+//! label are legal; the labels become an enumeration beside the type.
 
 pub mod cdr;
 mod head;
@@ -35,15 +35,15 @@ use crate::Schema;
 pub use head::Head;
 pub use text::document;
 
-/// The attribute of a root's field that is part of the topic's key: `"key": true`.
+/// The attribute of the root's fields that form the topic's key: `"key": true`.
 pub const KEY_ATTRIBUTE: &str = "key";
-/// The attribute of a text's field that bounds it: the most bytes of UTF-8.
+/// The attribute that bounds a text field: its limit in bytes of UTF-8.
 pub const MAX_LENGTH_ATTRIBUTE: &str = "maxLength";
-/// The integer field that is a root's key where no field has [`KEY_ATTRIBUTE`]: SAL's index.
+/// The integer field that is a root's key if no field has [`KEY_ATTRIBUTE`]: SAL's index.
 pub const KEY_FIELD: &str = "salIndex";
-/// The most bytes of a type's or member's name in Cyclone DDS.
+/// Cyclone DDS's limit of a type's or member's name in bytes.
 pub const MAX_NAME_BYTES: usize = 254;
-/// The most members of one topic's type, those of its records together.
+/// The limit of members of one topic's type, all structs together.
 pub const MAX_MEMBERS: usize = 20_000;
 
 /// Why a schema has no IDL type.
@@ -52,7 +52,7 @@ pub const MAX_MEMBERS: usize = 20_000;
 pub struct Unsayable {
     /// The field, for example `alert.sources[]`.
     pub at: String,
-    /// What there is.
+    /// The type found.
     pub what: String,
 }
 
@@ -64,20 +64,20 @@ pub struct TopicType {
     form: Form,
 }
 
-/// What a sample consists of.
+/// The layout of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// Our header, then the schema's fields.
     Typed,
     /// Our header, then the Avro bytes.
     Envelope,
-    /// The schema's fields alone: somebody else's topic.
+    /// The schema's fields alone: a foreign topic.
     Foreign,
 }
 
-/// The place of a struct in [`TopicType::structs`].
+/// The index of a struct in [`TopicType::structs`].
 pub type StructPlace = usize;
-/// The place of an enumeration in [`TopicType::enums`].
+/// The index of an enumeration in [`TopicType::enums`].
 pub type EnumPlace = usize;
 
 /// A struct.
@@ -89,31 +89,31 @@ pub struct Struct {
     pub members: Vec<Member>,
     /// Whether members may be appended; else the type is final.
     pub appendable: bool,
-    /// What it means.
+    /// Its description.
     pub text: String,
 }
 
 /// A member of a struct.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Member {
-    /// Its place in the struct, which is its id.
+    /// Its index in the struct, which is its id.
     pub id: u32,
     /// Its name.
     pub name: String,
     /// Its type.
     pub kind: Kind,
-    /// Where it may be missing: the place of `null` in the field's union, 0 or 1.
+    /// If it is optional: the index of `null` in the field's union, 0 or 1.
     pub optional: Option<usize>,
     /// Whether it is part of the key.
     pub key: bool,
     /// The unit of its numbers.
     pub units: String,
-    /// What it means.
+    /// Its description.
     pub text: String,
-    /// What the numbers mean.
+    /// The labels of its numbers.
     pub labels: Vec<(String, i64)>,
-    /// The Avro bytes that a reader takes where the writer has no such member: the field's
-    /// default, else zeros; none where they are too many.
+    /// The reader's Avro bytes if the writer has no such member: the field's default, else zeros;
+    /// `None` if they are too many.
     default: Option<Vec<u8>>,
 }
 
@@ -144,7 +144,7 @@ pub enum Kind {
     Array(Box<Kind>, u32),
 }
 
-/// The integers of IDL that SAL has.
+/// The integers of IDL that SAL uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Integer {
     /// 0 to 255.
@@ -159,7 +159,7 @@ pub enum Integer {
     Uint32,
     /// 64 bits, signed.
     Int64,
-    /// 64 bits, of our header only: an Avro `long` does not hold it.
+    /// 64 bits, only in our header: an Avro `long` cannot represent it.
     Uint64,
 }
 
@@ -168,14 +168,14 @@ pub enum Integer {
 pub struct Enum {
     /// Its modules and name.
     pub name: String,
-    /// The symbols; their places are their values.
+    /// The symbols; their indices are their values.
     pub symbols: Vec<String>,
-    /// What it means.
+    /// Its description.
     pub text: String,
 }
 
 impl Member {
-    /// A member of which no more is said.
+    /// A member without further attributes.
     fn new(name: &str, kind: Kind, text: &str) -> Self {
         Self {
             id: 0,
@@ -192,7 +192,7 @@ impl Member {
 }
 
 impl Struct {
-    /// A struct, whose members get their places as ids.
+    /// A struct, whose members get their indices as ids.
     fn new(name: String, members: Vec<Member>, appendable: bool, text: &str) -> Self {
         let mut this = Self { name, members, appendable, text: text.to_owned() };
         this.number();
@@ -231,7 +231,7 @@ impl Integer {
         }
     }
 
-    /// Whether it has that number.
+    /// Returns whether it can represent that number.
     fn holds(self, number: i64) -> bool {
         match self {
             Self::Octet => u8::try_from(number).is_ok(),
@@ -243,7 +243,7 @@ impl Integer {
         }
     }
 
-    /// The number of its bytes, `big` or little end first.
+    /// Returns the number of its bytes, big-endian if `big`, else little-endian.
     fn read(self, bytes: &[u8], big: bool) -> i64 {
         let shift = |all: u64, byte: &u8| all << 8 | u64::from(*byte);
         let bits = match big {
@@ -259,7 +259,7 @@ impl Integer {
 }
 
 impl TopicType {
-    /// The type of a topic of ours: [`Head`] first, then the schema's fields.
+    /// Compiles the type of a topic of ours: [`Head`] first, then the schema's fields.
     ///
     /// # Errors
     /// [`Unsayable`] names the field.
@@ -267,7 +267,7 @@ impl TopicType {
         plan::compile(schema, Form::Typed)
     }
 
-    /// The type of somebody else's topic: the schema's fields alone.
+    /// Compiles the type of a foreign topic: the schema's fields alone.
     ///
     /// # Errors
     /// [`Unsayable`] names the field.
@@ -275,13 +275,13 @@ impl TopicType {
         plan::compile(schema, Form::Foreign)
     }
 
-    /// The type of topics of bytes, and of schemas that IDL cannot say.
+    /// Returns the type of topics of bytes, and of schemas that IDL cannot express.
     #[must_use]
     pub fn envelope() -> Self {
         plan::envelope()
     }
 
-    /// What a sample consists of.
+    /// The layout of a sample.
     #[must_use]
     pub fn form(&self) -> Form {
         self.form
@@ -311,13 +311,13 @@ impl TopicType {
         &self.root().name
     }
 
-    /// Whether the key is fields of the schema's, and not the header's octets.
+    /// Returns whether the key consists of the schema's fields, and not of the header's octets.
     #[must_use]
     pub fn has_key_fields(&self) -> bool {
         self.fields().iter().any(|member| member.key)
     }
 
-    /// The root's members less our header.
+    /// Returns the root's members without our header.
     pub(crate) fn fields(&self) -> &[Member] {
         match self.form {
             Form::Foreign => &self.root().members,
@@ -325,7 +325,7 @@ impl TopicType {
         }
     }
 
-    /// The type as IDL, with all that it needs: see [`document`].
+    /// Returns the type as IDL, with all types that it uses: see [`document`].
     #[must_use]
     pub fn text(&self) -> String {
         document([self])

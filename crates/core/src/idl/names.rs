@@ -1,10 +1,10 @@
-//! Names in IDL: keywords, and what may stand beside what in a scope.
+//! Names in IDL: keywords, and unique names within a scope.
 
 use std::collections::{HashMap, HashSet};
 
 use super::MAX_NAME_BYTES;
 
-/// The keywords of IDL 4.2 (section 7.2.4), in small letters: they collide in any case.
+/// The keywords of IDL 4.2 (section 7.2.4), in lower case: they collide in any case.
 const KEYWORDS: &str = "
     abstract alias any attribute bitfield bitmask bitset boolean case char component connector
     const consumes context custom default double emits enum eventtype exception factory false
@@ -16,7 +16,8 @@ const KEYWORDS: &str = "
     wstring
 ";
 
-/// The name as it stands in IDL: keywords are escaped with an underscore, which is no part of it.
+/// Returns the name as written in IDL: keywords are escaped with an underscore, which is no part of
+/// the name.
 pub(super) fn escaped(name: &str) -> String {
     let small = name.to_ascii_lowercase();
     match KEYWORDS.split_whitespace().any(|keyword| keyword == small) {
@@ -25,13 +26,13 @@ pub(super) fn escaped(name: &str) -> String {
     }
 }
 
-/// A scoped name as it stands in IDL, from the outermost scope.
+/// Returns a scoped name as written in IDL, from the outermost scope.
 pub(super) fn scoped(name: &str) -> String {
     let parts: Vec<String> = name.split("::").map(escaped).collect();
     format!("::{}", parts.join("::"))
 }
 
-/// Why a name is none of IDL's, if so.
+/// Returns why a name is invalid in IDL, if it is.
 pub(super) fn problem(name: &str) -> Option<String> {
     if name.starts_with('_') {
         Some(format!("the name {name:?}, which begins with the sign that escapes"))
@@ -42,24 +43,24 @@ pub(super) fn problem(name: &str) -> Option<String> {
     }
 }
 
-/// What is declared in which module. Names that differ in case only are the same in IDL.
+/// The declarations of each module. IDL names that differ only in case are equal.
 #[derive(Default)]
 pub(super) struct Scopes(HashMap<String, HashSet<String>>);
 
 impl Scopes {
-    /// Makes a module known, with those around it.
+    /// Declares a module, with its parents.
     pub(super) fn module(&mut self, module: &str) {
         let mut outer = String::new();
         for part in module.split("::").filter(|part| !part.is_empty()) {
             self.0.entry(outer.clone()).or_default().insert(part.to_ascii_lowercase());
             outer = if outer.is_empty() { part.to_owned() } else { format!("{outer}::{part}") }
                 .to_ascii_lowercase();
-            // A module's own name is taken within it.
+            // A module's own name cannot be used inside it.
             self.0.entry(outer.clone()).or_default().insert(part.to_ascii_lowercase());
         }
     }
 
-    /// Whether all of `names` are free in a module.
+    /// Returns whether all of `names` are free in a module.
     pub(super) fn free<'a>(&self, module: &str, mut names: impl Iterator<Item = &'a str>) -> bool {
         let taken = self.0.get(&module.to_ascii_lowercase());
         let mut seen = HashSet::new();
@@ -69,19 +70,19 @@ impl Scopes {
         })
     }
 
-    /// Takes names in a module.
+    /// Declares names in a module.
     pub(super) fn take<'a>(&mut self, module: &str, names: impl Iterator<Item = &'a str>) {
         let taken = self.0.entry(module.to_ascii_lowercase()).or_default();
         taken.extend(names.map(str::to_ascii_lowercase));
     }
 }
 
-/// The modules and the plain name of a scoped name.
+/// Splits a scoped name into modules and plain name.
 pub(super) fn split(name: &str) -> (&str, &str) {
     name.rsplit_once("::").unwrap_or(("", name))
 }
 
-/// Modules and a plain name as one.
+/// Joins modules and a plain name.
 pub(super) fn join(module: &str, name: &str) -> String {
     if module.is_empty() { name.to_owned() } else { format!("{module}::{name}") }
 }

@@ -1,4 +1,4 @@
-//! From a schema to a topic's type.
+//! Compiles a schema to a topic's type.
 
 use std::collections::HashMap;
 
@@ -49,9 +49,9 @@ struct Compiler<'a> {
     codec: Codec,
     scopes: Scopes,
     of: TopicType,
-    /// Types that are complete.
+    /// The complete types.
     done: HashMap<NodeId, Kind>,
-    /// Records that the walk is in.
+    /// The records around the current position.
     open: Vec<NodeId>,
     members: usize,
     path: Vec<String>,
@@ -93,7 +93,7 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    /// The places of the fields that are the topic's key.
+    /// Returns the indices of the fields that form the topic's key.
     fn keys(&mut self, record: &Record) -> Compiled<Vec<usize>> {
         let named = |field: &Field| field.attributes.get(KEY_ATTRIBUTE) == Some(&Json::Bool(true));
         let index = |field: &Field| {
@@ -154,8 +154,8 @@ impl<'a> Compiler<'a> {
         Ok(Kind::Struct(self.of.structs.len() - 1))
     }
 
-    /// A type's name in IDL, which no member of it and nothing else in its module may have: one
-    /// that is taken gets underscores behind it.
+    /// Returns a type's name in IDL. It must differ from its members' names and be unique in its
+    /// module; otherwise underscores are appended.
     fn name<'b>(
         &mut self,
         full: &str,
@@ -200,7 +200,7 @@ impl<'a> Compiler<'a> {
         })
     }
 
-    /// The Avro bytes of a field that a writer does not have.
+    /// Returns the Avro bytes of a field that a writer lacks.
     fn default(
         &self,
         (record, place): (NodeId, usize),
@@ -225,7 +225,7 @@ impl<'a> Compiler<'a> {
         whole.then_some(bytes)
     }
 
-    /// The type of a field's value, with what the field says of it.
+    /// Returns the type of a field's value, by the field's attributes.
     fn field_kind(&mut self, id: NodeId, field: &'a Field) -> Compiled<Kind> {
         let sal = field.sal_type.as_deref().and_then(SalType::from_name);
         match (&self.schema.node(id).kind, field.length) {
@@ -249,7 +249,7 @@ impl<'a> Compiler<'a> {
     fn item(&mut self, id: NodeId, sal: Option<SalType>) -> Compiled<Kind> {
         self.path.push("[]".to_owned());
         let kind = match self.kind(id, sal)? {
-            // Cyclone's runtime types and its Python package take it for different types.
+            // Cyclone's runtime types and its Python package differ in its type.
             Kind::Sequence(_) | Kind::Bytes | Kind::Fixed(_) => {
                 return self.refuse("an array of arrays or bytes");
             }
@@ -304,8 +304,7 @@ impl<'a> Compiler<'a> {
         Ok(kind)
     }
 
-    /// Symbols stand in their enumeration's module; those that are taken there get its name in
-    /// front.
+    /// Symbols live in their enumeration's module; duplicates there are prefixed with its name.
     fn enumeration(&mut self, of: &crate::schema::Enum) -> Compiled<Kind> {
         let name = self.name(&of.name, std::iter::empty())?;
         let (module, plain) = names::split(&name);
@@ -323,7 +322,7 @@ impl<'a> Compiler<'a> {
         Ok(Kind::Enum(self.of.enums.len() - 1))
     }
 
-    /// The Avro bytes of a value of zeros, unless they are too many.
+    /// Returns the Avro bytes of a zero value, unless they are too many.
     fn zero(&self, kind: &Kind, out: &mut Vec<u8>) -> Option<()> {
         match kind {
             Kind::Boolean

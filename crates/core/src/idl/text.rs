@@ -6,12 +6,12 @@ use std::fmt::Write;
 use super::names::{escaped, scoped, split};
 use super::{Enum, Form, Kind, Member, Struct, TopicType};
 
-/// The widest line of comments.
+/// The width of comment lines.
 const COLUMNS: usize = 100;
 
-/// The types of several topics as one IDL file, each definition once: what they share stands
-/// before what uses it. Definitions of one name that differ are all printed, which IDL compilers
-/// refuse: put such topics into files of their own.
+/// Prints the types of several topics as one IDL file, each definition once and before its uses.
+/// Different definitions of one name are all printed, and IDL compilers reject them: print such
+/// topics into separate files.
 pub fn document<'a>(types: impl IntoIterator<Item = &'a TopicType>) -> String {
     let mut out = Document { text: String::from(HEAD), open: Vec::new(), printed: HashMap::new() };
     for of in types {
@@ -35,14 +35,14 @@ const HEAD: &str = "// Made by `helio schema idl`: OMG IDL 4.2.\n";
 
 struct Document {
     text: String,
-    /// The modules that are open.
+    /// The open modules.
     open: Vec<String>,
     /// The definitions of each name.
     printed: HashMap<String, Vec<String>>,
 }
 
 impl Document {
-    /// Prints a definition in its modules, unless it was.
+    /// Prints a definition in its modules, unless it is printed already.
     fn define(&mut self, name: &str, definition: String) {
         let before = self.printed.entry(name.to_owned()).or_default();
         if before.contains(&definition) {
@@ -56,8 +56,8 @@ impl Document {
         self.text.push_str(&definition);
     }
 
-    /// Closes and opens modules. What is open stays so: the compiler of Eclipse Cyclone's Python
-    /// package does not survive a module that is opened again with another one in it.
+    /// Closes and opens modules, and reopens as few as possible: the compiler of Eclipse Cyclone's
+    /// Python package crashes on a reopened module that contains another one.
     fn enter(&mut self, modules: &[&str]) {
         let same = self.open.iter().zip(modules).take_while(|(open, module)| open == module);
         let same = same.count();
@@ -114,8 +114,8 @@ fn definition_of_struct(of: &TopicType, one: &Struct, topic: bool) -> String {
     out
 }
 
-/// What a member's numbers mean, as an enumeration that nothing has as its type: values without a
-/// label are legal. Labels that IDL cannot say are a comment.
+/// Prints the labels of a member's numbers as an enumeration without uses, because values without a
+/// label are legal. Labels that IDL cannot express become a comment.
 fn labels(out: &mut String, of: &str, member: &Member) {
     if member.labels.is_empty() {
         return;
@@ -132,7 +132,7 @@ fn labels(out: &mut String, of: &str, member: &Member) {
     }
 }
 
-/// Whether labels and values are an enumeration of IDL: names and values each once, values of 31
+/// Returns whether labels and values form an IDL enumeration: unique names, unique values of 31
 /// bits.
 fn sayable(labels: &[(String, i64)]) -> bool {
     let legal = |label: &String| label.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -171,7 +171,7 @@ fn word(of: &TopicType, kind: &Kind) -> String {
         Kind::Bytes | Kind::Fixed(_) => "sequence<octet>".to_owned(),
         Kind::Enum(place) => scoped(&of.enums[*place].name),
         Kind::Struct(place) => scoped(&of.structs[*place].name),
-        // `>>` is one sign to some compilers.
+        // `>>` is one token for some compilers.
         Kind::Sequence(item) | Kind::Array(item, _) => match word(of, item) {
             inner if inner.ends_with('>') => format!("sequence<{inner} >"),
             inner => format!("sequence<{inner}>"),
@@ -179,8 +179,8 @@ fn word(of: &TopicType, kind: &Kind) -> String {
     }
 }
 
-/// A comment in as many lines as it takes. What would be more than a comment is made harmless: a
-/// backslash at a line's end would join the next line to it.
+/// Prints a comment, wrapped. Escapes a backslash at a line's end, which would join the next line
+/// to the comment.
 fn comment(out: &mut String, indent: &str, text: &str) {
     let clean = text.replace('\\', "/");
     let mut line = String::new();

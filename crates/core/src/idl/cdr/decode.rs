@@ -6,20 +6,20 @@ use crate::idl::{Form, Head, Integer, Kind, Member, Struct, TopicType};
 use super::encode::{block_width, sized_items};
 use super::{CdrError, CdrProblem, Encoding, Input, Result};
 
-/// A parameter's id, and the id that says that the header is an extended one.
+/// The mask of a parameter's id, and the id of an extended header.
 const PARAMETER_ID: u16 = 0x3fff;
 const EXTENDED: u16 = 0x3f01;
 
 impl TopicType {
-    /// Reads a sample's CDR, encapsulation included: appends its datum to `avro` and its key to
-    /// `key` (the header's; where a foreign writer left that empty, the Avro bytes of the key
-    /// fields). After an error both are as they were.
+    /// Reads a sample's CDR with its encapsulation. Appends the datum to `avro` and the key to
+    /// `key` (the header's; if a foreign writer left that empty, the Avro bytes of the key fields).
+    /// After an error both are unchanged.
     ///
-    /// Members that the writer appended are passed over, and those that it does not have take their
-    /// defaults, else zeros.
+    /// Members that the writer appended are skipped. Members that it lacks take their defaults,
+    /// else zeros.
     ///
     /// # Errors
-    /// [`CdrError`] names the member: no sample of the type.
+    /// [`CdrError`] names the member that is invalid.
     pub fn from_cdr<'a>(
         &self,
         bytes: &'a [u8],
@@ -60,7 +60,7 @@ impl TopicType {
             }
         }
         let left = if sized { input.left() } else { inner.left() };
-        // Some writers pad without saying so.
+        // Some writers pad without a declaration.
         if left > 3 && (sized || !root.appendable) {
             return Err(CdrError::new(CdrProblem::Trailing(left)));
         }
@@ -146,7 +146,7 @@ impl TopicType {
         Ok(())
     }
 
-    /// Reads an array of `count` elements, or else a sequence, whose count is in front.
+    /// Reads an array of `count` elements, else a sequence with a leading count.
     fn get_collection(
         &self,
         item: &Kind,
@@ -222,7 +222,7 @@ fn open(bytes: &[u8]) -> Result<Input<'_>> {
     Ok(Input::new(&body[..size], encoding, identifier & 1 == 0))
 }
 
-/// Reads an optional member's header in XCDR1: its bytes, none where it is missing.
+/// Reads an optional member's header in XCDR1; returns its bytes, `None` if it is missing.
 fn parameter<'a>(input: &mut Input<'a>) -> Result<Option<Input<'a>>> {
     input.align(4)?;
     let id = u16::from_le_bytes(input.number()?);
@@ -234,7 +234,7 @@ fn parameter<'a>(input: &mut Input<'a>) -> Result<Option<Input<'a>>> {
     if size == 0 { Ok(None) } else { input.parameter(size).map(Some) }
 }
 
-/// Appends elements that lie in CDR as in Avro, but for the byte order.
+/// Appends elements that are equal in CDR and Avro, apart from the byte order.
 fn put_blocks(item: &Kind, width: usize, raw: &[u8], big: bool, avro: &mut Vec<u8>) -> Result<()> {
     if *item == Kind::Boolean {
         for byte in raw {
@@ -244,7 +244,7 @@ fn put_blocks(item: &Kind, width: usize, raw: &[u8], big: bool, avro: &mut Vec<u
     let end = avro.len();
     put_raw_array(avro, Blocks::Sized, raw.len() / width, raw);
     if big && width > 1 {
-        // The block's start is in front, the array's end behind.
+        // With the block's start before them, and the array's end behind.
         let numbers = avro.len() - 1 - raw.len()..avro.len() - 1;
         debug_assert!(numbers.start > end);
         avro[numbers].chunks_exact_mut(width).for_each(<[u8]>::reverse);

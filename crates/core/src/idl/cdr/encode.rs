@@ -6,30 +6,30 @@ use crate::idl::{Form, Head, Integer, Kind, Member, Struct, TopicType};
 
 use super::{CdrError, CdrProblem, Encoding, Output, Result};
 
-/// The identifiers of little-endian CDR, plain CDR2, and CDR2 with a size in front.
+/// The identifiers of little-endian CDR, plain CDR2, and CDR2 with a leading size.
 const CDR_LE: u16 = 0x0001;
 const CDR2_LE: u16 = 0x0007;
 const D_CDR2_LE: u16 = 0x0009;
 
-/// In XCDR1, an optional member's header is one of the extended kind, whose own length is 8.
+/// In XCDR1, an optional member has an extended header, whose own length is 8.
 const EXTENDED_PARAMETER: u16 = 0x3f01 | MUST_UNDERSTAND;
 const MUST_UNDERSTAND: u16 = 0x4000;
 const EXTENDED_LENGTH: u16 = 8;
 
 impl TopicType {
-    /// How samples are written: those of others' topics in XCDR1, which every implementation reads,
-    /// ours in XCDR2.
+    /// Returns the encoding of written samples: XCDR1, which every implementation reads, for
+    /// foreign topics, else XCDR2.
     #[must_use]
     pub fn encoding(&self) -> Encoding {
         if self.form == Form::Foreign { Encoding::Xcdr1 } else { Encoding::Xcdr2 }
     }
 
-    /// Appends to `out` the sample's CDR, encapsulation and padding included. `avro` is the datum,
-    /// or, in an envelope, any bytes. After an error, `out` is as it was.
+    /// Appends the sample's CDR to `out`, with encapsulation and padding. `avro` is the datum, or
+    /// any bytes in an envelope. After an error, `out` is unchanged.
     ///
     /// # Errors
-    /// [`CdrError`] names the field: no datum of the schema, a number that its type does not hold,
-    /// a text with a NUL within.
+    /// [`CdrError`] names the field: no datum of the schema, a number outside its type's range, a
+    /// text that contains a NUL.
     pub fn to_cdr(
         &self,
         head: &Head<'_>,
@@ -39,11 +39,11 @@ impl TopicType {
         self.to_cdr_with_key(head, avro, out, &mut Vec::new())
     }
 
-    /// The same, and appends to `key` the Avro bytes of the key fields, which instances are told
-    /// apart by; nothing where the key is the header's.
+    /// The same, and appends the Avro bytes of the key fields to `key`, which distinguish
+    /// instances. Appends none if the key is the header's.
     ///
     /// # Errors
-    /// As [`to_cdr`](Self::to_cdr); `key` is as it was then.
+    /// As [`to_cdr`](Self::to_cdr); then `key` is unchanged.
     pub fn to_cdr_with_key(
         &self,
         head: &Head<'_>,
@@ -102,7 +102,7 @@ impl TopicType {
         Ok(())
     }
 
-    /// Whether a struct's size is in front of it.
+    /// Returns whether a struct has a leading size.
     pub(super) fn sized(&self, of: &Struct, encoding: Encoding) -> bool {
         of.appendable && encoding == Encoding::Xcdr2
     }
@@ -187,7 +187,7 @@ impl TopicType {
         size.map_or(Ok(()), |size| out.close(size))
     }
 
-    /// Writes a collection, its size in front where it needs one.
+    /// Writes a collection, with a leading size if it needs one.
     fn put_collection(
         &self,
         item: &Kind,
@@ -230,13 +230,13 @@ impl TopicType {
     }
 }
 
-/// Whether a collection's size is in front of it.
+/// Returns whether a collection has a leading size.
 pub(super) fn sized_items(item: &Kind, encoding: Encoding) -> bool {
     let number = matches!(item, Kind::Boolean | Kind::Integer(_) | Kind::Float | Kind::Double);
     encoding == Encoding::Xcdr2 && !number
 }
 
-/// The bytes of an element that lies in Avro as in CDR.
+/// Returns the bytes of an element that is equal in Avro and CDR.
 pub(super) fn block_width(item: &Kind) -> Option<usize> {
     match item {
         Kind::Boolean => Some(1),

@@ -1,13 +1,13 @@
-//! Samples between Avro's bytes and CDR's, without a value between.
+//! Conversion of samples between Avro and CDR, without an intermediate value.
 //!
-//! Format: OMG DDS-XTypes 1.3, section 7.4. Four bytes of encapsulation say the version and the
-//! byte order; then each member at a multiple of its size, at most 8 (XCDR1) or 4 (XCDR2). XCDR2
-//! puts the size in front of appendable structs and of collections of anything but numbers, and a
-//! flag in front of optional members, where XCDR1 has a parameter's header. Written is XCDR2 (XCDR1
-//! for foreign types), little-endian; read are both, in both byte orders.
+//! Format: OMG DDS-XTypes 1.3, section 7.4. Four bytes of encapsulation give the version and the
+//! byte order; then each member is at a multiple of its size, at most 8 (XCDR1) or 4 (XCDR2). XCDR2
+//! has a size before appendable structs and before collections of anything but numbers. Before an
+//! optional member XCDR2 has a flag, XCDR1 a parameter header. Samples are written as XCDR2 (XCDR1
+//! for foreign types), little-endian; both versions are read, in both byte orders.
 //!
-//! Constraints: nothing is allocated that the bytes do not hold, but defaults of members that an
-//! older writer does not have, which have a budget. Any bytes give a sample or an error.
+//! Constraints: allocations are bounded by the input's bytes. The defaults of members that an older
+//! writer lacks have a budget. Any bytes give a sample or an error.
 
 mod decode;
 mod encode;
@@ -21,22 +21,22 @@ use super::Integer;
 
 pub(super) use wire::{Input, Output};
 
-/// The most bytes of defaults of one member that is missing.
+/// The limit of bytes of a missing member's default.
 pub(super) const MAX_DEFAULT_BYTES: usize = 1 << 20;
 
-/// How values lie in bytes.
+/// Versions of the encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
-    /// Plain CDR, the first version.
+    /// XCDR1, plain CDR.
     Xcdr1,
-    /// The second version.
+    /// XCDR2.
     Xcdr2,
 }
 
-/// Why a sample cannot be transcoded.
+/// The cause of a conversion error.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CdrProblem {
-    /// The Avro bytes are no datum of the schema.
+    /// The Avro bytes are not a datum of the schema.
     #[error(transparent)]
     Avro(#[from] WireError),
     /// The CDR bytes end before the value does.
@@ -45,22 +45,22 @@ pub enum CdrProblem {
     /// Bytes are left after the value.
     #[error("{0} bytes are left after the value: damaged, or of another type")]
     Trailing(usize),
-    /// An encapsulation that is not read.
+    /// The encapsulation is not supported.
     #[error("the encapsulation {0:#06x} is neither CDR nor CDR2")]
     Encapsulation(u16),
-    /// A byte that is no truth value.
+    /// A boolean's byte is neither 0 nor 1.
     #[error("the byte {0} is no boolean: damaged, or of another type")]
     Boolean(u8),
-    /// A text without its end, or no UTF-8.
+    /// A text has no terminator, or is not UTF-8.
     #[error("a text is not UTF-8, or has no end: damaged, or of another type")]
     Text,
-    /// An enumeration's value that no symbol has.
+    /// An enumeration's value has no symbol.
     #[error("the enumeration has no value {0}")]
     Symbol(u32),
-    /// A size that is not that of what it is in front of.
+    /// A size is not that of the value behind it.
     #[error("a size is not that of what is behind it: damaged, or of another type")]
     Size,
-    /// A number that its type does not hold.
+    /// A number is outside its type's range.
     #[error("the number {number} does not fit {}", .kind.word())]
     Range {
         /// The number.
@@ -68,34 +68,34 @@ pub enum CdrProblem {
         /// The type.
         kind: Integer,
     },
-    /// An array with another number of elements.
+    /// An array has the wrong number of elements.
     #[error("{found} elements, but the field's length is {expected}")]
     Length {
         /// The field's length.
         expected: u32,
-        /// The array's.
+        /// The array's length.
         found: usize,
     },
-    /// A text with a NUL within.
+    /// A text contains a NUL.
     #[error("a text with a NUL within, which IDL's strings cannot have")]
     Nul,
-    /// A text longer than its bound.
+    /// A text is longer than its bound.
     #[error("a text of {bytes} bytes, but the field's maxLength is {bound}")]
     Bound {
-        /// The text's.
+        /// The text's length.
         bytes: usize,
-        /// The field's.
+        /// The field's bound.
         bound: u32,
     },
-    /// More than fits a sample of DDS.
+    /// The sample is too large for DDS.
     #[error("more than 4 GiB, which no sample of DDS holds")]
     TooLarge,
-    /// A member that its writer does not have and for which there is no default.
+    /// A missing member has no default.
     #[error("the writer has no such member, and it has no default of at most 1 MiB")]
     Missing,
 }
 
-/// A sample could not be transcoded; nothing was appended.
+/// A conversion error; nothing was appended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CdrError(Box<(crate::codec::Place, CdrProblem)>);
 

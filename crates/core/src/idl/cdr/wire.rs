@@ -1,4 +1,4 @@
-//! CDR piece by piece: aligned numbers, texts, sizes.
+//! The primitives of CDR: aligned numbers, texts, sizes.
 
 use super::{CdrError, CdrProblem, Encoding, Result};
 
@@ -12,11 +12,11 @@ impl Encoding {
     }
 }
 
-/// Bytes of CDR that are written, little-endian, behind what `bytes` has already.
+/// A writer of little-endian CDR, behind the present contents of `bytes`.
 pub(in crate::idl) struct Output<'a> {
     pub(in crate::idl) bytes: &'a mut Vec<u8>,
     pub(super) encoding: Encoding,
-    /// Where alignment counts from.
+    /// The origin of alignment.
     pub(super) origin: usize,
 }
 
@@ -60,7 +60,7 @@ impl Output<'_> {
         Ok(())
     }
 
-    /// Leaves room for a size or count, which [`Output::close`] or [`Output::patch`] fills in.
+    /// Reserves a size or count, which [`Output::close`] or [`Output::patch`] fills in.
     pub(super) fn open(&mut self) -> usize {
         self.number([0; 4]);
         self.bytes.len()
@@ -71,7 +71,7 @@ impl Output<'_> {
         self.patch(start, self.bytes.len() - start)
     }
 
-    /// Fills in a number where [`Output::open`] left room.
+    /// Fills in a number that [`Output::open`] has reserved.
     pub(super) fn patch(&mut self, start: usize, number: usize) -> Result<()> {
         let number = u32::try_from(number).map_err(|_| CdrProblem::TooLarge)?;
         self.bytes[start - 4..start].copy_from_slice(&number.to_le_bytes());
@@ -79,7 +79,7 @@ impl Output<'_> {
     }
 }
 
-/// Bytes of CDR that are read.
+/// A reader of CDR.
 #[derive(Debug, Clone)]
 pub(in crate::idl) struct Input<'a> {
     bytes: &'a [u8],
@@ -87,7 +87,7 @@ pub(in crate::idl) struct Input<'a> {
     origin: usize,
     pub(super) big: bool,
     pub(super) encoding: Encoding,
-    /// Bytes of defaults that may still be put in.
+    /// The remaining budget of defaults, in bytes.
     pub(super) defaults: usize,
 }
 
@@ -97,7 +97,7 @@ impl<'a> Input<'a> {
         Self { bytes, at: 0, origin: 0, big, encoding, defaults }
     }
 
-    /// Number of bytes that are left.
+    /// Returns the number of remaining bytes.
     #[inline]
     pub(super) fn left(&self) -> usize {
         self.bytes.len() - self.at
@@ -124,7 +124,7 @@ impl<'a> Input<'a> {
         Ok(taken)
     }
 
-    /// Reads a number of `N` bytes, as little-endian ones.
+    /// Reads a number of `N` bytes; returns them in little-endian order.
     #[inline]
     pub(in crate::idl) fn number<const N: usize>(&mut self) -> Result<[u8; N]> {
         self.align(N)?;
@@ -154,20 +154,20 @@ impl<'a> Input<'a> {
         self.take(count)
     }
 
-    /// What the size in front of it says is one thing, as bytes of their own; `self` goes past it.
+    /// Splits off the bytes behind a leading size as a reader of their own.
     pub(super) fn delimited(&mut self) -> Result<Self> {
         let size = self.count()?;
         self.part(size)
     }
 
-    /// The next `size` bytes as bytes of their own, aligned as they were.
+    /// Splits off the next `size` bytes, with the same origin of alignment.
     pub(super) fn part(&mut self, size: usize) -> Result<Self> {
         let at = self.at;
         self.take(size)?;
         Ok(Self { bytes: &self.bytes[..self.at], at, ..self.clone() })
     }
 
-    /// The next `size` bytes, whose alignment counts from their first.
+    /// Splits off the next `size` bytes, aligned from their first one.
     pub(super) fn parameter(&mut self, size: usize) -> Result<Self> {
         let part = self.part(size)?;
         Ok(Self { origin: part.at, ..part })
