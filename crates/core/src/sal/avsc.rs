@@ -1,7 +1,7 @@
-//! Telemetry as `.avsc` files: a whole topic as an Avro record, as SAL has them from v28 on.
+//! Telemetry as `.avsc` files: a whole topic as an Avro record, as in SAL from v28 on.
 //!
-//! The record's fields come after the private ones as they stand; Avro's `long` there has 64 bits,
-//! and a field may be a union with null. The record's name is the topic's SAL name.
+//! The record's fields follow the private ones unchanged. Here Avro's `long` has 64 bits, and a
+//! field may be a union with null. The record's name is the topic's SAL name.
 
 use std::sync::Arc;
 

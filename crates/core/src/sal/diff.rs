@@ -1,4 +1,4 @@
-//! What changed between two folders of interfaces: components, topics, fields, enumerations.
+//! Differences between two folders of interfaces: components, topics, fields, enumerations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,9 +13,9 @@ use crate::evolution::{self, Evolution, Level};
 /// Names that only one of two folders has, sorted.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Presence {
-    /// Those that only the newer one has.
+    /// Names in the newer one only.
     pub added: Vec<String>,
-    /// Those that only the older one has.
+    /// Names in the older one only.
     pub removed: Vec<String>,
 }
 
@@ -24,12 +24,12 @@ pub struct Presence {
 pub struct ChangedTopic {
     /// The topic's name on the bus.
     pub topic: String,
-    /// What changed, and who can still read whom.
+    /// The differences and their compatibility.
     #[serde(flatten)]
     pub evolution: Evolution,
 }
 
-/// A component that is indexed in one of two folders only: its topics' keys are others.
+/// A component that is indexed in only one of two folders, so its topics' keys differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ChangedIndexing {
     /// The component.
@@ -38,24 +38,24 @@ pub struct ChangedIndexing {
     pub indexed: bool,
 }
 
-/// An enumeration of a component's sets with other labels or values. Where a field has it, the
-/// topic's change tells what that means; many are meant for fields that do not say so.
+/// An enumeration of a component's sets with different labels or values. If a field has it, the
+/// topic's differences include it; many belong to fields that do not name them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ChangedEnumeration {
     /// The component.
     pub component: String,
-    /// The class that its labels begin with.
+    /// The class of its labels.
     pub class: String,
-    /// What its labels were; nothing where it is new.
+    /// The old labels; empty if it is new.
     pub old: BTreeMap<String, i64>,
-    /// What its labels are; nothing where it is gone.
+    /// The new labels; empty if it was removed.
     pub new: BTreeMap<String, i64>,
 }
 
-/// How many of the topics that both folders have changed, by who can still read whom.
+/// Numbers of topics in both folders, by compatibility.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Summary {
-    /// Changed, but all read each other.
+    /// Changed, and compatible both ways.
     pub full: usize,
     /// Old readers read new data only.
     pub forward: usize,
@@ -67,23 +67,24 @@ pub struct Summary {
     pub unchanged: usize,
 }
 
-/// What changed between two folders of interfaces, as `helio schema diff OLD NEW --json` prints it.
+/// The differences between two folders of interfaces, as `helio schema diff OLD NEW --json` prints
+/// them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct InterfacesDiff {
-    /// Who can still read whom, in all topics: what holds for each of them. A topic that is gone
-    /// leaves old readers without data, as a field that is gone does.
+    /// The compatibility that holds for all topics. A removed topic leaves old readers without
+    /// data, as a removed field does.
     pub level: Level,
-    /// How much there was.
+    /// Counts of the older folder.
     pub old: Counts,
-    /// How much there is.
+    /// Counts of the newer folder.
     pub new: Counts,
-    /// Topics that both have, by what became of them.
+    /// Topics in both folders, by compatibility.
     pub summary: Summary,
-    /// Components that came and went.
+    /// Components that were added and removed.
     pub components: Presence,
-    /// Topics that came and went, those of such components included.
+    /// Topics that were added and removed, with those of such components.
     pub topics: Presence,
-    /// Components that are indexed in one only.
+    /// Components that are indexed in only one of them.
     pub indexing: Vec<ChangedIndexing>,
     /// Enumerations that changed.
     pub enumerations: Vec<ChangedEnumeration>,
@@ -92,10 +93,10 @@ pub struct InterfacesDiff {
 }
 
 impl Interfaces {
-    /// What changed from these interfaces to newer ones.
+    /// Returns the differences from these interfaces to newer ones.
     ///
     /// # Errors
-    /// [`SchemaError`] where a topic has more fields than a schema may have.
+    /// [`SchemaError`] if a topic has more fields than a schema may have.
     pub fn diff(&self, newer: &Self) -> Result<InterfacesDiff, SchemaError> {
         let (old, new) = (by_name(self), by_name(newer));
         let topics = presence(&old, &new);
@@ -142,7 +143,7 @@ impl Summary {
 }
 
 impl InterfacesDiff {
-    /// Whether the interfaces are the same but for documentation.
+    /// Returns whether the interfaces are equal, apart from documentation.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let present = |presence: &Presence| presence.added.len() + presence.removed.len();
@@ -162,7 +163,7 @@ fn presence<K: Ord + ToString, V>(old: &BTreeMap<K, V>, new: &BTreeMap<K, V>) ->
     Presence { added: without(new, old), removed: without(old, new) }
 }
 
-/// What became of a topic; nothing where its schemas differ in documentation at most.
+/// Returns a topic's differences; `None` if its schemas differ only in documentation.
 fn evolution_of(old: &Topic, new: &Topic) -> Result<Option<Evolution>, SchemaError> {
     if old == new {
         return Ok(None);
@@ -171,7 +172,7 @@ fn evolution_of(old: &Topic, new: &Topic) -> Result<Option<Evolution>, SchemaErr
     Ok(Some(evolution).filter(|evolution| !evolution.differences.is_empty()))
 }
 
-/// Components that both have.
+/// Iterates over components in both folders.
 fn pairs<'a>(
     old: &'a Interfaces,
     new: &'a Interfaces,

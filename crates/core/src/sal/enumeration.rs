@@ -1,8 +1,8 @@
 //! Enumerations: labels and values, as the interface files write them.
 //!
-//! A list is `Label[=value], …`; values are decimal or `0x…`; a label without one has the value
-//! after that of the label before it, the first has 1. At a set, and sometimes at an item, each
-//! label begins with its class: `DomeState_Open, DomeState_Closed`.
+//! A list is `Label[=value], …`; values are decimal or `0x…`. A label without value has the
+//! previous label's value plus 1, the first has 1. In a set, and sometimes in an item, each label
+//! begins with its class: `DomeState_Open, DomeState_Closed`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,8 +12,7 @@ use super::{MAX_LABELS, SalCause};
 /// Labels with their values, in the order of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Enumeration {
-    /// The class that all labels name, without its underscore; empty where an item lists bare
-    /// labels.
+    /// The class of all labels, without its underscore; empty if an item lists bare labels.
     pub class: String,
     /// Labels without the class, and their values.
     pub labels: Vec<(String, i64)>,
@@ -27,8 +26,8 @@ impl Enumeration {
         Ok(Self::without_class(class, labels))
     }
 
-    /// Reads the list of an item. Its labels may begin with a class: a first part, with a small
-    /// letter in it, that all of them share (`CSys_None, CSys_Mount`, but not `PLUS_X, PLUS_Y`).
+    /// Reads the list of an item. Its labels may begin with a class: a common first part with a
+    /// lower-case letter (`CSys_None, CSys_Mount`, but not `PLUS_X, PLUS_Y`).
     pub(super) fn of_item(text: &str) -> Result<Self, SalCause> {
         let labels = parse_labels(text)?;
         match common_class(&labels) {
@@ -47,11 +46,11 @@ impl Enumeration {
     }
 }
 
-/// Enumerations by the names of the fields that they are for.
+/// Enumerations by the names of their fields.
 pub(super) struct Classes(HashMap<String, Arc<Enumeration>>);
 
 impl Classes {
-    /// The first of those with the same class counts.
+    /// The first one of a class takes precedence.
     pub(super) fn of<'a>(enumerations: impl IntoIterator<Item = &'a Arc<Enumeration>>) -> Self {
         let mut classes = HashMap::new();
         for enumeration in enumerations {
@@ -65,7 +64,7 @@ impl Classes {
         Self(classes)
     }
 
-    /// The enumeration whose class is the field's name, in any case, with or without an s.
+    /// Returns the enumeration whose class is the field's name, in any case, with or without an s.
     pub(super) fn of_field(&self, field: &str) -> Option<&Arc<Enumeration>> {
         self.0.get(&field.to_ascii_lowercase())
     }
@@ -80,7 +79,7 @@ fn common_class(labels: &[(String, i64)]) -> Option<String> {
     all.then(|| class.to_owned())
 }
 
-/// Reads `Label[=value], …`. A comma at the end is forgiven.
+/// Reads `Label[=value], …`. A trailing comma is accepted.
 pub(super) fn parse_labels(text: &str) -> Result<Vec<(String, i64)>, SalCause> {
     let text = text.trim();
     let list = text.strip_suffix(',').unwrap_or(text);
@@ -90,7 +89,7 @@ pub(super) fn parse_labels(text: &str) -> Result<Vec<(String, i64)>, SalCause> {
     }))
 }
 
-/// Checks labels, and numbers those that have no number.
+/// Checks labels, and numbers those without a number.
 pub(super) fn numbered<'a>(
     entries: impl Iterator<Item = Result<(&'a str, Option<i64>), SalCause>>,
 ) -> Result<Vec<(String, i64)>, SalCause> {
@@ -124,7 +123,7 @@ fn parse_value(text: &str, entry: &str) -> Result<i64, SalCause> {
     }
     let value: i64 = text.parse().map_err(|_| refused())?;
     let digits = text.trim_start_matches(['-', '+']);
-    // 04 is four in every reading, 010 is ten or eight.
+    // 04 is always four, but 010 is ten or eight.
     if digits.len() > 1 && digits.starts_with('0') && value.unsigned_abs() > 7 {
         return Err(SalCause::LeadingZero(clip(entry.trim())));
     }

@@ -1,5 +1,4 @@
-//! What can be wrong with an interface folder: each message names the file, the line and the
-//! remedy.
+//! Errors of interface folders: each message names the file, the line and the remedy.
 
 use thiserror::Error;
 
@@ -16,15 +15,15 @@ pub struct SalError {
     pub file: String,
     /// The line, from 1.
     pub line: u32,
-    /// What is wrong there.
+    /// The cause.
     pub cause: SalCause,
 }
 
-/// What is wrong with an interface file.
+/// The cause of an error in an interface file.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SalCause {
-    /// A file that the folder must have is not there.
+    /// A required file is missing.
     #[error(
         "this file is missing; an interface folder has SALSubsystems.xml and SALGenerics.xml at \
          its top (an empty <SALObjects/> will do for the latter), or components as X.yaml"
@@ -45,13 +44,13 @@ pub enum SalCause {
          fields; load a part of it"
     )]
     TooMuch,
-    /// The file is no UTF-8 text.
+    /// The file is not UTF-8.
     #[error("the file is not UTF-8 text; save it as UTF-8")]
     NotUtf8,
-    /// The file is no well-formed XML, or uses what is refused for safety.
+    /// The file is not well-formed XML, or uses features that are rejected for safety.
     #[error("the XML cannot be read: {0}")]
     Xml(String),
-    /// The file is no well-formed YAML, has keys that are not known, or costs too much to read.
+    /// The file is not well-formed YAML, has unknown keys, or is too expensive to read.
     #[error("the YAML cannot be read: {0}")]
     Yaml(String),
     /// A component's name is not that of its file.
@@ -62,7 +61,7 @@ pub enum SalCause {
         /// The file's component.
         expected: String,
     },
-    /// A YAML file that is no component's.
+    /// A YAML file belongs to no component.
     #[error(
         "a YAML file in an interface folder is a component, X.yaml or X/X.yaml; rename it, or move \
          it elsewhere"
@@ -71,43 +70,43 @@ pub enum SalCause {
     /// A component has both a YAML file and XML files.
     #[error("the component {0:?} is whole in its YAML file; remove one of the two")]
     Whole(String),
-    /// A component's topic with a category, which only generics have.
+    /// A component's topic has a category, which only generics have.
     #[error("the category {0:?} is for generics only; remove it")]
     Category(String),
-    /// The name of an enumeration that cannot be used.
+    /// The name of an enumeration is invalid.
     #[error("{0:?} is no name of an enumeration; use letters and digits, beginning with a letter")]
     Class(String),
-    /// A field names an enumeration that is not there.
+    /// A field names an enumeration that does not exist.
     #[error("the file's enumerations have no {0:?}; add it there, or write the labels here")]
     NoEnumeration(String),
-    /// An enumeration on a field that is no integer.
+    /// A field with an enumeration is no integer.
     #[error("only integers have labels, and this is a {0}; remove the enumeration")]
     NoInteger(&'static str),
-    /// An array of strings.
+    /// An array has strings as elements.
     #[error("strings are never arrays in SAL; remove the count, or use several fields")]
     StringArray,
     /// A tag or a file has more attributes or name spaces than any interface needs.
     #[error("more than {limit} {what}; an interface file needs none beyond those of its root")]
     XmlTooMuch {
-        /// What there is too much of.
+        /// The kind of the excess.
         what: &'static str,
         /// The limit.
         limit: usize,
     },
-    /// An element stands where it cannot.
+    /// An element is misplaced.
     #[error("<{found}> cannot stand here; expected {expected}")]
     Unexpected {
         /// The element found.
         found: String,
-        /// What may stand there.
+        /// The elements that are allowed there.
         expected: &'static str,
     },
-    /// An element lacks a part that it must have.
+    /// An element lacks a required part.
     #[error("<{within}> has no <{element}>; add it")]
     NoElement {
         /// The part that is missing.
         element: &'static str,
-        /// The element that should have it.
+        /// Its element.
         within: String,
     },
     /// An element has the same part twice.
@@ -115,24 +114,24 @@ pub enum SalCause {
     Twice {
         /// The part.
         element: String,
-        /// The element that has it twice.
+        /// Its element.
         within: String,
     },
-    /// A name cannot be used.
+    /// A name is invalid.
     #[error(
         "{0:?} is no name; a name starts with a letter or '_' and has letters, digits and '_' only \
          (a component's has no '_'), at most 90 of them (a field's: 256)"
     )]
     Name(String),
-    /// A topic's name does not fit its component and kind.
+    /// A topic's name does not match its component and kind.
     #[error("the topic's name {found:?} does not fit; it must be like {expected:?}")]
     TopicName {
         /// The name found.
         found: String,
-        /// How it should look.
+        /// The expected form.
         expected: String,
     },
-    /// The topic says that it belongs to another component.
+    /// The topic names another component.
     #[error("<Subsystem> is {found:?} in a file of {expected:?}; correct it or leave it out")]
     Subsystem {
         /// The component named.
@@ -140,49 +139,49 @@ pub enum SalCause {
         /// The file's component.
         expected: String,
     },
-    /// An unknown type.
+    /// A type is unknown.
     #[error(
         "{0:?} is no SAL type; use boolean, byte, short, int, long, \"long long\", \
          \"unsigned short\", \"unsigned int\", float, double or string"
     )]
     Type(String),
-    /// A `Count` that is no whole number within the limit.
+    /// A `Count` is no whole number within the limit.
     #[error("the count is {0:?}; it must be a whole number from 1 to {MAX_COUNT}")]
     Count(String),
-    /// A topic with too many elements.
+    /// A topic has too many elements.
     #[error("the topic has more than {MAX_ELEMENTS} elements; split it")]
     Elements,
-    /// A field of that name is already there.
+    /// A field name is duplicated.
     #[error("the field {0:?} is there twice (names of the private fields are taken); rename one")]
     FieldTwice(String),
-    /// A topic of that name is already there.
+    /// A topic name is duplicated.
     #[error("the component has {0:?} twice, perhaps once by its generics; remove one")]
     TopicTwice(String),
-    /// A component of that name is already there.
+    /// A component name is duplicated.
     #[error("the component {0:?} is there twice; remove one")]
     ComponentTwice(String),
     /// A file belongs to no component.
     #[error("SALSubsystems.xml has no component {0:?}; add a <SALSubsystem> or remove the file")]
     NoComponent(String),
-    /// A file of a component has an unknown name, so that it would never be read.
+    /// A file of a component has an unknown name, so it would never be read.
     #[error("a component's XML files are {0}_Commands.xml, {0}_Events.xml, {0}_Telemetry.xml")]
     FileName(String),
-    /// A generic that does not exist.
+    /// A generic does not exist.
     #[error(
         "{0:?} is neither a category nor a topic of the generics (SALGenerics.xml, or Heliograph's \
          own where there is none); use csc, configurable, or a name like logevent_clockOffset"
     )]
     Generic(String),
-    /// An enumeration that cannot be read.
+    /// An enumeration is invalid.
     #[error(
         "the enumeration's {0:?} cannot be read; write labels like \"Open\", \"Open=1\" or \
          \"Open=0x1\", separated by commas, each label once, at most {MAX_LABELS}"
     )]
     Enumeration(String),
-    /// A number with a leading zero means one thing to C and another to people.
+    /// A number with a leading zero is ambiguous: octal in C.
     #[error("{0:?} has a leading zero: octal or decimal? Write it without, or with 0x")]
     LeadingZero(String),
-    /// An `.avsc` file that is no topic.
+    /// An `.avsc` file is no topic.
     #[error("no Avro record of a topic: {0}")]
     Avro(String),
 }

@@ -50,7 +50,7 @@ const TYPES: [(SalType, &str, &str); 11] = [
 ];
 
 impl SalType {
-    /// The type of that name in an interface file, for example `unsigned short`.
+    /// Returns the type of that name in an interface file, for example `unsigned short`.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         let words = || name.split_ascii_whitespace();
@@ -75,7 +75,7 @@ impl SalType {
         matches!(self.avro_name(), "int" | "long")
     }
 
-    /// What a field of the type is where nobody set it.
+    /// Returns the default value of a field of the type.
     pub(super) fn default_value(self) -> Value {
         match self {
             Self::Boolean => Value::Bool(false),
@@ -86,7 +86,7 @@ impl SalType {
     }
 }
 
-/// What a field holds.
+/// The contents of a field.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FieldType {
     /// A type of the XML interface files.
@@ -95,25 +95,26 @@ pub enum FieldType {
     Avro(Value),
 }
 
-/// A public field of a topic. A clone shares its texts: generics are cloned for each component.
+/// A public field of a topic. Clones share the texts, because generics are cloned for each
+/// component.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Field {
     /// Its name.
     pub name: Arc<str>,
-    /// What it holds.
+    /// Its contents.
     pub field_type: FieldType,
     /// Number of elements: 1 for a scalar, more for an array of that length.
     pub count: u32,
-    /// Units, `unitless` where there are none.
+    /// Units, `unitless` if there are none.
     pub units: Arc<str>,
-    /// What it means.
+    /// Its description.
     pub description: Arc<str>,
     /// The values' labels: the item's own list, or the set's enumeration that has the field's name.
     pub enumeration: Option<Arc<Enumeration>>,
 }
 
 impl Field {
-    /// The item's type, where it comes from an XML interface file.
+    /// The item's type, if it comes from an XML interface file.
     #[must_use]
     pub fn sal_type(&self) -> Option<SalType> {
         match self.field_type {
@@ -123,7 +124,7 @@ impl Field {
     }
 }
 
-/// The public fields of a topic while it is read: names once, elements bounded.
+/// The public fields of a topic during reading: unique names, bounded elements.
 #[derive(Default)]
 pub(super) struct FieldList {
     fields: Vec<Field>,
@@ -149,7 +150,7 @@ impl FieldList {
     }
 }
 
-/// What the table of private fields knows of one: name, type, units, description.
+/// A private field: name, type, units, description.
 pub(super) type Row = (&'static str, SalType, &'static str, &'static str);
 
 /// `salIndex`, the first field of every topic of an indexed component.
@@ -159,7 +160,7 @@ pub(super) type Row = (&'static str, SalType, &'static str, &'static str);
 pub(super) const SAL_INDEX: Row =
     ("salIndex", SalType::Long, "unitless", "SAL index (only present for indexed SAL components)");
 
-/// The fields that every topic begins with; see [`SAL_INDEX`] on their descriptions.
+/// The leading fields of every topic; see [`SAL_INDEX`] on their descriptions.
 pub(super) const PRIVATE: [Row; 8] = [
     ("private_sndStamp", SalType::Double, "second", "Time of instance publication"),
     ("private_rcvStamp", SalType::Double, "second", "Time of instance reception"),
@@ -230,7 +231,7 @@ impl From<&Row> for Field {
     }
 }
 
-/// Whether a public field may not have that name.
+/// Returns whether that name is reserved.
 pub(super) fn is_private(name: &str) -> bool {
     name == SAL_INDEX.0 || PRIVATE.iter().any(|row| row.0 == name)
 }
@@ -241,7 +242,7 @@ const MAX_FIELD_NAME_BYTES: usize = 256;
 /// [`TopicName`](crate::TopicName) together.
 const MAX_PART_BYTES: usize = 90;
 
-/// Whether that is a name which Avro allows.
+/// Returns whether Avro allows the name.
 pub(super) fn is_name(name: &str) -> bool {
     let first = |c: char| c.is_ascii_alphabetic() || c == '_';
     name.len() <= MAX_FIELD_NAME_BYTES
@@ -249,7 +250,7 @@ pub(super) fn is_name(name: &str) -> bool {
         && name.chars().all(|c| first(c) || c.is_ascii_digit())
 }
 
-/// Whether that can be the name of a component or a topic.
+/// Returns whether it is a valid name of a component or a topic.
 pub(super) fn is_part(name: &str) -> bool {
     is_name(name) && name.len() <= MAX_PART_BYTES
 }

@@ -1,4 +1,4 @@
-//! The interfaces of a folder: components, their topics, and how many there are of each.
+//! The interfaces of a folder: components, their topics, and their numbers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,18 +7,18 @@ use serde::Serialize;
 
 use super::{Enumeration, Topic, TopicKind};
 
-/// Whether and how a component exists several times.
+/// The instances of a component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Indexing {
-    /// There is one.
+    /// A single one.
     Single,
-    /// There are several, of any positive index.
+    /// Several, with any positive index.
     Any,
-    /// There are several, of these names and indices.
+    /// Several, with these names and indices.
     Named(Vec<(String, i64)>),
 }
 
-/// A component: what has commands, events and telemetry.
+/// A component, with its commands, events and telemetry.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Component {
     pub(super) name: Arc<str>,
@@ -35,19 +35,19 @@ impl Component {
         &self.name
     }
 
-    /// What it is.
+    /// Its description.
     #[must_use]
     pub fn description(&self) -> &str {
         &self.description
     }
 
-    /// Whether and how it exists several times.
+    /// Its instances.
     #[must_use]
     pub fn indexing(&self) -> &Indexing {
         &self.indexing
     }
 
-    /// Whether it exists several times, so that every sample begins with `salIndex`.
+    /// Returns whether it has several instances, so that every sample begins with `salIndex`.
     #[must_use]
     pub fn indexed(&self) -> bool {
         self.indexing != Indexing::Single
@@ -78,7 +78,7 @@ impl Component {
     }
 }
 
-/// How many topics of each kind there are.
+/// The number of topics of each kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct TopicCounts {
     /// Commands.
@@ -99,18 +99,18 @@ impl TopicCounts {
     }
 }
 
-/// How much there is in a folder, as `helio schema show FOLDER --json` prints it.
+/// The counts of a folder, as `helio schema show FOLDER --json` prints them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Counts {
     /// Components.
     pub components: usize,
-    /// Topics, with the generics that each component really has.
+    /// Topics, with the generics of each component.
     pub topics: TopicCounts,
     /// Public fields of all topics.
     pub fields: usize,
 }
 
-/// The interfaces of a folder. Made by [`Interfaces::load`].
+/// The interfaces of a folder, read by [`Interfaces::load`].
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Interfaces {
     components: Vec<Component>,
@@ -125,14 +125,14 @@ impl Interfaces {
         Self { components, by_name, release: String::new() }
     }
 
-    /// The same, of a release, for example `27.1.1`.
+    /// Sets the release, for example `27.1.1`.
     #[must_use]
     pub fn with_release(self, release: impl Into<String>) -> Self {
         Self { release: release.into(), ..self }
     }
 
-    /// Their release, for example `27.1.1`; empty where nobody said it. It is what components
-    /// publish as `xmlVersion`.
+    /// Returns the release, for example `27.1.1`; empty if unknown. Components publish it as
+    /// `xmlVersion`.
     #[must_use]
     pub fn release(&self) -> &str {
         &self.release
@@ -162,7 +162,7 @@ impl Interfaces {
         component.topics.iter().find(|topic| topic.topic_name().as_str() == name)
     }
 
-    /// How much there is.
+    /// Returns the counts.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let mut counts = Counts { components: self.components.len(), ..Counts::default() };

@@ -1,4 +1,4 @@
-//! What SAL writes to Kafka besides the value: the key of a message, and the text of its schema.
+//! SAL's keys and schema texts on Kafka.
 
 use serde_json::Value;
 
@@ -8,14 +8,14 @@ use super::topic::TopicKind;
 use crate::codec::Reader;
 use crate::name::TopicName;
 
-/// The key of a message on Kafka: the JSON text of name, index (0 where there is one only) and
-/// SAL's name of the topic as Python's `json.dumps` writes it, by which the broker compacts;
-/// telemetry has none.
+/// Returns the key of a Kafka message: the JSON text of name, index (0 for a single one) and SAL's
+/// name of the topic, as Python's `json.dumps` writes it. The broker compacts by it; telemetry has
+/// none.
 pub(super) fn key(component: &str, kind: TopicKind, sal_name: &str, index: i32) -> String {
     if kind == TopicKind::Telemetry {
         return String::new();
     }
-    // Both names are of letters, digits and '_': nothing to escape.
+    // Both names consist of letters, digits and '_': nothing to escape.
     format!("{{\"name\": \"{component}\", \"index\": {index}, \"topic\": \"{sal_name}\"}}")
 }
 
@@ -28,10 +28,10 @@ pub struct SalKeys {
 }
 
 impl SalKeys {
-    /// Those of a topic on the bus.
+    /// Creates the keys of a topic on the bus.
     ///
     /// # Errors
-    /// [`NamingError::Bus`] where the name is no SAL topic's.
+    /// [`NamingError::Bus`] if the name is no SAL topic's.
     pub fn of(topic: &TopicName) -> Result<Self, NamingError> {
         let refused = || NamingError::Bus(topic.to_string());
         let (component, kind, name) = parse_bus(topic.as_str()).ok_or_else(refused)?;
@@ -39,14 +39,14 @@ impl SalKeys {
         Ok(Self { component: component.to_owned(), kind, sal_name })
     }
 
-    /// What the topic carries.
+    /// Returns the topic's kind.
     #[must_use]
     pub fn kind(&self) -> TopicKind {
         self.kind
     }
 
-    /// The key on Kafka of a sample whose key on the bus is that: `salIndex` as Avro writes it, or
-    /// empty. None where it is something else.
+    /// Returns the Kafka key of a sample by its key on the bus: `salIndex` as Avro writes it, or
+    /// empty. `None` for any other key.
     #[must_use]
     pub fn to_kafka(&self, key: &[u8]) -> Option<String> {
         let index = match key {
@@ -57,8 +57,8 @@ impl SalKeys {
     }
 }
 
-/// The key on the bus of a datum that begins with its `salIndex`: those bytes. Empty where it does
-/// not begin with a number.
+/// Returns the key on the bus of a datum that begins with its `salIndex`: those bytes. Empty if it
+/// does not begin with a number.
 #[must_use]
 pub fn index_key(datum: &[u8]) -> &[u8] {
     leading_long(datum).map_or(&[], |found| found.1)
@@ -70,8 +70,8 @@ fn leading_long(datum: &[u8]) -> Option<(i64, &[u8])> {
     Some((number, &datum[..datum.len() - reader.rest().len()]))
 }
 
-/// The text of SAL's schema of a topic, as SAL's own writers register it, from ours, which has
-/// attributes besides; none where it is no JSON.
+/// Returns the text of SAL's schema of a topic, as SAL's own writers register it, from our schema,
+/// which has more attributes. `None` if it is no JSON.
 #[must_use]
 pub fn sal_text(ours: &str) -> Option<String> {
     let mut schema: Value = serde_json::from_str(ours).ok()?;

@@ -1,5 +1,4 @@
-//! Reading a folder: the two files at its top and the components that are YAML, then each
-//! component's other files.
+//! Reading a folder: the two top files and the YAML components, then each component's other files.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -17,11 +16,11 @@ use super::{
 
 const SUBSYSTEMS: &str = "SALSubsystems.xml";
 const GENERICS: &str = "SALGenerics.xml";
-/// What errors call our own generics.
+/// The name of our own generics in errors.
 const OWN_GENERICS: &str = "(Heliograph's generics.yaml)";
-/// The component that generics are written for.
+/// The placeholder component of generics.
 const GENERIC_COMPONENT: &str = "SALGeneric";
-/// Categories that exist even where no generic has them; every component has the first.
+/// Categories that exist even without a generic; every component has the first.
 const CATEGORIES: [&str; 3] = ["mandatory", "csc", "configurable"];
 
 /// The files of a folder by their paths in it.
@@ -29,10 +28,10 @@ type Files<B> = BTreeMap<String, B>;
 
 impl Interfaces {
     /// Reads the interfaces of a folder: paths within it (`/` between parts) and contents, in any
-    /// order. Files that are no [interface files](is_interface_file) are passed over.
+    /// order. Files that are no [interface files](is_interface_file) are skipped.
     ///
     /// # Errors
-    /// [`SalError`] with file, line and remedy for the first thing that is wrong.
+    /// [`SalError`] with file, line and remedy of the first error.
     pub fn load<P, B>(files: impl IntoIterator<Item = (P, B)>) -> Result<Self, SalError>
     where
         P: AsRef<str>,
@@ -65,9 +64,9 @@ impl Interfaces {
     }
 }
 
-/// Whether a file of a folder is one of interfaces, by its path within the folder (`/` between
-/// parts): XML and YAML at the top or in a component's folder, and `.avsc` in the latter. All
-/// others are passed over, as are those whose name begins with a dot.
+/// Returns whether a file is an interface file, by its path within the folder (`/` between parts):
+/// XML and YAML at the top or in a component's folder, and `.avsc` in the latter. All others are
+/// skipped, as are names that begin with a dot.
 #[must_use]
 pub fn is_interface_file(path: &str) -> bool {
     let (folder, name) = path.split_once('/').map_or((None, path), |(f, n)| (Some(f), n));
@@ -86,7 +85,7 @@ fn is_yaml(path: &str) -> bool {
     is_interface_file(path) && (path.ends_with(".yaml") || path.ends_with(".yml"))
 }
 
-/// The component whose YAML file that is: `X.yaml` or `X/X.yaml`.
+/// Returns the component of a YAML file: `X.yaml` or `X/X.yaml`.
 #[must_use]
 pub fn yaml_component(path: &str) -> Option<&str> {
     let stem = path.strip_suffix(".yaml").filter(|_| is_interface_file(path))?;
@@ -124,7 +123,7 @@ fn top<'a, B: AsRef<[u8]>>(
     Ok((name, xml::text(name, contents.as_ref())?))
 }
 
-/// Every file of a component is read, or is refused here.
+/// Every file of a component is read, or rejected here.
 fn check_paths<B>(files: &Files<B>, components: &[Declared]) -> Result<(), SalError> {
     let whole: HashMap<&str, bool> =
         components.iter().map(|entry| (&*entry.name, entry.own.is_some())).collect();
@@ -143,21 +142,21 @@ fn check_paths<B>(files: &Files<B>, components: &[Declared]) -> Result<(), SalEr
     Ok(())
 }
 
-/// The files of a component, and what their root has in it.
+/// The files of a component, with their root elements.
 const FILES: [(&str, TopicKind); 3] = [
     ("Commands", TopicKind::Command),
     ("Events", TopicKind::Event),
     ("Telemetry", TopicKind::Telemetry),
 ];
 
-/// A component as `SALSubsystems.xml` or its YAML file has it.
+/// A component as in `SALSubsystems.xml` or its YAML file.
 struct Declared {
     name: Arc<str>,
     description: String,
     indexing: Indexing,
     /// Names of categories and topics.
     added: HashSet<String>,
-    /// Its own topics, where they stand in the same file.
+    /// Its own topics, if they are in the same file.
     own: Option<Own>,
     file: String,
     line: u32,
@@ -167,12 +166,12 @@ struct Declared {
 #[derive(Default)]
 struct Generics {
     topics: Vec<Generic>,
-    /// Every word that `AddedGenerics` may have.
+    /// All valid words of `AddedGenerics`.
     words: HashSet<String>,
     enumerations: Vec<Arc<Enumeration>>,
 }
 
-/// A topic of `SALGenerics.xml`, and the words by which a component gets it.
+/// A topic of `SALGenerics.xml`, and the words that add it to a component.
 struct Generic {
     template: Template,
     sal_name: String,
@@ -197,7 +196,7 @@ fn load_generics((file, text): (&str, &str)) -> Result<Generics, SalError> {
     Ok(generics)
 }
 
-/// The generics of folders that have none: SAL's names and types, described by us.
+/// The generics of folders without generics: SAL's names and types, our descriptions.
 fn own_generics() -> Result<Generics, SalError> {
     let mut generics = Generics::default();
     generics.add(yaml::generics(OWN_GENERICS, include_str!("generics.yaml"))?);
@@ -214,13 +213,13 @@ impl Generics {
         }
     }
 
-    /// Whether a component's generics may have that word.
+    /// Returns whether a component's generics may contain that word.
     fn knows(&self, word: &str) -> bool {
         CATEGORIES.contains(&word) || self.words.contains(word)
     }
 }
 
-/// Adds the components that are YAML files.
+/// Adds the YAML components.
 fn load_yaml<B: AsRef<[u8]>>(
     files: &Files<B>,
     generics: &Generics,
@@ -364,7 +363,7 @@ fn load_sets<B: AsRef<[u8]>>(name: &str, files: &Files<B>) -> Result<Own, SalErr
     Ok(own)
 }
 
-/// Reads a component's `.avsc` files; each replaces the XML topic of its name, where there is one.
+/// Reads a component's `.avsc` files; each replaces the XML topic of its name, if there is one.
 fn load_records<B: AsRef<[u8]>>(
     component: &str,
     files: &Files<B>,
@@ -383,7 +382,7 @@ fn load_records<B: AsRef<[u8]>>(
     Ok(())
 }
 
-/// Gives integer fields without a list of their own the enumeration that has their name: the
+/// Assigns integer fields without a list of their own the enumeration of their name: the
 /// component's, else the generics'.
 fn link(templates: &mut [Template], classes: &Classes) {
     for field in templates.iter_mut().flat_map(|template| &mut template.fields) {
@@ -496,7 +495,7 @@ fn read_item(item: Element<'_>) -> Result<Field, SalError> {
     let sal = SalType::from_name(&type_text)
         .ok_or_else(|| type_element.error(SalCause::Type(clip(&type_text))))?;
     let count = match item.child("Count")? {
-        // Strings are never arrays; IDL_Size, their length, binds nobody.
+        // Strings are never arrays; their length, IDL_Size, is not enforced.
         Some(element) if sal != SalType::String => read_count(element)?,
         _ => 1,
     };
@@ -517,7 +516,7 @@ fn read_count(element: Element<'_>) -> Result<u32, SalError> {
     }
 }
 
-/// A name for a message: short, however long it is in the file.
+/// Shortens a name for a message.
 fn clip(text: &str) -> String {
     text.trim().chars().take(100).collect()
 }

@@ -1,21 +1,21 @@
-//! SAL interface folders, as the Rubin Observatory writes them: which topics its components have,
-//! with which fields, and the Avro schemas that follow from them.
+//! SAL interface folders of the Rubin Observatory: the topics of its components, their fields, and
+//! their Avro schemas.
 //!
 //! Constraints. A folder holds `SALSubsystems.xml` (the components), `SALGenerics.xml` (topics that
 //! many components share) and, for a component `X`, any of `X/X_Commands.xml`, `X/X_Events.xml`,
-//! `X/X_Telemetry.xml` and `X/*.avsc`; or a component is whole in `X.yaml` or `X/X.yaml`, which
-//! needs neither of the first two. The schemas must equal those that the observatory registers
-//! byte for byte, because its revision code is a hash of their text. Input may be hostile: sizes,
-//! counts and nesting are bounded by the `MAX_*` constants, and no document type is read.
+//! `X/X_Telemetry.xml` and `X/*.avsc`; or one file `X.yaml` or `X/X.yaml` describes a whole
+//! component, without the first two. The schemas must equal the observatory's byte for byte,
+//! because its revision code is a hash of their text. Input may be hostile: the `MAX_*` constants
+//! bound sizes, counts and nesting, and document types are rejected.
 //!
 //! Format. An item's type is one of [`SalType`]; a `Count` above 1 makes an array, except of
 //! strings, which are never arrays. `AddedGenerics` mixes names of categories and of topics.
-//! Enumerations stand at the set (`Class_Label`) or at an item; where no value is given they count
-//! from 1. Enumerations, array lengths and SAL types are not in the SAL schema; the helio schema
-//! has them as attributes.
+//! Enumerations belong to the set (`Class_Label`) or to an item; labels without values count from
+//! 1. The SAL schema lacks enumerations, array lengths and SAL types; the helio schema has them as
+//! attributes.
 //!
-//! Operation. [`Interfaces::load`] takes paths and bytes (no I/O here) and gives components and
-//! topics; a [`Topic`] then gives its names, its quality of service and its schemas on demand.
+//! Operation. [`Interfaces::load`] takes paths and bytes (no I/O here) and returns components and
+//! topics. A [`Topic`] returns its names, its quality of service and its schemas on demand.
 
 mod avsc;
 mod diff;
@@ -48,7 +48,7 @@ pub use topic::{Topic, TopicKind};
 pub const MAX_FILE_BYTES: usize = 8 << 20;
 /// The most files in a folder (release v27.1.1 has 148, v28 about 310).
 pub const MAX_FILES: usize = 20_000;
-/// The most bytes that all files of a folder have together (release v27.1.1: 5 MB).
+/// The limit of all files of a folder together, in bytes (release v27.1.1: 5 MB).
 pub const MAX_FOLDER_BYTES: usize = 256 << 20;
 /// The most components in a folder (release v27.1.1 has 63).
 pub const MAX_COMPONENTS: usize = 4_096;
@@ -60,7 +60,7 @@ pub const MAX_FIELDS: usize = 1_000_000;
 pub const MAX_NODES: u32 = 500_000;
 /// The most elements in an array field (release v27.1.1: 3,024).
 pub const MAX_COUNT: u32 = 65_536;
-/// The most elements that a topic's fields have together (release v27.1.1: 14,486).
+/// The limit of elements of all fields of a topic (release v27.1.1: 14,486).
 pub const MAX_ELEMENTS: u32 = 262_144;
 /// The most labels in one enumeration.
 pub const MAX_LABELS: usize = 4_096;

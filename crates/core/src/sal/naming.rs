@@ -7,7 +7,7 @@
 //! | `MTMount/telemetry/elevation` | `lsst.sal.MTMount.elevation` |
 //! | `MTMount/ackcmd` | `lsst.sal.MTMount.ackcmd` |
 //!
-//! `sal` there is the sub-name, which isolates one system from another.
+//! `sal` is the sub-name, which isolates one system from another.
 
 use thiserror::Error;
 
@@ -18,20 +18,20 @@ use crate::TopicName;
 /// A name that the convention cannot translate.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum NamingError {
-    /// A sub-name with an illegal character.
+    /// A sub-name has an illegal character.
     #[error(
         "the sub-name {0:?} must be 1 to 90 letters, digits and '_' and not start with a digit"
     )]
     Subname(String),
-    /// A name on the bus that is no SAL topic.
+    /// A name on the bus is no SAL topic's.
     #[error("{0:?} is no SAL topic; it must be like MTMount/command/trackTarget or MTMount/ackcmd")]
     Bus(String),
-    /// A name on Kafka that is no SAL topic of the sub-name.
+    /// A name on Kafka is no SAL topic's of the sub-name.
     #[error("{name:?} is no SAL topic; it must be like {prefix}MTMount.command_trackTarget")]
     Kafka {
         /// The name found.
         name: String,
-        /// What names begin with under the sub-name.
+        /// The prefix of names with the sub-name.
         prefix: String,
     },
 }
@@ -46,7 +46,7 @@ impl SalNaming {
     /// The convention with that sub-name (SAL's `LSST_TOPIC_SUBNAME`), `sal` at the observatory.
     ///
     /// # Errors
-    /// [`NamingError::Subname`] where it is empty or has other characters than letters, digits,
+    /// [`NamingError::Subname`] if it is empty or has characters other than letters, digits and
     /// `_`.
     pub fn new(subname: &str) -> Result<Self, NamingError> {
         if !is_part(subname) {
@@ -55,7 +55,7 @@ impl SalNaming {
         Ok(Self { prefix: format!("lsst.{subname}.") })
     }
 
-    /// What names on Kafka begin with.
+    /// Returns the prefix of names on Kafka.
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.prefix
@@ -65,20 +65,20 @@ impl SalNaming {
         format!("{}{component}.{}{name}", self.prefix, kind.sal_prefix())
     }
 
-    /// The Kafka topic of a topic on the bus.
+    /// Returns the Kafka topic of a topic on the bus.
     ///
     /// # Errors
-    /// [`NamingError::Bus`] where the name is no SAL topic's.
+    /// [`NamingError::Bus`] if the name is no SAL topic's.
     pub fn to_kafka(&self, topic: &TopicName) -> Result<String, NamingError> {
         let refused = || NamingError::Bus(topic.to_string());
         let (component, kind, name) = parse_bus(topic.as_str()).ok_or_else(refused)?;
         Ok(self.kafka_name(component, kind, name))
     }
 
-    /// The topic on the bus of a Kafka topic.
+    /// Returns the topic on the bus of a Kafka topic.
     ///
     /// # Errors
-    /// [`NamingError::Kafka`] where the name is no SAL topic's under this sub-name.
+    /// [`NamingError::Kafka`] if the name is no SAL topic's of this sub-name.
     pub fn from_kafka(&self, name: &str) -> Result<TopicName, NamingError> {
         let refused = || NamingError::Kafka { name: name.to_owned(), prefix: self.prefix.clone() };
         let (component, sal_name) = name
@@ -104,7 +104,7 @@ impl Default for SalNaming {
     }
 }
 
-/// Whether a component can have that name.
+/// Returns whether a component can have that name.
 pub(super) fn is_component(name: &str) -> bool {
     is_part(name) && !name.contains('_')
 }
@@ -118,7 +118,7 @@ pub(super) fn parse_bus(topic: &str) -> Option<(&str, TopicKind, &str)> {
     let (segment, name) = rest.split_once('/').filter(|parts| is_part(parts.1))?;
     let kind = TopicKind::ALL.into_iter().find(|kind| kind.segment() == segment)?;
     let sal_name = format!("{}{name}", kind.sal_prefix());
-    // A telemetry topic called command_x would come back as a command.
+    // A telemetry topic command_x would be translated back to a command.
     (kind != TopicKind::Ack && TopicKind::of_sal_name(&sal_name) == (kind, name))
         .then_some((component, kind, name))
 }

@@ -1,4 +1,4 @@
-//! Schemas of topics: SAL's, byte for byte, and ours with what SAL's lacks.
+//! Schemas of topics: SAL's, byte for byte, and ours with further attributes.
 //!
 //! SAL's schema is a record in the name space `lsst.sal.<component>` whose every field has a
 //! default, a description and units. Its revision code is the start of the MD5 of its text as
@@ -20,11 +20,11 @@ use crate::schema::{Schema, SchemaError};
 use super::field::{PRIVATE, SAL_INDEX};
 use super::{Field, FieldType, SalNaming, SalType, Topic};
 
-/// The attributes of fields that our schemas have and SAL's do not.
+/// The attributes of fields in our schemas that SAL's lack.
 pub(super) const OURS: [&str; 3] = ["length", "enumeration", "salType"];
 
-/// A topic with its SAL schema and what SAL derives from it, one line of
-/// `helio schema export FOLDER --naming sal --json`.
+/// A topic with its SAL schema and SAL's derived values, one line of `helio schema export FOLDER
+/// --naming sal --json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SalRecord {
     /// The component.
@@ -52,7 +52,8 @@ impl Topic {
         self.record(sal_field)
     }
 
-    /// The text of [`sal_schema_json`](Self::sal_schema_json) of which SAL takes the revision code.
+    /// The text of [`sal_schema_json`](Self::sal_schema_json) from which SAL computes the revision
+    /// code.
     #[must_use]
     pub fn sal_schema_text(&self) -> String {
         python_json(&self.sal_schema_json())
@@ -72,24 +73,24 @@ impl Topic {
         self.record(helio_field)
     }
 
-    /// [`helio_schema_json`](Self::helio_schema_json) as a schema of ours.
+    /// [`helio_schema_json`](Self::helio_schema_json) as a [`Schema`].
     ///
     /// # Errors
-    /// [`SchemaError`] where the topic has more fields than a schema may have.
+    /// [`SchemaError`] if the topic has more fields than a schema may have.
     pub fn schema(&self) -> Result<Schema, SchemaError> {
         Schema::from_json(&self.helio_schema_json())
     }
 
-    /// [`sal_schema_json`](Self::sal_schema_json) as a schema of ours: what a reader of SAL's own
-    /// samples takes for their writer's.
+    /// [`sal_schema_json`](Self::sal_schema_json) as a [`Schema`]: the writer's schema of SAL's own
+    /// samples.
     ///
     /// # Errors
-    /// [`SchemaError`] where the topic has more fields than a schema may have.
+    /// [`SchemaError`] if the topic has more fields than a schema may have.
     pub fn sal_schema(&self) -> Result<Schema, SchemaError> {
         Schema::from_json(&self.sal_schema_json())
     }
 
-    /// The topic with all that SAL derives from it.
+    /// The topic with SAL's derived values.
     #[must_use]
     pub fn sal_record(&self, naming: &SalNaming) -> SalRecord {
         let schema = self.sal_schema_json();

@@ -9,7 +9,7 @@ use super::field::{ACKNOWLEDGEMENT, ACKNOWLEDGEMENT_DESCRIPTION};
 use super::{Field, SalNaming};
 use crate::{Qos, TopicName};
 
-/// What a topic carries.
+/// The kind of a topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TopicKind {
@@ -27,7 +27,8 @@ impl TopicKind {
     /// All kinds.
     pub const ALL: [Self; 4] = [Self::Ack, Self::Command, Self::Event, Self::Telemetry];
 
-    /// The kind as a segment of a topic's name: `ackcmd`, `command`, `event` or `telemetry`.
+    /// Returns the kind as a segment of a topic's name: `ackcmd`, `command`, `event` or
+    /// `telemetry`.
     #[must_use]
     pub const fn segment(self) -> &'static str {
         match self {
@@ -38,7 +39,7 @@ impl TopicKind {
         }
     }
 
-    /// What SAL's names of such topics begin with; telemetry has nothing.
+    /// Returns the prefix of SAL's names of such topics; empty for telemetry.
     #[must_use]
     pub const fn sal_prefix(self) -> &'static str {
         match self {
@@ -48,7 +49,7 @@ impl TopicKind {
         }
     }
 
-    /// What SAL's attributes of such topics begin with, for example `evt_`.
+    /// Returns the prefix of SAL's attributes of such topics, for example `evt_`.
     #[must_use]
     pub const fn attribute_prefix(self) -> &'static str {
         match self {
@@ -59,7 +60,7 @@ impl TopicKind {
         }
     }
 
-    /// Kind and short name of a topic from its SAL name, for example `logevent_summaryState`.
+    /// Splits a SAL name, for example `logevent_summaryState`, into kind and short name.
     #[must_use]
     pub fn of_sal_name(sal_name: &str) -> (Self, &str) {
         let after = |kind: Self| sal_name.strip_prefix(kind.sal_prefix()).map(|name| (kind, name));
@@ -71,8 +72,9 @@ impl TopicKind {
         }
     }
 
-    /// The quality of service of such topics: the profile of the kind's name. Acknowledgements are
-    /// kept like commands, but block where a command would be refused: each answers a request.
+    /// Returns the quality of service of such topics: the profile of the kind's name.
+    /// Acknowledgements are stored like commands, but a full queue blocks instead of failing: each
+    /// one answers a request.
     #[must_use]
     pub fn qos(self) -> Qos {
         match self {
@@ -115,13 +117,13 @@ impl Topic {
         &self.component
     }
 
-    /// Whether the component is indexed, so that every sample begins with `salIndex`.
+    /// Returns whether the component is indexed, so that every sample begins with `salIndex`.
     #[must_use]
     pub fn indexed(&self) -> bool {
         self.indexed
     }
 
-    /// What the topic carries.
+    /// Returns the topic's kind.
     #[must_use]
     pub fn kind(&self) -> TopicKind {
         self.kind
@@ -133,13 +135,13 @@ impl Topic {
         &self.name
     }
 
-    /// What it is for.
+    /// Returns its description.
     #[must_use]
     pub fn description(&self) -> &str {
         &self.description
     }
 
-    /// The public fields; every sample has the private ones before them.
+    /// Returns the public fields; every sample has the private ones before them.
     #[must_use]
     pub fn fields(&self) -> &[Field] {
         &self.fields
@@ -163,7 +165,7 @@ impl Topic {
         format!("{}{}", self.kind.sal_prefix(), self.name)
     }
 
-    /// The attribute that SAL's Python objects have for it, for example `cmd_trackTarget`.
+    /// Its attribute in SAL's Python objects, for example `cmd_trackTarget`.
     #[must_use]
     pub fn attribute(&self) -> String {
         format!("{}{}", self.kind.attribute_prefix(), self.name)
@@ -175,9 +177,9 @@ impl Topic {
         naming.kafka_name(&self.component, self.kind, &self.name)
     }
 
-    /// The key of a message on Kafka from the component of that index (`None` where there is one):
-    /// the JSON text of name, index and topic as Python's `json.dumps` writes it, by which the
-    /// broker compacts; telemetry has none.
+    /// Returns the key of a Kafka message from the component of that index (`None` for a single
+    /// one): the JSON text of name, index and topic, as Python's `json.dumps` writes it. The broker
+    /// compacts by it; telemetry has none.
     #[must_use]
     pub fn kafka_key(&self, index: Option<i32>) -> String {
         super::kafka::key(&self.component, self.kind, &self.sal_name(), index.unwrap_or(0))
@@ -189,7 +191,7 @@ impl Topic {
         Qos { partitions: self.partitions(), ..self.kind.qos() }
     }
 
-    /// The fields whose values are the key of a sample: `salIndex` where the component is indexed.
+    /// The fields whose values are the key of a sample: `salIndex` if the component is indexed.
     #[must_use]
     pub fn key_fields(&self) -> &'static [&'static str] {
         if self.indexed { &["salIndex"] } else { &[] }
@@ -202,7 +204,7 @@ impl fmt::Display for Topic {
     }
 }
 
-/// A topic of no component yet, as generics are.
+/// A topic without component, such as a generic.
 #[derive(Debug, Clone)]
 pub(super) struct Template {
     pub(super) kind: TopicKind,
@@ -212,7 +214,7 @@ pub(super) struct Template {
 }
 
 impl Template {
-    /// SAL's name, as `AddedGenerics` has it.
+    /// SAL's name, as in `AddedGenerics`.
     pub(super) fn sal_name(&self) -> String {
         format!("{}{}", self.kind.sal_prefix(), self.name)
     }

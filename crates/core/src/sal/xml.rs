@@ -1,8 +1,8 @@
-//! Reading XML within bounds: a thin layer over `roxmltree` whose errors know file and line.
+//! Bounded reading of XML: a thin layer over `roxmltree` with errors that name file and line.
 //!
-//! Document types are refused, so that there are no entities to expand. The parser itself does not
-//! recurse; what it does that grows faster than the file (comparing a tag's attributes with each
-//! other, copying name spaces into nested elements) is bounded by a look at the text before.
+//! Document types are rejected, so there are no entities to expand. The parser does not recurse.
+//! Its superlinear work (comparing a tag's attributes with each other, copying name spaces into
+//! nested elements) is bounded by a check of the text beforehand.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use super::{MAX_FILE_BYTES, MAX_NODES, SalCause, SalError};
 
 /// The most attributes of a tag: each is compared with all others of its tag.
 const MAX_ATTRIBUTES: usize = 64;
-/// The most often that `xmlns` occurs in a file: each declaration costs memory in each nested one.
+/// The limit of `xmlns` in a file: each declaration costs memory in each nested one.
 const MAX_NAMESPACES: usize = 64;
 
 /// An error at a place in a file.
@@ -44,14 +44,14 @@ pub(super) fn parse<'a>(file: &str, text: &'a str) -> Result<Document<'a>, SalEr
     let options =
         ParsingOptions { allow_dtd: false, nodes_limit: MAX_NODES, ..ParsingOptions::default() };
     Document::parse_with_options(text, options).map_err(|error| {
-        // A message of the parser's may quote the file's text.
+        // The parser's message may quote the file's text.
         let message: String = error.to_string().chars().take(200).collect();
         error_at(file, error.pos().row, SalCause::Xml(message))
     })
 }
 
-/// How many attributes a tag has at most; it begins after its `<`. No `<` can stand in it: the
-/// parser refuses one in an attribute's value.
+/// Returns the greatest possible number of attributes of a tag, which begins after its `<`. A tag
+/// contains no `<`: the parser rejects one in an attribute's value.
 fn attributes(tag: &str) -> usize {
     let (mut count, mut quote) = (0, None);
     if tag.starts_with('!') {
@@ -70,7 +70,7 @@ fn attributes(tag: &str) -> usize {
     count
 }
 
-/// An element, and the file that it is in.
+/// An element and its file.
 #[derive(Clone, Copy)]
 pub(super) struct Element<'a> {
     file: &'a str,
@@ -88,7 +88,7 @@ impl<'a> Element<'a> {
         self.node.tag_name().name()
     }
 
-    /// The elements in it.
+    /// Iterates over its child elements.
     pub(super) fn children(self) -> impl Iterator<Item = Self> {
         self.node
             .children()
@@ -96,7 +96,7 @@ impl<'a> Element<'a> {
             .map(move |node| Self { file: self.file, node })
     }
 
-    /// The element of that name in it.
+    /// Returns the child element of that name.
     pub(super) fn child(self, name: &str) -> Result<Option<Self>, SalError> {
         let mut found = None;
         for child in self.children().filter(|child| child.name() == name) {
@@ -108,19 +108,19 @@ impl<'a> Element<'a> {
         Ok(found)
     }
 
-    /// The element of that name in it, which must be there.
+    /// Returns the child element of that name, which must exist.
     pub(super) fn required(self, element: &'static str) -> Result<Self, SalError> {
         let within = || self.name().to_owned();
         self.child(element)?
             .ok_or_else(|| self.error(SalCause::NoElement { element, within: within() }))
     }
 
-    /// The text of the element of that name, where it is there.
+    /// Returns the text of the child element of that name, if it exists.
     pub(super) fn child_text(self, name: &str) -> Result<Option<Cow<'a, str>>, SalError> {
         Ok(self.child(name)?.map(Self::text))
     }
 
-    /// Its text as it stands, comments left out.
+    /// Returns its text unchanged, without comments.
     pub(super) fn text(self) -> Cow<'a, str> {
         let mut parts = self.node.children().filter(Node::is_text).filter_map(|n| n.text());
         let first = parts.next().unwrap_or_default();
@@ -133,7 +133,7 @@ impl<'a> Element<'a> {
         }
     }
 
-    /// The line that it begins in. Counting takes time: not for each element of a file.
+    /// Returns its first line. Counting is slow: not for each element of a file.
     pub(super) fn line(self) -> u32 {
         self.node.document().text_pos_at(self.node.range().start).row
     }
@@ -143,7 +143,7 @@ impl<'a> Element<'a> {
         error_at(self.file, self.line(), cause)
     }
 
-    /// An error for an element that cannot stand where it is.
+    /// An error for a misplaced element.
     pub(super) fn unexpected(self, expected: &'static str) -> SalError {
         self.error(SalCause::Unexpected { found: self.name().to_owned(), expected })
     }

@@ -1,14 +1,14 @@
-//! Components as YAML: a whole one in a file, `X.yaml` or `X/X.yaml`.
+//! Components as YAML: one file per component, `X.yaml` or `X/X.yaml`.
 //!
-//! Constraints. What is read is the same model as of XML, within the same limits; the parser has
-//! its own budget beside, and anchors are refused, so that nothing costs more than the text's size
-//! lets expect. So is every key that is not known.
+//! Constraints. The result is the same model as from XML, within the same limits. The parser has a
+//! budget of its own, and anchors are rejected, so the cost is bounded by the text's size. Unknown
+//! keys are rejected, too.
 //!
 //! Format. `name`, `description`, `indexed` (`no`, `any`, or names and indices), `generics` (words
 //! as of `AddedGenerics`), `enumerations` (name to labels), and `commands`, `events` and
 //! `telemetry`: short name to `description` and `fields`, a list of `name`, `type`, `units`,
-//! `count`, `description` and `enumeration`. Labels are a list, which counts from 1, or a mapping
-//! to numbers; a field names one of the enumerations or has labels of its own.
+//! `count`, `description` and `enumeration`. Labels are a list, numbered from 1, or a mapping to
+//! numbers. A field names one of the enumerations or has labels of its own.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -33,7 +33,7 @@ const MAX_DEPTH: usize = 12;
 /// The most characters that a message quotes.
 const MAX_QUOTED: usize = 300;
 
-/// A component as its file has it.
+/// A component as in its file.
 pub(super) struct Read {
     pub(super) name: Arc<str>,
     pub(super) description: String,
@@ -104,7 +104,7 @@ fn parse<'a, T: Deserialize<'a>>(file: &str, text: &'a str) -> Result<T, SalErro
             max_depth: MAX_DEPTH,
             max_nodes: MAX_NODES as usize,
             max_events: 2 * MAX_NODES as usize,
-            // What is repeated by name costs memory that the file's size does not show.
+            // Repetition by name costs memory out of proportion to the file's size.
             max_anchors: 0,
             max_aliases: 0,
         },
@@ -131,7 +131,7 @@ struct Document {
     telemetry: Option<Pairs<Option<TopicEntry>>>,
 }
 
-/// A table of generics, and the part of a component that is like one.
+/// A table of generics, and the same part of a component.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Topics {
@@ -196,7 +196,7 @@ fn topic(
     if !is_part(&short) {
         return Err(at(file, name, SalCause::Name(clip(&short))));
     }
-    // Telemetry called command_x would be a command in SAL.
+    // Telemetry named command_x would be a command in SAL.
     let sal_name = format!("{}{short}", kind.sal_prefix());
     if TopicKind::of_sal_name(&sal_name) != (kind, &*short) {
         let expected = format!("{}_name", kind.segment());
@@ -313,7 +313,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Pairs<T> {
     }
 }
 
-/// Labels with their numbers, where they have any.
+/// Labels with their optional numbers.
 struct Labels(Vec<(String, Option<i64>)>);
 
 impl Labels {
@@ -322,13 +322,13 @@ impl Labels {
     }
 }
 
-/// What may stand for an enumeration: a name, or labels.
+/// A reference to an enumeration, or labels.
 enum Choice {
     Name(String),
     Labels(Labels),
 }
 
-/// Whether there are several of a component, as the file has it.
+/// The instances of a component, as in the file.
 enum Indexed {
     No,
     Any,
@@ -340,7 +340,7 @@ struct Words {
     expecting: &'static str,
 }
 
-/// What it was.
+/// The kind of value found.
 enum Word {
     Text(String),
     Boolean(bool),
@@ -379,7 +379,7 @@ impl<'de> Visitor<'de> for Words {
     }
 }
 
-/// Reads what [`Words`] reads, as far as `accept` takes it.
+/// Reads the values of [`Words`] that `accept` allows.
 fn word<'de, D: Deserializer<'de>, T>(
     deserializer: D,
     expecting: &'static str,
