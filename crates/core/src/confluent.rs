@@ -51,7 +51,7 @@ pub enum Compatibility {
 /// An unknown level.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "{0:?} is no compatibility level; there are NONE, BACKWARD, FORWARD, FULL, and the last three \
+    "unknown compatibility level {0:?}; there are NONE, BACKWARD, FORWARD, FULL, and the last three \
      with _TRANSITIVE"
 )]
 pub struct CompatibilityError(String);

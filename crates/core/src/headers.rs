@@ -22,9 +22,7 @@ pub const MAX_NAME_BYTES: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum HeadersError {
     /// The name is empty, too long, or has an invalid character.
-    #[error(
-        "{0:?} is no name of a header; use 1 to {MAX_NAME_BYTES} of a-z, 0-9, '-', '_' and '.'"
-    )]
+    #[error("invalid header name {0:?}; use 1 to {MAX_NAME_BYTES} of a-z, 0-9, '-', '_' and '.'")]
     Name(String),
     /// The name exists already.
     #[error("the header {0} is given twice; give it once")]

@@ -64,8 +64,8 @@ pub enum ResolveError {
     },
     /// The types have different names.
     #[error(
-        "{at}: the reader's {reader} does not answer to the writer's name {writer}; \
-         add that name to its aliases"
+        "{at}: the reader's {reader} has neither the name nor an alias {writer} of the \
+         writer; add that alias"
     )]
     Names {
         /// The field.

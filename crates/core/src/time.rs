@@ -16,7 +16,7 @@ pub struct Tai(i64);
 
 /// An invalid ISO 8601 time.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{0:?} is no time; write it like 2026-11-21T03:00:00Z or 2026-11-21T03:00:37 TAI")]
+#[error("invalid time {0:?}; write it like 2026-11-21T03:00:00Z or 2026-11-21T03:00:37 TAI")]
 pub struct TimeError(String);
 
 impl Tai {

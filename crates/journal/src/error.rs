@@ -45,7 +45,7 @@ pub enum JournalError {
     },
     /// The file has a newer format version than this program supports.
     #[error(
-        "{}: format version {found}, this program knows up to {known}; use a newer program, \
+        "{}: format version {found}, this program supports up to {known}; use a newer program, \
          nothing was changed",
         path.display()
     )]
@@ -67,8 +67,8 @@ pub enum JournalError {
     },
     /// The system's boot id is unavailable, so a power loss could not be detected.
     #[error(
-        "/proc/sys/kernel/random/boot_id cannot be read, so nobody could tell whether power was \
-         lost; mount /proc, or use Access::ReadOnly"
+        "/proc/sys/kernel/random/boot_id cannot be read, so a power loss could not be detected; \
+         mount /proc, or use Access::ReadOnly"
     )]
     NoBootId,
     /// The journal is open for reading only.
@@ -124,7 +124,7 @@ pub enum JournalError {
     /// Another live producer has the claim.
     #[error(
         "topic {topic} has the live producer {producer:?} (incarnation {incarnation}, process \
-         {pid}) and takes one at a time; stop that one first"
+         {pid}) and allows one at a time; stop that one first"
     )]
     Claimed {
         /// The topic.
@@ -138,8 +138,8 @@ pub enum JournalError {
     },
     /// The name of an adopted producer has a newer incarnation of its own here.
     #[error(
-        "the producer {producer:?} has the incarnation {newer} here, which does not come from \
-         elsewhere: {own} is not newer"
+        "producer {producer:?} has the incarnation {newer} of its own here; the adopted \
+         incarnation {own} is not newer"
     )]
     Newer {
         /// The producer's name.
@@ -150,7 +150,7 @@ pub enum JournalError {
         newer: u64,
     },
     /// A table is full.
-    #[error("{}: all {limit} places for {what} are taken", path.display())]
+    #[error("{}: the limit of {limit} {what} is reached", path.display())]
     TooMany {
         /// The file.
         path: PathBuf,
@@ -178,7 +178,7 @@ pub enum JournalError {
     },
     /// The member does not own the partition any more.
     #[error(
-        "group {group}: partition {partition} is not this member's; ask for its partitions again"
+        "group {group}: partition {partition} is not this member's; query its partitions again"
     )]
     NotAssigned {
         /// The group.

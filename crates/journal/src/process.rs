@@ -53,7 +53,7 @@ impl Token {
         let pid = self.pid();
         match stat(pid) {
             Some(s) => !s.dead && Self::of(pid, s.start, boot) == self,
-            // Other users' processes may be hidden in /proc; then only the id's existence is checked.
+            // Other users' processes may be hidden in /proc: then only the id's existence counts.
             None => exists(pid),
         }
     }

@@ -261,7 +261,7 @@ pub enum DecodeProblem {
         found: usize,
     },
     /// The reader's schema cannot represent a value of the writer.
-    #[error("the reader's schema has nothing for the writer's {0}")]
+    #[error("the reader's schema cannot represent the writer's {0}")]
     NoCounterpart(String),
     /// An error of a serde type.
     #[error("{0}")]

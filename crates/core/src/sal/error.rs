@@ -74,7 +74,7 @@ pub enum SalCause {
     #[error("the category {0:?} is for generics only; remove it")]
     Category(String),
     /// The name of an enumeration is invalid.
-    #[error("{0:?} is no name of an enumeration; use letters and digits, beginning with a letter")]
+    #[error("invalid enumeration name {0:?}; use letters and digits, beginning with a letter")]
     Class(String),
     /// A field names an enumeration that does not exist.
     #[error("the file's enumerations have no {0:?}; add it there, or write the labels here")]
@@ -119,7 +119,7 @@ pub enum SalCause {
     },
     /// A name is invalid.
     #[error(
-        "{0:?} is no name; a name starts with a letter or '_' and has letters, digits and '_' only \
+        "invalid name {0:?}; a name starts with a letter or '_' and has letters, digits and '_' only \
          (a component's has no '_'), at most 90 of them (a field's: 256)"
     )]
     Name(String),
@@ -141,7 +141,7 @@ pub enum SalCause {
     },
     /// A type is unknown.
     #[error(
-        "{0:?} is no SAL type; use boolean, byte, short, int, long, \"long long\", \
+        "unknown SAL type {0:?}; use boolean, byte, short, int, long, \"long long\", \
          \"unsigned short\", \"unsigned int\", float, double or string"
     )]
     Type(String),
@@ -152,13 +152,15 @@ pub enum SalCause {
     #[error("the topic has more than {MAX_ELEMENTS} elements; split it")]
     Elements,
     /// A field name is duplicated.
-    #[error("the field {0:?} is there twice (names of the private fields are taken); rename one")]
+    #[error(
+        "the field {0:?} is declared twice (names of the private fields are taken); rename one"
+    )]
     FieldTwice(String),
     /// A topic name is duplicated.
     #[error("the component has {0:?} twice, perhaps once by its generics; remove one")]
     TopicTwice(String),
     /// A component name is duplicated.
-    #[error("the component {0:?} is there twice; remove one")]
+    #[error("the component {0:?} is declared twice; remove one")]
     ComponentTwice(String),
     /// A file belongs to no component.
     #[error("SALSubsystems.xml has no component {0:?}; add a <SALSubsystem> or remove the file")]

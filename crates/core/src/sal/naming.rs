@@ -24,10 +24,12 @@ pub enum NamingError {
     )]
     Subname(String),
     /// A name on the bus is no SAL topic's.
-    #[error("{0:?} is no SAL topic; it must be like MTMount/command/trackTarget or MTMount/ackcmd")]
+    #[error(
+        "{0:?} is not a SAL topic; it must be like MTMount/command/trackTarget or MTMount/ackcmd"
+    )]
     Bus(String),
     /// A name on Kafka is no SAL topic's of the sub-name.
-    #[error("{name:?} is no SAL topic; it must be like {prefix}MTMount.command_trackTarget")]
+    #[error("{name:?} is not a SAL topic; it must be like {prefix}MTMount.command_trackTarget")]
     Kafka {
         /// The name found.
         name: String,

@@ -60,7 +60,7 @@ pub const MAX_LENGTH: usize = 1 << 30;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SchemaError {
     /// The text is no JSON, or is nested deeper than 128 levels.
-    #[error("{at} is no JSON: {problem}")]
+    #[error("{at}: invalid JSON: {problem}")]
     Json {
         /// The text's name.
         at: String,
@@ -86,7 +86,9 @@ pub enum SchemaError {
         remedy: &'static str,
     },
     /// A name is invalid in Avro.
-    #[error("{at}: {name:?} is no Avro name; letters, digits and '_', not starting with a digit")]
+    #[error(
+        "{at}: invalid Avro name {name:?}; use letters, digits and '_', not starting with a digit"
+    )]
     Name {
         /// The name.
         name: String,

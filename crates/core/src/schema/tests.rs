@@ -120,7 +120,7 @@ fn errors_name_the_place() {
         (json!([]), "an empty union"),
         (json!(["int", ["null"]]), "a union directly in a union"),
         (json!(["int", "int"]), "the branch of a union \"int\" is defined twice"),
-        (json!({"type": "record", "name": "1x", "fields": []}), "\"1x\" is no Avro name"),
+        (json!({"type": "record", "name": "1x", "fields": []}), "invalid Avro name \"1x\""),
         (json!({"type": "record", "fields": []}), "\"name\" is missing"),
         (json!({"type": "record", "name": "x"}), "\"fields\" is missing"),
         (json!({"type": "fixed", "name": "x", "size": -1}), "\"size\" is no whole number"),

@@ -120,7 +120,7 @@ fn symbols_match_by_name() {
     let reader = schema(json!({"type": "enum", "name": "b.E", "symbols": ["Z", "X"]}));
     assert_eq!(read(&writer, &reader, &json!("Z")), Ok(json!("Z")));
     let error = read(&writer, &reader, &json!("Y")).unwrap_err();
-    assert_eq!(error, "the reader's schema has nothing for the writer's symbol Y");
+    assert_eq!(error, "the reader's schema cannot represent the writer's symbol Y");
     let cautions = Resolution::new(&writer, &reader).unwrap();
     assert_eq!(cautions.cautions(), ["the whole: the reader has no symbol for Y"]);
     let default = schema(json!({"type": "enum", "name": "E", "symbols": ["Z", "X"],
@@ -159,7 +159,7 @@ fn errors_name_the_field() {
     let reader = Schema::parse(&text.replace("[\"null\",\"int\"]", "\"int\"")).unwrap();
     let datum = json!({"a": [], "f": "abcd", "n": null});
     let error = read(&writer, &reader, &datum).unwrap_err();
-    assert_eq!(error, "n: the reader's schema has nothing for the writer's null");
+    assert_eq!(error, "n: the reader's schema cannot represent the writer's null");
     let reader = Schema::parse(&text.replace("\"m/s\"", "\"km/h\"")).unwrap();
     let options = ResolveOptions { units: UnitsPolicy::Report };
     let resolution = Resolution::with_options(&writer, &reader, options).unwrap();

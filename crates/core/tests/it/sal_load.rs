@@ -143,9 +143,12 @@ fn avsc_files_are_topics_too_and_replace_those_of_their_name() {
     for (bad, told) in [
         ("{", "Wind/speed.avsc:1: no Avro record"),
         ("[]", "must be \"record\""),
-        (r#"{"type": "record", "name": "a b", "fields": []}"#, "is no name"),
+        (r#"{"type": "record", "name": "a b", "fields": []}"#, "invalid name"),
         (r#"{"type": "record", "name": "a", "fields": [{"name": "b"}]}"#, "has no \"type\""),
-        (r#"{"type": "record", "name": "a", "fields": [{"name": "salIndex"}]}"#, "is there twice"),
+        (
+            r#"{"type": "record", "name": "a", "fields": [{"name": "salIndex"}]}"#,
+            "is declared twice",
+        ),
     ] {
         let message = refusal("Wind/speed.avsc", bad);
         assert!(message.contains(told), "{message}");
@@ -155,15 +158,17 @@ fn avsc_files_are_topics_too_and_replace_those_of_their_name() {
 #[test]
 fn errors_name_file_line_and_remedy() {
     let told = refusal_of("<IDL_Type>byte</IDL_Type>", "<IDL_Type>uint8</IDL_Type>");
-    assert!(told.starts_with("Mount/Mount_Commands.xml:15: \"uint8\" is no SAL type; use boolean"));
+    assert!(
+        told.starts_with("Mount/Mount_Commands.xml:15: unknown SAL type \"uint8\"; use boolean")
+    );
     for (part, by, expected) in [
         ("<IDL_Type>byte</IDL_Type>", "", "<item> has no <IDL_Type>; add it"),
         ("<Count> 3 </Count>", "<Count>0</Count>", "from 1 to 65536"),
         ("<Count> 3 </Count>", "<Count>99999999999</Count>", "from 1 to 65536"),
         ("<Units>deg</Units>", "<Units>a</Units><Units>b</Units>", "<Units> twice"),
-        ("names</EFDB_Name>", "mode</EFDB_Name>", "\"mode\" is there twice"),
-        ("names</EFDB_Name>", "private_origin</EFDB_Name>", "\"private_origin\" is there twice"),
-        ("names</EFDB_Name>", "my names</EFDB_Name>", "\"my names\" is no name"),
+        ("names</EFDB_Name>", "mode</EFDB_Name>", "\"mode\" is declared twice"),
+        ("names</EFDB_Name>", "private_origin</EFDB_Name>", "\"private_origin\" is declared twice"),
+        ("names</EFDB_Name>", "my names</EFDB_Name>", "invalid name \"my names\""),
         ("Mount_command_move", "Mount_logevent_move", "like \"Mount_command_name\""),
         ("Mount_command_move", "Wind_command_move", "like \"Mount_command_name\""),
         ("Mount_command_move", "Mount_command_enable", "perhaps once by its generics"),
@@ -250,7 +255,7 @@ fn files_that_would_not_be_read_are_refused() {
     let message = refusal("SALSubsystems.xml", &unknown);
     assert!(message.contains("SALSubsystems.xml:4: \"logevent_clok\" is neither a category"));
     let message = refusal("SALSubsystems.xml", &SUBSYSTEMS.replace("Wind", "Mount"));
-    assert!(message.contains("the component \"Mount\" is there twice"), "{message}");
+    assert!(message.contains("the component \"Mount\" is declared twice"), "{message}");
 }
 
 #[test]

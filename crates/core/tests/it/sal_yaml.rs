@@ -100,7 +100,7 @@ fn a_component_is_whole_in_a_file() {
 #[test]
 fn errors_name_file_line_and_remedy() {
     let told = refusal_of("type: byte", "type: uint8");
-    assert!(told.starts_with("Wind.yaml:18: \"uint8\" is no SAL type; use boolean"), "{told}");
+    assert!(told.starts_with("Wind.yaml:18: unknown SAL type \"uint8\"; use boolean"), "{told}");
     for (part, by, expected) in [
         ("name: Wind", "name: Rain", "Wind.yaml:2: the name is \"Rain\" in the file of \"Wind\""),
         ("type: byte", "typ: byte", "Wind.yaml:18: the YAML cannot be read: unknown field `typ`"),
@@ -109,10 +109,10 @@ fn errors_name_file_line_and_remedy() {
         ("count: 3", "count: 99999999999", "from 1 to 65536"),
         ("count: 3", "count: many", "Wind.yaml:16: the YAML cannot be read"),
         ("units: ''", "count: 5", "Wind.yaml:19: strings are never arrays"),
-        ("name: names", "name: mode", "Wind.yaml:19: the field \"mode\" is there twice"),
-        ("name: names", "name: private_origin", "\"private_origin\" is there twice"),
-        ("name: names", "name: my names", "Wind.yaml:19: \"my names\" is no name"),
-        ("  stop:", "  st op:", "Wind.yaml:21: \"st op\" is no name"),
+        ("name: names", "name: mode", "Wind.yaml:19: the field \"mode\" is declared twice"),
+        ("name: names", "name: private_origin", "\"private_origin\" is declared twice"),
+        ("name: names", "name: my names", "Wind.yaml:19: invalid name \"my names\""),
+        ("  stop:", "  st op:", "Wind.yaml:21: invalid name \"st op\""),
         ("  stop:", "  turn:", "Wind.yaml:21: the YAML cannot be read: duplicate mapping key"),
         ("  stop:", "  enable:", "\"Wind/command/enable\" twice, perhaps once by its generics"),
         ("  speed:", "  command_speed:", "Wind.yaml:26: the topic's name \"command_speed\""),
@@ -122,7 +122,7 @@ fn errors_name_file_line_and_remedy() {
         ("[Low, High]", "[Low, Low]", "Wind.yaml:24: the enumeration's \"Low\""),
         ("[Low, High]", "[]", "Wind.yaml:24: the enumeration's"),
         ("[Low, High]", "5", "Wind.yaml:24: the YAML cannot be read"),
-        ("  Mode:", "  My_Mode:", "Wind.yaml:7: \"My_Mode\" is no name of an enumeration"),
+        ("  Mode:", "  My_Mode:", "Wind.yaml:7: invalid enumeration name \"My_Mode\""),
         ("0x7", "many", "Wind.yaml:8: the YAML cannot be read"),
         ("csc, ", "cscs, ", "Wind.yaml:5: \"cscs\" is neither a category nor a topic"),
         ("{Summit: 1, Valley: 2}", "yes", "expected no, any, or a mapping"),
@@ -166,7 +166,7 @@ fn a_folder_may_have_both_kinds() {
     for (files, told) in [
         (
             vec![("Mount.yaml", "name: Mount")],
-            "Mount.yaml:1: the component \"Mount\" is there twice",
+            "Mount.yaml:1: the component \"Mount\" is declared twice",
         ),
         (vec![("Wind.yaml", wind), ("Wind/Wind.yaml", wind)], "Wind/Wind.yaml:1: the component"),
         (

@@ -82,7 +82,7 @@ fn a_foreign_folder_and_a_newer_format_stay_untouched() {
     let before: Vec<_> = files(&dir).iter().map(|p| fs::read(p).unwrap()).collect();
     let refused = Journal::open(&dir, options()).unwrap_err();
     assert!(
-        refused.to_string().contains("format version 2, this program knows up to 1"),
+        refused.to_string().contains("format version 2, this program supports up to 1"),
         "{refused}"
     );
     let after: Vec<_> = files(&dir).iter().map(|p| fs::read(p).unwrap()).collect();
