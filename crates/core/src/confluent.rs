@@ -51,8 +51,8 @@ pub enum Compatibility {
 /// An unknown level.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "unknown compatibility level {0:?}; there are NONE, BACKWARD, FORWARD, FULL, and the last three \
-     with _TRANSITIVE"
+    "unknown compatibility level {0:?}; there are NONE, BACKWARD, FORWARD, FULL, and the last \
+     three with _TRANSITIVE"
 )]
 pub struct CompatibilityError(String);
 

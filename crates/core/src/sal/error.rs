@@ -119,8 +119,8 @@ pub enum SalCause {
     },
     /// A name is invalid.
     #[error(
-        "invalid name {0:?}; a name starts with a letter or '_' and has letters, digits and '_' only \
-         (a component's has no '_'), at most 90 of them (a field's: 256)"
+        "invalid name {0:?}; a name starts with a letter or '_' and has letters, digits and '_' \
+         only (a component's has no '_'), at most 90 of them (a field's: 256)"
     )]
     Name(String),
     /// A topic's name does not match its component and kind.

@@ -11,8 +11,8 @@
 //! Format. An item's type is one of [`SalType`]; a `Count` above 1 makes an array, except of
 //! strings, which are never arrays. `AddedGenerics` mixes names of categories and of topics.
 //! Enumerations belong to the set (`Class_Label`) or to an item; without values, labels count
-//! from 1. The SAL schema lacks enumerations, array lengths and SAL types; the helio schema has them
-//! as attributes.
+//! from 1. The SAL schema lacks enumerations, array lengths and SAL types, which are attributes in
+//! the helio schema.
 //!
 //! Operation. [`Interfaces::load`] takes paths and bytes (no I/O here) and returns components and
 //! topics. A [`Topic`] returns its names, its quality of service and its schemas on demand.
