@@ -1,11 +1,11 @@
-//! Data that lies beside the repository, for tests that are skipped where it is absent.
+//! Data beside the repository, for tests that are skipped without it.
 
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// The folder of shared test data: `$HELIO_SHARED_DATA`, else `../shared/data` beside the
-/// repository. Where it is absent the test says that it is skipped.
+/// repository. Without it the test reports that it is skipped.
 pub(crate) fn shared_data(part: &str) -> Option<PathBuf> {
     let root = std::env::var_os("HELIO_SHARED_DATA").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
@@ -13,7 +13,7 @@ pub(crate) fn shared_data(part: &str) -> Option<PathBuf> {
     );
     let path = root.join(part);
     if !path.exists() {
-        // Not by println!, which the test runner keeps to itself.
+        // Not println!, which the test runner captures.
         let _ = writeln!(std::io::stderr(), "skipped: {} not found", path.display());
         return None;
     }

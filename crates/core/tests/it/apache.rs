@@ -1,4 +1,4 @@
-//! Against the reference library: schemas, datums and resolutions made at random, both ways.
+//! Against the reference library: random schemas, datums and resolutions, both ways.
 
 use crate::random::{Random, any_schema, any_value, evolved};
 use apache_avro::types::Value as Theirs;
@@ -119,8 +119,8 @@ proptest! {
     }
 }
 
-/// Whether no union's branches differ by name only: the reference library resolves them by the
-/// value's shape, where the specification (and we) go by the branch that was written.
+/// Whether no union's branches differ by name only. The reference library resolves them by the
+/// value's shape, the specification (and we) by the written branch.
 fn told_apart_by_shape(schema: &Schema) -> bool {
     schema.nodes().iter().all(|node| match &node.kind {
         Type::Union(branches) => {

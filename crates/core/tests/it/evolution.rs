@@ -1,4 +1,4 @@
-//! The report of what changed and the resolution must say the same.
+//! The report of differences and the resolution must agree.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use helio_core::evolution::{Change, Evolution, TopicChange, compare, compare_top
 use helio_core::resolve::{Resolution, ResolveOptions, UnitsPolicy};
 use helio_core::schema::Schema;
 
-/// What the report calls readable resolves, and what does not resolve it does not call readable.
+/// Compatible schemas by the report resolve, and schemas that do not resolve are reported
+/// incompatible.
 fn agree(old: &Schema, new: &Schema) -> Evolution {
     let report = compare(old, new);
     let backward = Resolution::new(old, new);

@@ -1,4 +1,4 @@
-//! Damaged and random input, the same in every run: what the fuzzer does, in small.
+//! Damaged and random input, the same in every run: a small version of the fuzzer.
 
 use crate::random::{Random, any_schema, any_value};
 use crate::targets;
@@ -7,7 +7,7 @@ use helio_core::container::{Compression, Writer};
 use helio_core::schema::Schema;
 use serde_json::Value as Json;
 
-/// The bytes with some of them changed, removed, repeated or put in.
+/// The bytes with some of them changed, removed, repeated or inserted.
 fn damaged(random: &mut Random, bytes: &[u8]) -> Vec<u8> {
     let mut out = bytes.to_vec();
     for _ in 0..random.below(4) + 1 {
@@ -47,7 +47,7 @@ fn schemas() {
     }
 }
 
-/// Datums of the targets' schemas, whole, damaged and of noise, the schema's place in front.
+/// Datums of the targets' schemas, valid, damaged and random, each behind its schema's index.
 fn datums(seed: u64, mut each: impl FnMut(&[u8])) {
     let random = &mut Random::new(seed);
     for round in 0..500 {
@@ -56,7 +56,7 @@ fn datums(seed: u64, mut each: impl FnMut(&[u8])) {
             let blocks = if round % 2 == 0 { Blocks::Sized } else { Blocks::Plain };
             let codec = Codec::with_options(&schema, EncodeOptions { blocks });
             let mut bytes = vec![place as u8];
-            // A length that the value at random has not is refused.
+            // A wrong length of the random value is rejected.
             if codec.encode(&any_value(random, &schema), &mut bytes).is_ok() {
                 each(&bytes);
                 for _ in 0..5 {

@@ -1,5 +1,5 @@
-//! Schemas as IDL types and samples as CDR: against what Eclipse Cyclone DDS's own Python package
-//! makes of the same IDL (golden/cdr, made by its `make.py`), and there and back.
+//! Schemas as IDL types and samples as CDR: round trips, and a comparison with Eclipse Cyclone
+//! DDS's own Python package for the same IDL (golden/cdr, written by its `make.py`).
 
 use crate::random::{Random, any_sayable, any_value};
 use helio_core::codec::{Blocks, Codec, EncodeOptions};
@@ -99,7 +99,7 @@ proptest! {
             let mut cdr = b"before".to_vec();
             match of.to_cdr(&head, &avro, &mut cdr) {
                 Ok(()) => {}
-                // Not every Avro value is one of the IDL type: a byte of 300, a text with a NUL.
+                // Some Avro values are invalid in the IDL type: a byte of 300, a text with a NUL.
                 Err(error) => {
                     let problem = error.problem();
                     let said = matches!(problem, CdrProblem::Range { .. } | CdrProblem::Nul);
@@ -183,7 +183,7 @@ fn names_that_are_taken_get_underscores() {
     assert!(text.contains("::obs::wind::Map_ _default;"), "{text}");
 }
 
-/// A type, of the fields that `names` says, and a sample of it.
+/// A type with the fields in `names`, and a sample of it.
 fn sample(names: &[&str]) -> (TopicType, Vec<u8>) {
     let fields: Vec<Json> =
         names.iter().map(|name| json!({"name": name, "type": "long", "default": 7})).collect();

@@ -13,7 +13,7 @@ fn fields(fields: Json) -> Schema {
     schema(json!({"type": "record", "name": "T", "fields": fields}))
 }
 
-/// What the reader makes of the writer's JSON.
+/// The reader's JSON for the writer's JSON.
 fn read(writer: &Schema, reader: &Schema, datum: &Json) -> Result<Json, String> {
     let resolution = Resolution::new(writer, reader).map_err(|error| error.to_string())?;
     let (from, to) = (Codec::new(writer), Codec::new(reader));

@@ -1,5 +1,5 @@
 //! The Rubin Observatory's interfaces, as released, against the schemas that its own code derives
-//! from them. Needs the shared test data; skipped where it is absent.
+//! from them. Needs the shared test data; skipped without it.
 
 use std::collections::HashMap;
 
@@ -68,8 +68,8 @@ fn counts_are_those_of_the_observatory_s_schemas() {
     assert_eq!(counts.fields, fields);
 }
 
-/// SAL's schema and ours differ in attributes only: same canonical form, same bytes on the wire;
-/// and what is told beside the schema is in its identity.
+/// SAL's schema and ours differ in attributes only: same canonical form, same bytes on the wire.
+/// The attributes are part of the identity.
 #[test]
 fn our_schemas_have_the_canonical_form_of_the_observatory_s() {
     let Some(interfaces) = load("v27.1.1") else { return };
@@ -124,7 +124,7 @@ fn messages_have_the_bytes_of_the_reference_library() {
         codec.encode(&value, &mut bytes).unwrap();
         assert_eq!(bytes, expected, "{name}");
         assert_eq!(codec.decode(&expected).unwrap(), value, "{name}");
-        // What we write by default comes out equal too.
+        // Our default encoding gives equal values, too.
         let codec = Codec::new(&schema);
         bytes.clear();
         codec.encode(&value, &mut bytes).unwrap();

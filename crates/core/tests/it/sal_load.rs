@@ -1,5 +1,4 @@
-//! Interface folders of our own: what is read, what is refused and how that is told, and that
-//! hostile text does no harm.
+//! Interface folders of our own: valid ones, errors and their messages, and hostile text.
 
 use helio_core::sal::{Indexing, Interfaces, SalCause, SalError, SalType, TopicKind};
 use proptest::prelude::*;
@@ -225,7 +224,7 @@ fn a_diff_tells_what_changed_and_what_that_means() {
     let json = serde_json::to_value(&diff).unwrap();
     assert_eq!(json["level"], "breaking");
     assert_eq!(json["changed"][0]["differences"][0]["change"], "field_removed");
-    // The names of what `helio schema diff --json` prints.
+    // The keys that `helio schema diff --json` prints.
     let keys = |value: &serde_json::Value| {
         value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ")
     };
@@ -341,8 +340,7 @@ fn generics_and_components_cannot_multiply_without_bound() {
 }
 
 proptest! {
-    /// Whatever is changed in a file, the folder is read or refused, and what is read gives
-    /// schemas.
+    /// A folder with any change of a file is read or rejected, and a read one gives schemas.
     #[test]
     fn changed_text_never_panics(
         file in 0..3_usize,

@@ -1,5 +1,5 @@
-//! Components as YAML: the same model as of XML, the same limits, errors with file, line and
-//! remedy, and that hostile text does no harm.
+//! Components as YAML: the same model as from XML, the same limits, errors with file, line and
+//! remedy, and hostile text.
 
 use crate::common::{files_under, shared_data};
 use helio_core::sal::{
@@ -297,7 +297,7 @@ fn our_generics_have_sal_s_names_and_types() {
     }
 }
 
-/// The example that the demo runs, with what a person of the observatory looks for.
+/// The example of the demo, with the features that the observatory's people expect.
 #[test]
 fn the_example_of_a_component_in_yaml_is_read() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/interfaces");
@@ -352,7 +352,7 @@ fn nothing_costs_more_than_its_size() {
 }
 
 proptest! {
-    /// Whatever is changed in a file, it is read or refused, and what is read gives schemas.
+    /// A file with any change is read or rejected, and a read one gives schemas.
     #[test]
     fn changed_text_never_panics(
         at in any::<prop::sample::Index>(),

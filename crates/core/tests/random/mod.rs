@@ -1,4 +1,4 @@
-//! Schemas and values made at random, for several tests.
+//! Random schemas and values, for several tests.
 
 #![allow(dead_code, reason = "each test uses a part")]
 #![allow(clippy::unwrap_used, reason = "in tests a failure is to panic")]
@@ -9,7 +9,7 @@ use helio_core::codec::Value;
 use helio_core::schema::{Field, NodeId, Schema, Type};
 use serde_json::{Value as Json, json};
 
-/// A small generator of numbers (splitmix64), so that a failing case is known by its seed.
+/// A small generator of numbers (splitmix64), so that a seed reproduces a failing case.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -36,14 +36,14 @@ impl Random {
 
 const PLAIN: [&str; 8] = ["null", "boolean", "int", "long", "float", "double", "bytes", "string"];
 
-/// A schema at random, with namespaces, named types used again, and recursion.
+/// A random schema, with namespaces, reused named types, and recursion.
 pub(crate) fn any_schema(random: &mut Random) -> Json {
     let mut made = Made { random, names: Vec::new(), count: 0 };
     made.record(3, "")
 }
 
-/// A schema at random that IDL can say: no maps, recursion or unions but with `null`, and with the
-/// attributes that types come from.
+/// A random schema that IDL can express: without maps, recursion, and unions other than with
+/// `null`, and with the attributes that select types.
 #[allow(dead_code, reason = "some tests want other schemas")]
 pub(crate) fn any_sayable(random: &mut Random) -> Json {
     let mut made = Made { random, names: Vec::new(), count: 0 };
@@ -52,7 +52,7 @@ pub(crate) fn any_sayable(random: &mut Random) -> Json {
 
 struct Made<'a> {
     random: &'a mut Random,
-    /// Full names that are complete.
+    /// Full names of complete types.
     names: Vec<String>,
     count: usize,
 }
@@ -198,7 +198,7 @@ impl Made<'_> {
             if !branch.is_array() && seen.insert(key) {
                 branches.push(branch);
             } else {
-                // What the branch defined is gone with it.
+                // The branch's definitions are removed with it.
                 self.names.truncate(known);
             }
         }
@@ -206,7 +206,7 @@ impl Made<'_> {
     }
 }
 
-/// A value of the schema at random; arrays have the length that their field names.
+/// A random value of the schema; arrays have their field's length.
 pub(crate) fn any_value(random: &mut Random, schema: &Schema) -> Value {
     value(random, schema, NodeId::ROOT, 0)
 }
@@ -298,7 +298,7 @@ pub(crate) fn evolved(random: &mut Random, json: &Json) -> Json {
     if count > 1 && random.chance(2) {
         fields.swap(0, count - 1);
     }
-    // What defines a name may be needed by what comes later: only plain fields go.
+    // Later fields may use the names that a field defines: only plain fields are removed.
     if let Some(place) = fields.iter().position(|field| field["type"].is_string())
         && random.chance(2)
     {
@@ -319,6 +319,6 @@ pub(crate) fn evolved(random: &mut Random, json: &Json) -> Json {
         let place = random.below(fields.len() + 1);
         fields.insert(place, json!({"name": "added", "type": "string", "default": "new"}));
     }
-    // Swapping may have put a name's use before its definition.
+    // A swap may have moved a name's use before its definition.
     if Schema::from_json(&out).is_ok() { out } else { json.clone() }
 }

@@ -1,5 +1,5 @@
-//! What is done with hostile input: by the fuzzer (fuzz/fuzz_targets), and by `hostile.rs` in every
-//! test run. Each target takes any bytes and must neither panic nor hang nor allocate much.
+//! Targets for hostile input, for the fuzzer (fuzz/fuzz_targets) and for `hostile.rs` in every test
+//! run. Each target accepts any bytes and must neither panic nor hang nor allocate much.
 
 #![allow(clippy::unwrap_used, reason = "a failure is to panic")]
 
@@ -123,8 +123,8 @@ pub(crate) const SAYABLE: [&str; 3] = [
     r#"{"type": "record", "name": "T", "fields": [{"name": "o", "type": ["int", "null"]}]}"#,
 ];
 
-/// Any bytes as the CDR of a type: the first byte names the schema and whose topic it is. What is
-/// read is a datum, and is written and read again as itself.
+/// Any bytes as the CDR of a type: the first byte selects the schema and the kind of topic. A
+/// result is a datum that survives another round trip.
 pub(crate) fn cdr(data: &[u8]) {
     let Some((first, bytes)) = data.split_first() else { return };
     let schema = Schema::parse(SAYABLE[usize::from(*first >> 1) % SAYABLE.len()]).unwrap();
