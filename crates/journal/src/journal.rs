@@ -102,7 +102,7 @@ impl Journal {
     /// [`JournalError::TooMany`] if 4,096 threads wait on this journal already.
     pub fn bell(&self) -> Result<Bell, JournalError> {
         let bell = Bell::new(&self.inner.env)?;
-        self.inner.housekeeper.enlist_bell(&bell);
+        self.inner.housekeeper.bells.push(&bell.inner);
         Ok(bell)
     }
 

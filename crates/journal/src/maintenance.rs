@@ -6,9 +6,9 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crate::bell::{Bell, BellInner, SWEEP_INTERVAL};
+use crate::bell::{BellInner, SWEEP_INTERVAL};
 use crate::env::Env;
-use crate::groups::{Group, GroupInner};
+use crate::groups::GroupInner;
 use crate::options::SyncPolicy;
 use crate::partition::Partition;
 use crate::signal::Signal;
@@ -18,7 +18,7 @@ use crate::syncers::Syncers;
 const RETENTION_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The open objects of one kind, held weakly.
-struct OpenList<T>(Mutex<Vec<Weak<T>>>);
+pub(crate) struct OpenList<T>(Mutex<Vec<Weak<T>>>);
 
 impl<T> Default for OpenList<T> {
     fn default() -> Self {
@@ -27,7 +27,7 @@ impl<T> Default for OpenList<T> {
 }
 
 impl<T> OpenList<T> {
-    fn push(&self, one: &Arc<T>) {
+    pub(crate) fn push(&self, one: &Arc<T>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(one));
     }
 
@@ -40,12 +40,14 @@ impl<T> OpenList<T> {
 
 /// The partitions, groups and bells of a journal that this process has open, and their upkeep.
 ///
-/// Its threads hold the journal's [`Env`] weakly, and end once no partition, group or bell refers
-/// to that.
+/// Its threads hold the journal's [`Env`] weakly, and end once no open object refers to it.
 pub(crate) struct Housekeeper {
-    partitions: OpenList<Partition>,
-    groups: OpenList<GroupInner>,
-    bells: OpenList<BellInner>,
+    /// Synced, prepared and retired in the background.
+    pub(crate) partitions: OpenList<Partition>,
+    /// Their commits are synced in the background.
+    pub(crate) groups: OpenList<GroupInner>,
+    /// Rung if a killed writer has not rung them.
+    pub(crate) bells: OpenList<BellInner>,
     pub(crate) syncers: Arc<Syncers>,
 }
 
@@ -63,21 +65,6 @@ impl Housekeeper {
             bells: OpenList::default(),
             syncers: Syncers::new(env.options.maintenance),
         }
-    }
-
-    /// Adds a partition: it is synced, swept and retired in the background.
-    pub(crate) fn enlist(&self, partition: &Arc<Partition>) {
-        self.partitions.push(partition);
-    }
-
-    /// Adds a group: its commits are synced in the background.
-    pub(crate) fn enlist_group(&self, group: &Group) {
-        self.groups.push(&group.inner);
-    }
-
-    /// Adds a bell: it is rung if a killed writer has not rung it.
-    pub(crate) fn enlist_bell(&self, bell: &Bell) {
-        self.bells.push(&bell.inner);
     }
 
     /// Starts the threads.

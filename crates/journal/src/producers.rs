@@ -466,12 +466,6 @@ fn read_name(map: &Map, id: u32) -> Option<ProducerName> {
     std::str::from_utf8(&bytes).ok().filter(|_| whole).and_then(|s| ProducerName::new(s).ok())
 }
 
-impl Claim {
-    pub(crate) fn map(&self) -> Arc<Map> {
-        Arc::clone(&self.map.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
 impl Drop for Claim {
     fn drop(&mut self) {
         self.release();
@@ -479,6 +473,10 @@ impl Drop for Claim {
 }
 
 impl Claim {
+    pub(crate) fn map(&self) -> Arc<Map> {
+        Arc::clone(&self.map.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Returns the last sequence number used in a partition.
     pub(crate) fn sequence(&self, partition: u32) -> u64 {
         let sequences = self.sequences.lock().unwrap_or_else(PoisonError::into_inner);
@@ -489,9 +487,7 @@ impl Claim {
         let mut sequences = self.sequences.lock().unwrap_or_else(PoisonError::into_inner);
         sequences.insert(partition, sequence);
     }
-}
 
-impl Claim {
     /// Releases the claim before its writers are dropped; they must not append any more.
     pub(crate) fn release(&self) {
         // Only if the words are still this claim's: a newer one has stored its own.

@@ -189,7 +189,7 @@ impl TopicInner {
             opened
         });
         if fresh {
-            self.housekeeper.enlist(kept);
+            self.housekeeper.partitions.push(kept);
         }
         Ok(Arc::clone(kept))
     }
@@ -339,7 +339,7 @@ impl Topic {
         let path = self.inner.dir.join("groups").join(file);
         let partitions = self.inner.config.partitions;
         let group = Group::open(&self.inner.env, path, name.as_str(), partitions)?;
-        self.inner.housekeeper.enlist_group(&group);
+        self.inner.housekeeper.groups.push(&group.inner);
         Ok(group)
     }
 

@@ -110,8 +110,8 @@ pub(crate) fn poke<W: SharedWord>(poked: &W, count: impl FnOnce(u32)) {
     }
 }
 
-/// Reads the count, then clears the flag. In this order: the ring that set the flag is counted
-/// before this read or after it.
+/// Reads the count, then clears the flag. In this order: a thread that finds the flag set relies on
+/// a count that this read or a later one returns.
 pub(crate) fn answer<W: SharedWord>(poked: &W, count: impl FnOnce() -> u32) -> u32 {
     let now = count();
     // Not a plain store: what threads left before they found the flag set must be visible.
