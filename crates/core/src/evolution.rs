@@ -169,13 +169,13 @@ impl fmt::Display for Difference {
 /// Lists all differences between two versions of a schema.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Evolution {
-    /// What holds for all differences.
+    /// The compatibility that holds for all differences.
     pub level: Level,
     /// The differences in the order of the new schema, up to [`MAX_DIFFERENCES`].
     pub differences: Vec<Difference>,
 }
 
-/// What became of a topic between two versions of an interface.
+/// The differences of a topic between two versions of an interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TopicChange {

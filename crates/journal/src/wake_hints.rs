@@ -23,7 +23,7 @@
 
 use crate::waiters::SharedWord;
 
-/// The number of hints: one bit each in what is left of a doorbell's 64 bytes.
+/// The number of hints: one bit each in the rest of a doorbell's 64 bytes.
 const HINT_COUNT: u64 = 64 * HINT_WORDS as u64;
 const HINT_WORDS: usize = 6;
 /// The increment of a doorbell's count for a ring with hints.
@@ -114,7 +114,7 @@ pub(crate) fn poke<W: SharedWord>(poked: &W, count: impl FnOnce(u32)) {
 /// a count that this read or a later one returns.
 pub(crate) fn answer<W: SharedWord>(poked: &W, count: impl FnOnce() -> u32) -> u32 {
     let now = count();
-    // Not a plain store: what threads left before they found the flag set must be visible.
+    // Not a plain store: the data of threads that found the flag set must be visible.
     poked.take();
     now
 }

@@ -22,7 +22,7 @@ macro_rules! located {
                 self.0.0.to_string()
             }
 
-            /// What is wrong there.
+            /// The cause.
             #[must_use]
             pub fn problem(&self) -> &$problem {
                 &self.0.1

@@ -63,7 +63,7 @@ pub struct Summary {
     pub backward: usize,
     /// Neither.
     pub breaking: usize,
-    /// Topics whose schemas are the same but for documentation.
+    /// Topics with equal schemas, apart from documentation.
     pub unchanged: usize,
 }
 
