@@ -166,7 +166,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Lists all differences between two versions of a schema.
+/// The differences between two versions of a schema.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Evolution {
     /// The compatibility that holds for all differences.
@@ -175,15 +175,15 @@ pub struct Evolution {
     pub differences: Vec<Difference>,
 }
 
-/// The differences of a topic between two versions of an interface.
+/// The change of a topic between two versions of an interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TopicChange {
-    /// It is new.
+    /// It was added.
     Added,
-    /// It is gone.
+    /// It was removed.
     Removed,
-    /// Its schema is another.
+    /// Its schema changed.
     Changed(Evolution),
 }
 
