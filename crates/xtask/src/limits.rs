@@ -46,7 +46,7 @@ pub(crate) const UNSAFE_MODULES: &[(&str, &str)] = &[
     ("crates/transports/dds/src/entity/topic.rs", "topics are Cyclone DDS's"),
     ("crates/transports/dds/src/entity/types.rs", "types are described to Cyclone DDS"),
     ("crates/transports/dds/src/entity/writer.rs", "samples are given to Cyclone DDS"),
-    ("crates/transports/kafka/src/ffi.rs", "a question that librdkafka's Rust crate cannot ask"),
+    ("crates/transports/kafka/src/client/ffi.rs", "a question that librdkafka's Rust crate cannot ask"),
     ("python/src/ndarray.rs", "numpy arrays over the bytes of a sample, without a copy"),
 ];
 

@@ -27,35 +27,10 @@
 //! partition is fetched by the first consumer that does not fetch it already, so that most programs
 //! have one.
 
-mod admin;
-mod connection;
-mod context;
-mod create_topics;
-mod error;
-mod fetch_watchdog;
-mod fetcher;
-mod ffi;
-mod first_record_gate;
-mod group;
-mod header;
-mod health;
-mod history;
-mod internal_topics;
-mod names;
-mod options;
-mod ownership_lease;
-mod producer;
-mod producers;
-mod reader;
-mod rebootstrap;
-mod record_format;
+mod client;
+mod internal;
 pub mod registry;
-mod sample;
-mod security_errors;
 mod topic;
-mod topic_config;
-mod topic_recreation;
-mod writer;
 
 // The support of the tests on real brokers, also for unit tests.
 #[cfg(test)]
@@ -71,7 +46,7 @@ use helio_bus::transport::{Opening, Transport};
 use helio_bus::{ConnectError, Guarantee};
 use helio_core::qos::{Durability, Reliability};
 
-use options::{MAX_KEY_BYTES, MAX_PAYLOAD_BYTES, Options};
+use client::options::{MAX_KEY_BYTES, MAX_PAYLOAD_BYTES, Options};
 
 /// The URLs' scheme.
 const SCHEME: &str = "kafka";
@@ -86,11 +61,14 @@ fn connect(opening: &Opening) -> Result<Arc<dyn Transport>, ConnectError> {
     Ok(Arc::new(open(Options::parse(opening)?, opening)?))
 }
 
-fn open(options: Options, opening: &Opening) -> Result<topic::KafkaTransport, ConnectError> {
+fn open(
+    options: Options,
+    opening: &Opening,
+) -> Result<topic::transport::KafkaTransport, ConnectError> {
     let capabilities = capabilities(options.guarantee);
-    let connection = connection::Connection::open(options, &opening.clock)?;
+    let connection = topic::connection::Connection::open(options, &opening.clock)?;
     let made = Mutex::default();
-    Ok(topic::KafkaTransport { connection, capabilities, made })
+    Ok(topic::transport::KafkaTransport { connection, capabilities, made })
 }
 
 fn capabilities(guarantee: Guarantee) -> Capabilities {

@@ -24,9 +24,9 @@ use helio_bus::transport::{RegisterError, locked};
 use helio_bus::{Outage, SchemaId, TransportError};
 use helio_core::Schema;
 
-use crate::error::{engine, outage};
-use crate::fetcher::ReaderSignal;
-use crate::producer::Notify;
+use crate::client::error::{engine, outage};
+use crate::client::fetcher::ReaderSignal;
+use crate::client::producer::Notify;
 use client::RegistryError;
 pub(crate) use options::{NewSchemas, OWN_OPTIONS, Options};
 use schema_cache::{KnownSchema, SchemaCache};

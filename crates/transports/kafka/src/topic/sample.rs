@@ -9,8 +9,8 @@ use helio_core::{Headers, HeadersRef, Producer, ProducerName, SchemaId, Tai, Tra
 use rdkafka::Timestamp;
 use rdkafka::message::{BorrowedMessage, Message as _};
 
-use crate::ffi::RawHeaders;
-use crate::header::{self, Fixed, Frame, Key};
+use crate::client::ffi::RawHeaders;
+use crate::topic::header::{self, Fixed, Frame, Key};
 
 /// The producer of records without our header.
 const FOREIGN_PRODUCER: &str = "kafka";

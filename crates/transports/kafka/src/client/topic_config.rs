@@ -7,7 +7,7 @@ use helio_bus::Qos;
 use helio_core::qos::{Durability, Guarantee, History, Overload, Retention};
 use helio_core::sal::TopicKind;
 
-use crate::options::MAX_RECORD_BYTES;
+use crate::client::options::MAX_RECORD_BYTES;
 
 /// The smallest segment that brokers allow. Records beyond a topic's retention are removed by
 /// segments, and never from the newest one.

@@ -34,13 +34,13 @@ use helio_core::qos::{Liveliness, Ownership};
 use serde::{Deserialize, Serialize};
 
 use crate::SCHEME;
-use crate::connection::Connection;
-use crate::error::outage;
-use crate::health::{ReachableWindow, utc_millis};
-use crate::internal_topics::{self, Fold, LogRecord, PRODUCERS};
-use crate::options::BROKER_TIMEOUT;
-use crate::ownership_lease::{AckedHeartbeats, DualClock, OwnershipLease};
-use crate::topic::TopicState;
+use crate::client::error::outage;
+use crate::client::health::{ReachableWindow, utc_millis};
+use crate::client::options::BROKER_TIMEOUT;
+use crate::internal::internal_topics::{self, Fold, LogRecord, PRODUCERS};
+use crate::internal::ownership_lease::{AckedHeartbeats, DualClock, OwnershipLease};
+use crate::topic::connection::Connection;
+use crate::topic::transport::TopicState;
 
 /// A connection without a heartbeat for so long is declared dead, with its process.
 pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(10);

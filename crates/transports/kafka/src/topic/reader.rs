@@ -13,16 +13,16 @@ use helio_bus::{Bell, Gap, GapCause, Outage, Tai, TransportError};
 use rdkafka::message::Message as _;
 
 use crate::SCHEME;
-use crate::context::Consumer;
-use crate::error::{failed, is_gone, outage};
-use crate::fetcher::{self, LentPartitions, ReaderPosition, ReaderSignal, SampleQueue};
-use crate::ffi::{self, TopicId};
-use crate::group::{AssignedPartition, GroupMember, Member};
-use crate::history;
-use crate::options::BROKER_TIMEOUT;
-use crate::sample::{NextForeignSequence, OwnedSample, SampleMeta};
-use crate::topic::TopicState;
-use crate::topic_recreation::{PartitionSelection, ReaderRegistration, ReplacementSource};
+use crate::client::context::Consumer;
+use crate::client::error::{failed, is_gone, outage};
+use crate::client::fetcher::{self, LentPartitions, ReaderPosition, ReaderSignal, SampleQueue};
+use crate::client::ffi::{self, TopicId};
+use crate::client::options::BROKER_TIMEOUT;
+use crate::topic::group::{AssignedPartition, GroupMember, Member};
+use crate::topic::history;
+use crate::topic::sample::{NextForeignSequence, OwnedSample, SampleMeta};
+use crate::topic::topic_recreation::{PartitionSelection, ReaderRegistration, ReplacementSource};
+use crate::topic::transport::TopicState;
 
 /// How long a lagging reader may wait for its lag, once every [`LAG_QUERY_INTERVAL`]: fetched
 /// samples do not tell the log's current end. An event loop does not notice this delay.

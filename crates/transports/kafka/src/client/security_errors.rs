@@ -4,8 +4,8 @@ use rdkafka::error::RDKafkaErrorCode;
 
 use helio_bus::TransportError;
 
-use crate::ffi;
-use crate::options::Options;
+use crate::client::ffi;
+use crate::client::options::Options;
 
 /// OpenSSL's numbers of certificate errors (`x509_vfy.h`), and their remedies.
 const CERTIFICATES: [(&[i32], &str); 5] = [

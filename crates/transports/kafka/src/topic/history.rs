@@ -19,12 +19,12 @@ use rdkafka::error::KafkaError;
 use rdkafka::message::Message as _;
 
 use crate::SCHEME;
-use crate::error::{failed, outage};
-use crate::fetcher::{FetchPace, ReaderSignal, SampleQueue};
-use crate::options::BROKER_TIMEOUT;
-use crate::reader::StartPosition;
-use crate::sample::{NextForeignSequence, OwnedSample};
-use crate::topic::TopicState;
+use crate::client::error::{failed, outage};
+use crate::client::fetcher::{FetchPace, ReaderSignal, SampleQueue};
+use crate::client::options::BROKER_TIMEOUT;
+use crate::topic::reader::StartPosition;
+use crate::topic::sample::{NextForeignSequence, OwnedSample};
+use crate::topic::transport::TopicState;
 
 /// The number of the log's records that are read beside a companion, per partition.
 const TAIL_RECORDS: u64 = 1_000;

@@ -9,12 +9,12 @@ use helio_bus::{SchemaId, SchemaText, TransportError};
 use helio_core::confluent::{self, FRAME_BYTES};
 use helio_core::sal::{self, SalKeys};
 
-use crate::connection::Connection;
-use crate::fetcher::ReaderSignal;
-use crate::header::{Frame, Key};
-use crate::producer::Notify;
+use crate::client::fetcher::ReaderSignal;
+use crate::client::producer::Notify;
 use crate::registry::{NumberLookup, Registry};
-use crate::sample::{RecordForm, SampleMeta};
+use crate::topic::connection::Connection;
+use crate::topic::header::{Frame, Key};
+use crate::topic::sample::{RecordForm, SampleMeta};
 
 /// How a topic's samples are written and read.
 pub(crate) struct RecordFormat {

@@ -21,10 +21,10 @@ use rdkafka::producer::{
 };
 use slab::Slab;
 
-use crate::first_record_gate::{FailedRecords, FirstRecordGate};
-use crate::health::Health;
-use crate::options::{Limits, Options};
-use crate::writer::InFlightSample;
+use crate::client::first_record_gate::{FailedRecords, FirstRecordGate};
+use crate::client::health::Health;
+use crate::client::options::{Limits, Options};
+use crate::topic::writer::InFlightSample;
 
 /// How long closing waits for records in flight.
 pub(crate) const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);

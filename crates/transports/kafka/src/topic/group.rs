@@ -10,13 +10,15 @@ use rdkafka::error::KafkaError;
 use rdkafka::topic_partition_list::{TopicPartitionList, TopicPartitionListElem};
 
 use crate::SCHEME;
-use crate::context::{Consumer, Context};
-use crate::error::{failed, outage};
-use crate::fetcher::{Fetcher, NamedTopic, ReaderSignal, SampleQueue, partition_list, place};
-use crate::ffi::{self, TopicId, TopicMetadata};
-use crate::options::BROKER_TIMEOUT;
-use crate::reader::{StartPosition, starts};
-use crate::topic::TopicState;
+use crate::client::context::{Consumer, Context};
+use crate::client::error::{failed, outage};
+use crate::client::fetcher::{
+    Fetcher, NamedTopic, ReaderSignal, SampleQueue, partition_list, place,
+};
+use crate::client::ffi::{self, TopicId, TopicMetadata};
+use crate::client::options::BROKER_TIMEOUT;
+use crate::topic::reader::{StartPosition, starts};
+use crate::topic::transport::TopicState;
 
 /// How long a member waits before it retries to find its start positions.
 const REBALANCE_RETRY_INTERVAL: Duration = Duration::from_millis(100);

@@ -9,13 +9,13 @@ use std::time::Duration;
 use helio_bus::transport::first_difference;
 use helio_bus::{Qos, TopicName, TransportError};
 
-use crate::admin::TopicToCreate;
-use crate::error::failed;
-use crate::internal_topics::Description;
-use crate::options::BROKER_TIMEOUT;
-use crate::producers;
-use crate::topic::{KafkaTransport, TopicOrigin};
-use crate::topic_config;
+use crate::client::admin::TopicToCreate;
+use crate::client::error::failed;
+use crate::client::options::BROKER_TIMEOUT;
+use crate::client::topic_config;
+use crate::internal::internal_topics::Description;
+use crate::internal::producers;
+use crate::topic::transport::{KafkaTransport, TopicOrigin};
 
 /// The maximum number of partitions per request: one second's work of a small broker, so that
 /// others are served in between, and progress can be reported.

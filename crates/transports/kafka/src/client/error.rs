@@ -6,7 +6,7 @@ use helio_bus::{PublishError, TransportError};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 
 use crate::SCHEME;
-use crate::options::MAX_PAYLOAD_BYTES;
+use crate::client::options::MAX_PAYLOAD_BYTES;
 
 /// The error of a failed operation.
 pub(crate) fn failed(what: &str) -> impl Fn(KafkaError) -> TransportError + '_ {

@@ -27,15 +27,15 @@ use helio_bus::{Qos, SchemaId, TopicName, TransportError};
 use rdkafka::message::Message as _;
 use serde::{Deserialize, Serialize};
 
-use crate::admin::TopicToCreate;
-use crate::connection::Connection;
-use crate::error::{engine, failed, outage};
-use crate::fetcher::{FetchPace, LentPartitions, ReaderSignal, SampleQueue};
-use crate::options::BROKER_TIMEOUT;
-use crate::producer::{DeliveryOutcome, DeliveryReceiver, OutgoingRecord};
-use crate::producers::{WRITERS_QUERY_TIMEOUT, WriterTable};
-use crate::topic::TopicOrigin;
-use crate::topic_config;
+use crate::client::admin::TopicToCreate;
+use crate::client::error::{engine, failed, outage};
+use crate::client::fetcher::{FetchPace, LentPartitions, ReaderSignal, SampleQueue};
+use crate::client::options::BROKER_TIMEOUT;
+use crate::client::producer::{DeliveryOutcome, DeliveryReceiver, OutgoingRecord};
+use crate::client::topic_config;
+use crate::internal::producers::{WRITERS_QUERY_TIMEOUT, WriterTable};
+use crate::topic::connection::Connection;
+use crate::topic::transport::TopicOrigin;
 
 /// The topics' quality of service.
 pub(crate) const TOPICS: &str = "topics";

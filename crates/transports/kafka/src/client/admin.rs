@@ -14,12 +14,12 @@ use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, Top
 use rdkafka::client::DefaultClientContext;
 use rdkafka::error::RDKafkaErrorCode;
 
-use crate::connection::Connection;
-use crate::error::{failed, outage, refused};
-use crate::ffi::{self, TopicMetadata};
-use crate::health::Health;
-use crate::options::{BROKER_TIMEOUT, Options};
-use crate::topic_config::Config;
+use crate::client::error::{failed, outage, refused};
+use crate::client::ffi::{self, TopicMetadata};
+use crate::client::health::Health;
+use crate::client::options::{BROKER_TIMEOUT, Options};
+use crate::client::topic_config::Config;
+use crate::topic::connection::Connection;
 
 /// How often a topic that does not exist yet is queried.
 const TOPIC_POLL_INTERVAL: Duration = Duration::from_millis(5);

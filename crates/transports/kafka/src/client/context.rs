@@ -9,9 +9,9 @@ use rdkafka::error::KafkaError;
 use rdkafka::topic_partition_list::TopicPartitionList;
 use rdkafka::types::RDKafkaRespErr;
 
-use crate::error::{is_gone, is_refusal};
-use crate::group::Membership;
-use crate::health::Health;
+use crate::client::error::{is_gone, is_refusal};
+use crate::client::health::Health;
+use crate::topic::group::Membership;
 
 /// The transport's consumer type.
 pub(crate) type Consumer = BaseConsumer<Context>;

@@ -9,10 +9,10 @@ use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::KafkaError;
 
-use crate::fetch_watchdog::WatchdogTimeouts;
-use crate::fetcher::FetchPace;
-use crate::names::Names;
+use crate::client::fetcher::FetchPace;
+use crate::client::names::Names;
 use crate::registry;
+use crate::topic::fetch_watchdog::WatchdogTimeouts;
 
 /// The transport's own options. All others are librdkafka's.
 const OWN_OPTIONS: [&str; 4] = ["prefix", "replication", "naming", "subname"];

@@ -9,9 +9,9 @@ use helio_bus::Outage;
 use helio_bus::transport::locked;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
-use crate::connection::Connection;
-use crate::fetch_watchdog;
-use crate::rebootstrap::ClientList;
+use crate::client::rebootstrap::ClientList;
+use crate::topic::connection::Connection;
+use crate::topic::fetch_watchdog;
 
 /// How often the brokers are polled.
 const HEALTH_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -210,7 +210,7 @@ fn ask(connection: &Weak<Connection>, health: &Health) -> bool {
     for _ in 0..2 {
         // The connection is held only during the request.
         let Some(connection) = connection.upgrade() else { return false };
-        let topic = connection.names.internal(crate::internal_topics::TOPICS);
+        let topic = connection.names.internal(crate::internal::internal_topics::TOPICS);
         stalled = connection.stalled(STALLED_PUBLISH_TIMEOUT);
         answer = connection.client.fetch_metadata(Some(&topic), METADATA_TIMEOUT).map(drop);
         if answer.is_ok() {

@@ -21,13 +21,13 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::metadata::Metadata;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList, TopicPartitionListElem};
 
-use crate::context::{Consumer, Context};
-use crate::error::{engine, failed, outage};
-use crate::ffi::TopicId;
-use crate::group::Membership;
-use crate::health::Health;
-use crate::options::{BROKER_TIMEOUT, Options};
-use crate::topic_recreation::ReplacementSource;
+use crate::client::context::{Consumer, Context};
+use crate::client::error::{engine, failed, outage};
+use crate::client::ffi::TopicId;
+use crate::client::health::Health;
+use crate::client::options::{BROKER_TIMEOUT, Options};
+use crate::topic::group::Membership;
+use crate::topic::topic_recreation::ReplacementSource;
 
 /// How soon a consumer's thread notices that the consumer is no longer used.
 const CONSUMER_POLL_TIMEOUT: Duration = Duration::from_millis(100);
@@ -489,7 +489,7 @@ fn unanswered(what: &str, error: KafkaError) -> TransportError {
 }
 
 fn no_queue(topic: &str, partition: u32) -> TransportError {
-    crate::error::outage(format!("partition {partition} of {topic} has no queue"))
+    crate::client::error::outage(format!("partition {partition} of {topic} has no queue"))
 }
 
 /// All consumers of a connection.

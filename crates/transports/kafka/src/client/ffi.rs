@@ -15,7 +15,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::BorrowedMessage;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
-use crate::context::Consumer;
+use crate::client::context::Consumer;
 
 /// The first offset of a partition's log and its end, from the newest fetch, without a request;
 /// `None` before the first fetch.

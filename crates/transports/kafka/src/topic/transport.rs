@@ -13,19 +13,19 @@ use helio_core::qos::Overload;
 use serde::{Deserialize, Serialize};
 
 use crate::SCHEME;
-use crate::connection::Connection;
-use crate::create_topics::WantedTopic;
-use crate::error::failed;
-use crate::fetcher::FetchPace;
-use crate::group;
-use crate::internal_topics::Description;
-use crate::options::{BROKER_TIMEOUT, FORWARDING_BATCH_BYTES};
-use crate::producers;
-use crate::reader::KafkaReader;
-use crate::record_format::RecordFormat;
-use crate::sample;
-use crate::topic_config;
-use crate::writer::KafkaWriter;
+use crate::client::error::failed;
+use crate::client::fetcher::FetchPace;
+use crate::client::options::{BROKER_TIMEOUT, FORWARDING_BATCH_BYTES};
+use crate::client::topic_config;
+use crate::internal::internal_topics::Description;
+use crate::internal::producers;
+use crate::topic::connection::Connection;
+use crate::topic::create_topics::WantedTopic;
+use crate::topic::group;
+use crate::topic::reader::KafkaReader;
+use crate::topic::record_format::RecordFormat;
+use crate::topic::sample;
+use crate::topic::writer::KafkaWriter;
 
 pub(crate) struct KafkaTransport {
     pub(crate) connection: Arc<Connection>,

@@ -7,21 +7,21 @@ use std::time::{Duration, Instant};
 use helio_bus::transport::locked;
 use helio_bus::{Clock, Guarantee, Outage, TransportError};
 
-use crate::admin::Admin;
-use crate::error::{engine, failed, outage};
-use crate::fetcher::{Fetcher, FetcherPool, NO_GROUP, ReaderSignal};
-use crate::health::{self, Health};
-use crate::internal_topics::{self, InternalTopics};
-use crate::names::Names;
-use crate::options::{BROKER_TIMEOUT, FORWARDING_BATCH_BYTES, Options};
-use crate::ownership_lease::OwnershipLease;
-use crate::producer::{self, FLUSH_TIMEOUT, Producer};
-use crate::producers::{self, WriterClaim};
-use crate::rebootstrap;
+use crate::client::admin::Admin;
+use crate::client::error::{engine, failed, outage};
+use crate::client::fetcher::{Fetcher, FetcherPool, NO_GROUP, ReaderSignal};
+use crate::client::health::{self, Health};
+use crate::client::names::Names;
+use crate::client::options::{BROKER_TIMEOUT, FORWARDING_BATCH_BYTES, Options};
+use crate::client::producer::{self, FLUSH_TIMEOUT, Producer};
+use crate::client::rebootstrap;
+use crate::client::security_errors;
+use crate::internal::internal_topics::{self, InternalTopics};
+use crate::internal::ownership_lease::OwnershipLease;
+use crate::internal::producers::{self, WriterClaim};
 use crate::registry::Registry;
-use crate::security_errors;
-use crate::topic_recreation::{self, ReaderRegistration};
-use crate::writer::DeliveryCounter;
+use crate::topic::topic_recreation::{self, ReaderRegistration};
+use crate::topic::writer::DeliveryCounter;
 
 /// How long connecting waits for an answer before it checks for a rejection.
 const CONNECT_POLL_TIMEOUT: Duration = Duration::from_secs(1);

@@ -24,8 +24,8 @@ use std::time::{Duration, Instant, SystemTime};
 use helio_bus::transport::locked;
 use helio_bus::{PublishError, TransportError};
 
-use crate::producer::Notify;
-use crate::producers::SESSION_TIMEOUT;
+use crate::client::producer::Notify;
+use crate::internal::producers::SESSION_TIMEOUT;
 
 /// A time by two clocks: one stops while a machine sleeps, the other can be set.
 #[derive(Debug, Clone, Copy)]

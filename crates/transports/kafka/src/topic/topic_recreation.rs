@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use helio_bus::TransportError;
 use helio_bus::transport::{Begin, locked};
 
-use crate::connection::Connection;
-use crate::fetcher::{ReaderPosition, ReaderSignal, SampleQueue};
-use crate::ffi::{self, TopicId, TopicMetadata};
-use crate::group::{GroupMember, Member};
-use crate::reader::{Source, StartPosition};
-use crate::topic::TopicState;
+use crate::client::fetcher::{ReaderPosition, ReaderSignal, SampleQueue};
+use crate::client::ffi::{self, TopicId, TopicMetadata};
+use crate::topic::connection::Connection;
+use crate::topic::group::{GroupMember, Member};
+use crate::topic::reader::{Source, StartPosition};
+use crate::topic::transport::TopicState;
 
 /// How often topics are checked for new partitions and recreation.
 const TOPIC_CHECK_INTERVAL: Duration = Duration::from_secs(20);

@@ -15,10 +15,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crate::connection::Connection;
-use crate::fetcher::ReaderPosition;
-use crate::health::Health;
-use crate::topic_recreation::ReaderRegistration;
+use crate::client::fetcher::ReaderPosition;
+use crate::client::health::Health;
+use crate::topic::connection::Connection;
+use crate::topic::topic_recreation::ReaderRegistration;
 
 /// The timeouts of a connection's watchdog.
 #[derive(Debug, Clone, Copy)]
@@ -151,9 +151,9 @@ mod tests {
     use helio_bus::{Qos, SystemClock, TopicName, TransportError};
 
     use super::*;
-    use crate::options::Options;
+    use crate::client::options::Options;
     use crate::support::{Broker, admin, deliver, make, plain, shared_broker, unique};
-    use crate::topic::KafkaTransport;
+    use crate::topic::transport::KafkaTransport;
 
     const PATIENCE: Duration = Duration::from_secs(60);
     /// Those of a connection whose readers poll all the time.

@@ -35,10 +35,10 @@ use rdkafka::client::{Client, ClientContext, DefaultClientContext};
 use rdkafka::consumer::Consumer as _;
 use rdkafka::producer::{Producer as _, ThreadedProducer};
 
-use crate::context::Consumer;
-use crate::ffi;
-use crate::health::Health;
-use crate::producer::DeliveryContext;
+use crate::client::context::Consumer;
+use crate::client::ffi;
+use crate::client::health::Health;
+use crate::client::producer::DeliveryContext;
 
 /// How often clients are checked.
 const REBOOTSTRAP_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -181,10 +181,10 @@ mod tests {
     use helio_bus::transport::Opening;
 
     use super::*;
-    use crate::admin::Admin;
-    use crate::fetcher::{Fetcher, NO_GROUP};
-    use crate::options::Options;
-    use crate::producer::Producer;
+    use crate::client::admin::Admin;
+    use crate::client::fetcher::{Fetcher, NO_GROUP};
+    use crate::client::options::Options;
+    use crate::client::producer::Producer;
 
     const PATIENCE: Duration = Duration::from_secs(60);
     const METADATA: i16 = 3;

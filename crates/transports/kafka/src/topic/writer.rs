@@ -12,18 +12,18 @@ use helio_core::qos::Liveliness;
 use helio_core::{Producer, Tai};
 
 use crate::SCHEME;
-use crate::error::{failed, undelivered};
-use crate::header;
-use crate::health::Health;
-use crate::internal_topics::PRODUCERS;
-use crate::options::{MAX_KEY_BYTES, MAX_PAYLOAD_BYTES};
-use crate::ownership_lease::{DualClock, OwnershipCheck, OwnershipLease};
-use crate::producer::{
+use crate::client::error::{failed, undelivered};
+use crate::client::health::Health;
+use crate::client::options::{MAX_KEY_BYTES, MAX_PAYLOAD_BYTES};
+use crate::client::producer::{
     DeliveryOutcome, DeliveryReceiver, FLUSH_TIMEOUT, InFlightKey, Notify, OutgoingRecord,
     Producer as Shared,
 };
-use crate::producers::WriterClaim;
-use crate::topic::TopicState;
+use crate::internal::internal_topics::PRODUCERS;
+use crate::internal::ownership_lease::{DualClock, OwnershipCheck, OwnershipLease};
+use crate::internal::producers::WriterClaim;
+use crate::topic::header;
+use crate::topic::transport::TopicState;
 
 /// The cost of a record besides its contents, so that empty records are limited too.
 const RECORD_OVERHEAD_BYTES: usize = 128;

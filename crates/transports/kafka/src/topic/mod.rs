@@ -1,0 +1,14 @@
+//! The bus's topics: their samples, readers and writers, behind the bus's traits.
+
+pub(crate) mod connection;
+pub(crate) mod create_topics;
+pub(crate) mod fetch_watchdog;
+pub(crate) mod group;
+pub(crate) mod header;
+pub(crate) mod history;
+pub(crate) mod reader;
+pub(crate) mod record_format;
+pub(crate) mod sample;
+pub(crate) mod topic_recreation;
+pub(crate) mod transport;
+pub(crate) mod writer;
