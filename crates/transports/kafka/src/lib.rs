@@ -67,6 +67,7 @@ fn open(
 ) -> Result<topic::transport::KafkaTransport, ConnectError> {
     let capabilities = capabilities(options.guarantee);
     let connection = topic::connection::Connection::open(options, &opening.clock)?;
+    topic::monitor::start(&connection)?;
     let made = Mutex::default();
     Ok(topic::transport::KafkaTransport { connection, capabilities, made })
 }

@@ -11,20 +11,34 @@ use rdkafka::types::RDKafkaRespErr;
 
 use crate::client::error::{is_gone, is_refusal};
 use crate::client::health::Health;
-use crate::topic::group::Membership;
 
 /// The transport's consumer type.
 pub(crate) type Consumer = BaseConsumer<Context>;
 
+/// What a group's member receives, on its consumer's thread.
+pub(crate) trait GroupEvents: Send + Sync {
+    /// Partitions are assigned: the member must take them over.
+    fn assign(&self, consumer: &Arc<Consumer>, list: &TopicPartitionList);
+
+    /// Partitions are revoked for a rebalance; if they were lost, other members have them.
+    fn revoke(&self, lost: bool);
+
+    /// The group refuses the member.
+    fn refused(&self, error: &KafkaError);
+
+    /// The topic was deleted.
+    fn gone(&self);
+}
+
 /// The state of a consumer's callbacks.
 pub(crate) struct Context {
     health: Arc<Health>,
-    membership: Option<Arc<Membership>>,
+    membership: Option<Arc<dyn GroupEvents>>,
     this: OnceLock<Weak<Consumer>>,
 }
 
 impl Context {
-    pub(crate) fn new(health: &Arc<Health>, membership: Option<Arc<Membership>>) -> Self {
+    pub(crate) fn new(health: &Arc<Health>, membership: Option<Arc<dyn GroupEvents>>) -> Self {
         Self { health: Arc::clone(health), membership, this: OnceLock::new() }
     }
 

@@ -8,26 +8,25 @@
 //! queues, one per partition, until the reader takes them.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use helio_bus::TransportError;
 use helio_bus::transport::locked;
-use helio_bus::{Bell, Outage, TransportError, Waiters};
 use rdkafka::consumer::Consumer as _;
 use rdkafka::consumer::base_consumer::PartitionQueue;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::metadata::Metadata;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList, TopicPartitionListElem};
 
-use crate::client::context::{Consumer, Context};
+use crate::client::context::{Consumer, Context, GroupEvents};
 use crate::client::error::{engine, failed, outage};
 use crate::client::ffi::TopicId;
 use crate::client::health::Health;
-use crate::client::options::{BROKER_TIMEOUT, Options};
-use crate::topic::group::Membership;
-use crate::topic::topic_recreation::ReplacementSource;
+use crate::client::options::{BROKER_TIMEOUT, FetchPace, Options};
+use crate::client::signal::ReaderSignal;
 
 /// How soon a consumer's thread notices that the consumer is no longer used.
 const CONSUMER_POLL_TIMEOUT: Duration = Duration::from_millis(100);
@@ -36,37 +35,6 @@ const CONSUMER_POLL_TIMEOUT: Duration = Duration::from_millis(100);
 const GROUP_LEAVE_TIMEOUT: Duration = Duration::from_millis(300);
 /// The group name of consumers that belong to no group. Nothing is committed to it.
 pub(crate) const NO_GROUP: &str = "_helio";
-
-/// How often a consumer fetches.
-///
-/// librdkafka has no fetch sessions (KIP-227). A broker checks all partitions of a consumer when a
-/// fetch arrives, when it is answered, and whenever one of them is written while the fetch waits. A
-/// reader of thousands of partitions must therefore not fetch often in vain, and frequent records
-/// must not be fetched one by one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FetchPace {
-    /// A connection's first partitions: fetches wait so briefly that a partition opened meanwhile
-    /// is fetched at once.
-    Prompt,
-    /// All others. Samples arrive as soon, except the first ones of a partition that was just
-    /// opened: they wait for the fetch in flight.
-    Patient,
-    /// Partitions beyond those that are written at a regular rate: samples are collected for a
-    /// moment.
-    Busy,
-}
-
-impl FetchPace {
-    /// The maximum number of partitions of a consumer. For each answer of a broker, librdkafka also
-    /// searches its partitions in a list; with thousands it would do little else.
-    fn most(self) -> usize {
-        match self {
-            Self::Prompt => 32,
-            Self::Patient => 64,
-            Self::Busy => 256,
-        }
-    }
-}
 
 /// A partition's fetched samples, in librdkafka.
 pub(crate) type SampleQueue = PartitionQueue<Context>;
@@ -81,192 +49,6 @@ pub(crate) fn rings(queue: &mut SampleQueue, wake: &Arc<ReaderSignal>) {
             wake.ring();
         }
     });
-}
-
-/// What wakes a reader: samples in its queues, outages, closing.
-#[derive(Default)]
-pub(crate) struct ReaderSignal {
-    rung: AtomicBool,
-    waiters: Mutex<Waiters>,
-    outages: Mutex<Vec<Outage>>,
-    /// The topic was deleted, and that was reported.
-    gone: AtomicBool,
-    topic: Mutex<TopicChanges>,
-    /// How many checks have found the topic unchanged.
-    same: AtomicU64,
-    /// How many watchdogs observe the reader's position.
-    watched: AtomicUsize,
-    /// The position at the end of its newest observed poll.
-    stands: Mutex<Option<(Instant, Vec<ReaderPosition>)>>,
-    /// The reader was dropped.
-    ended: AtomicBool,
-}
-
-/// A reader's position in a partition, when it has taken all fetched samples.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ReaderPosition {
-    pub(crate) partition: u32,
-    pub(crate) next: u64,
-    /// The partition's end as of its consumer's newest fetch; 0 before the first.
-    pub(crate) heard: u64,
-}
-
-/// Changes to a reader's topic by others.
-#[derive(Default)]
-struct TopicChanges {
-    /// The topic was recreated: the new topic's queues.
-    anew: Option<ReplacementSource>,
-    /// The topic is the same, and its consumer stopped fetching: queues of another consumer.
-    instead: Option<ReplacementSource>,
-    /// The current number of partitions.
-    partitions: u32,
-}
-
-/// The maximum number of outages that wait for a reader; older ones are dropped.
-const MAX_PENDING_OUTAGES: usize = 64;
-
-impl ReaderSignal {
-    pub(crate) fn ring(&self) {
-        self.rung.store(true, Ordering::SeqCst);
-        let waiters = locked(&self.waiters).take();
-        waiters.ring();
-    }
-
-    pub(crate) fn tell(&self, outage: &Outage) {
-        let mut outages = locked(&self.outages);
-        if outages.len() == MAX_PENDING_OUTAGES {
-            outages.remove(0);
-        }
-        outages.push(outage.clone());
-        drop(outages);
-        self.ring();
-    }
-
-    /// Makes the reader continue with the queues of a recreated topic that has so many partitions.
-    pub(crate) fn renew(&self, anew: ReplacementSource, partitions: u32) {
-        let mut topic = locked(&self.topic);
-        topic.partitions = partitions;
-        let not_needed = match self.ended.load(Ordering::SeqCst) {
-            true => Some(anew),
-            false => topic.anew.replace(anew),
-        };
-        drop(topic);
-        drop(not_needed);
-        self.ring();
-    }
-
-    /// Makes the reader resume at its position with another consumer.
-    pub(crate) fn go_on(&self, instead: ReplacementSource) {
-        let mut topic = locked(&self.topic);
-        let not_needed = match self.ended.load(Ordering::SeqCst) {
-            true => Some(instead),
-            false => topic.instead.replace(instead),
-        };
-        drop(topic);
-        drop(not_needed);
-        self.ring();
-    }
-
-    /// The reader was dropped.
-    pub(crate) fn end(&self) {
-        let mut topic = locked(&self.topic);
-        self.ended.store(true, Ordering::SeqCst);
-        let not_needed = (topic.anew.take(), topic.instead.take());
-        drop(topic);
-        drop(not_needed);
-    }
-
-    /// The queues of a recreated topic, those of another consumer of the same topic, and the number
-    /// of partitions. Queues are returned once.
-    pub(crate) fn topic(&self) -> (Option<ReplacementSource>, Option<ReplacementSource>, u32) {
-        let mut topic = locked(&self.topic);
-        (topic.anew.take(), topic.instead.take(), topic.partitions)
-    }
-
-    /// Makes the reader publish its position until [`Self::unwatch`].
-    pub(crate) fn watch(&self) {
-        self.watched.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn unwatch(&self) {
-        self.watched.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_watched(&self) -> bool {
-        self.watched.load(Ordering::Relaxed) > 0
-    }
-
-    /// A poll has ended at these positions.
-    pub(crate) fn stands_at(&self, places: Vec<ReaderPosition>) {
-        *locked(&self.stands) = Some((Instant::now(), places));
-    }
-
-    /// The reader's positions, if it has polled since then.
-    pub(crate) fn stands(&self, since: Instant) -> Option<Vec<ReaderPosition>> {
-        let stands = locked(&self.stands);
-        stands.as_ref().filter(|(at, _)| *at >= since).map(|(_, places)| places.clone())
-    }
-
-    /// A check has found that the topic is the one that is read.
-    pub(crate) fn is_same(&self) {
-        self.same.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// How many checks have found that.
-    pub(crate) fn same(&self) -> u64 {
-        self.same.load(Ordering::SeqCst)
-    }
-
-    /// Reports, once, that the topic or its partitions do not exist.
-    pub(crate) fn gone(&self, what: &str) {
-        if !self.gone.swap(true, Ordering::SeqCst) {
-            let cause = format!(
-                "{what}: deleted by another program; reading continues at the first record when \
-                 it is recreated"
-            );
-            self.tell(&Outage::Lost { cause });
-        }
-    }
-
-    /// The topic exists: reports the end of the outage if its absence was reported.
-    pub(crate) fn there(&self) {
-        if self.gone.load(Ordering::Relaxed) && self.gone.swap(false, Ordering::SeqCst) {
-            self.tell(&Outage::Restored);
-        }
-    }
-
-    /// Before a poll: everything that arrives from now on signals again.
-    pub(crate) fn looking(&self) {
-        self.rung.store(false, Ordering::SeqCst);
-    }
-
-    /// After a poll that did not read everything.
-    pub(crate) fn more(&self) {
-        self.rung.store(true, Ordering::SeqCst);
-    }
-
-    pub(crate) fn is_rung(&self) -> bool {
-        self.rung.load(Ordering::SeqCst)
-    }
-
-    pub(crate) fn has(&self, partitions: u32) {
-        let before = std::mem::replace(&mut locked(&self.topic).partitions, partitions);
-        if before != partitions {
-            self.ring();
-        }
-    }
-
-    pub(crate) fn outages(&self) -> Vec<Outage> {
-        std::mem::take(&mut *locked(&self.outages))
-    }
-
-    pub(crate) fn arm(&self, bell: &Arc<dyn Bell>, token: u64) {
-        locked(&self.waiters).add(bell, token);
-    }
-
-    pub(crate) fn disarm(&self, bell: &Arc<dyn Bell>, token: u64) {
-        locked(&self.waiters).remove(bell, token);
-    }
 }
 
 /// A consumer, and the thread that serves its callbacks. That thread also destroys the consumer,
@@ -311,7 +93,7 @@ impl Fetcher {
     pub(crate) fn start(
         options: &Options,
         health: &Arc<Health>,
-        (group, membership): (&str, Option<Arc<Membership>>),
+        (group, membership): (&str, Option<Arc<dyn GroupEvents>>),
     ) -> Result<Self, TransportError> {
         let context = Context::new(health, membership);
         let consumer: Consumer = options

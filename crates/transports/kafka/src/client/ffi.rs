@@ -10,16 +10,18 @@ use helio_bus::transport::locked;
 use rdkafka::ClientConfig;
 use rdkafka::bindings;
 use rdkafka::client::{Client, ClientContext};
-use rdkafka::consumer::Consumer as _;
+use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::BorrowedMessage;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
-use crate::client::context::Consumer;
-
 /// The first offset of a partition's log and its end, from the newest fetch, without a request;
 /// `None` before the first fetch.
-pub(crate) fn fetched_ends(consumer: &Consumer, topic: &str, partition: u32) -> Option<(u64, u64)> {
+pub(crate) fn fetched_ends(
+    consumer: &BaseConsumer<impl ConsumerContext>,
+    topic: &str,
+    partition: u32,
+) -> Option<(u64, u64)> {
     let topic = CString::new(topic).ok()?;
     let (mut first, mut end) = (-1_i64, -1_i64);
     // SAFETY: the client lives as long as the reference to its consumer, the name ends with a zero,
@@ -42,7 +44,11 @@ pub(crate) fn fetched_ends(consumer: &Consumer, topic: &str, partition: u32) -> 
 /// The position behind everything that a consumer has taken from a partition's queue, including
 /// transaction markers, which are delivered to nobody. `None` if it has taken nothing since the
 /// assignment or the last seek.
-pub(crate) fn position(consumer: &Consumer, topic: &str, partition: u32) -> Option<u64> {
+pub(crate) fn position(
+    consumer: &BaseConsumer<impl ConsumerContext>,
+    topic: &str,
+    partition: u32,
+) -> Option<u64> {
     let mut list = TopicPartitionList::with_capacity(1);
     list.add_partition(topic, i32::try_from(partition).ok()?);
     // SAFETY: the client lives as long as the reference to its consumer, and the list as long as
@@ -56,7 +62,7 @@ pub(crate) fn position(consumer: &Consumer, topic: &str, partition: u32) -> Opti
 /// Commits offsets for a consumer's group; `None` if no broker answers in time. The crate's own
 /// synchronous commit waits without end, and its asynchronous one does not report the result.
 pub(crate) fn commit(
-    consumer: &Consumer,
+    consumer: &BaseConsumer<impl ConsumerContext>,
     list: &TopicPartitionList,
     patience: Duration,
 ) -> Option<Result<(), KafkaError>> {
@@ -153,7 +159,7 @@ pub(crate) struct TopicMetadata {
 /// The brokers' descriptions of topics, by name; missing topics are left out. `None` if no broker
 /// answers in time.
 pub(crate) fn describe(
-    consumer: &Consumer,
+    consumer: &BaseConsumer<impl ConsumerContext>,
     names: impl Iterator<Item = String>,
     patience: Duration,
 ) -> Option<HashMap<String, TopicMetadata>> {

@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 use rdkafka::error::KafkaError;
 use rdkafka::message::OwnedHeaders;
 
-use crate::client::health::utc_millis;
-use crate::client::producer::OutgoingRecord;
+use crate::client::clock::utc_millis;
+use crate::client::in_flight::OutgoingRecord;
 
 /// How many waiting records are sent before others get the lock.
 const MAX_RECORDS_PER_TURN: usize = 64;

@@ -2,26 +2,20 @@
 //! too.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use helio_bus::Outage;
 use helio_bus::transport::locked;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
+use crate::client::clock::utc_millis;
 use crate::client::rebootstrap::ClientList;
-use crate::topic::connection::Connection;
-use crate::topic::fetch_watchdog;
 
 /// How often the brokers are polled.
 const HEALTH_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The minimum time between two polls, however many callers wait for one.
 const MIN_HEALTH_CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// How long an answer may take.
-const METADATA_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a published record may be in flight while brokers answer. After that, its partition has
-/// no leader or too few replicas.
-const STALLED_PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The state of the brokers, shared with all callbacks and with the polling thread.
 #[derive(Default)]
@@ -46,7 +40,7 @@ struct HealthState {
     /// Brokers answer, and do not accept what is published.
     stalled: bool,
     ended: bool,
-    heard: ReachableWindow,
+    reachable: ReachableWindow,
     /// A broker did not answer in time: until then, callers that must not wait send no query.
     doubted: Option<Instant>,
 }
@@ -60,23 +54,17 @@ pub(crate) struct ReachableWindow {
     pub(crate) until: i64,
 }
 
-/// Milliseconds of UTC.
-pub(crate) fn utc_millis() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-}
-
 impl Health {
     /// The time in which others' heartbeats could be read: nobody is declared dead because of an
     /// outage.
-    pub(crate) fn heard(&self) -> ReachableWindow {
+    pub(crate) fn reachable(&self) -> ReachableWindow {
         let state = locked(&self.state);
         let now = utc_millis();
         if state.lost {
             // Judgements by this may use records that are read after the outage.
-            ReachableWindow { since: now, ..state.heard }
+            ReachableWindow { since: now, ..state.reachable }
         } else {
-            ReachableWindow { until: now, ..state.heard }
+            ReachableWindow { until: now, ..state.reachable }
         }
     }
 
@@ -156,7 +144,7 @@ impl Health {
     }
 
     /// Waits for the next poll; false if the connection has ended.
-    fn pause(&self) -> bool {
+    pub(crate) fn pause(&self) -> bool {
         if self.wait_for_end(MIN_HEALTH_CHECK_INTERVAL) {
             return false;
         }
@@ -170,14 +158,18 @@ impl Health {
     }
 
     /// Applies an answer, or its absence; returns the outage event to report, if any.
-    fn answered(&self, answer: Result<(), KafkaError>, stalled: Option<String>) -> Option<Outage> {
+    pub(crate) fn answered(
+        &self,
+        answer: Result<(), KafkaError>,
+        stalled: Option<String>,
+    ) -> Option<Outage> {
         let mut state = locked(&self.state);
         let before = state.lost || state.stalled;
         let (was_lost, is_lost) = (state.lost, answer.is_err());
         (state.lost, state.stalled) = (is_lost, stalled.is_some());
         match (was_lost, is_lost) {
-            (false, _) => state.heard.until = utc_millis(),
-            (true, false) => state.heard.since = utc_millis(),
+            (false, _) => state.reachable.until = utc_millis(),
+            (true, false) => state.reachable.since = utc_millis(),
             (true, true) => {}
         }
         let cause = match (answer.err().map(|error| error.to_string()), stalled) {
@@ -195,40 +187,4 @@ impl Health {
         let cause = if complaint.is_empty() { cause } else { format!("{cause}: {complaint}") };
         Some(Outage::Lost { cause })
     }
-}
-
-/// Starts the polling thread. It ends with the connection.
-pub(crate) fn start(connection: &Arc<Connection>) -> std::io::Result<()> {
-    let (weak, health) = (Arc::downgrade(connection), Arc::clone(&connection.health));
-    let run = move || while health.pause() && ask(&weak, &health) {};
-    std::thread::Builder::new().name("kafka-monitor".to_owned()).spawn(run).map(drop)
-}
-
-/// Polls once, and once more if there is no answer: one of several brokers may be down.
-fn ask(connection: &Weak<Connection>, health: &Health) -> bool {
-    let (mut answer, mut stalled) = (Ok(()), None);
-    for _ in 0..2 {
-        // The connection is held only during the request.
-        let Some(connection) = connection.upgrade() else { return false };
-        let topic = connection.names.internal(crate::internal::internal_topics::TOPICS);
-        stalled = connection.stalled(STALLED_PUBLISH_TIMEOUT);
-        answer = connection.client.fetch_metadata(Some(&topic), METADATA_TIMEOUT).map(drop);
-        if answer.is_ok() {
-            break;
-        }
-    }
-    let Some(connection) = connection.upgrade() else { return false };
-    let stalled = stalled.map(|what| {
-        format!("{what} for {} s, though brokers answer", STALLED_PUBLISH_TIMEOUT.as_secs())
-    });
-    if let Some(outage) = health.answered(answer, stalled) {
-        connection.tell(&outage);
-        if matches!(outage, Outage::Restored) {
-            fetch_watchdog::watch(&connection);
-        }
-    }
-    if !health.is_lost() {
-        connection.send_heartbeats();
-    }
-    true
 }

@@ -29,6 +29,13 @@ const INTERNAL: &str = "_helio.";
 /// The prefix of topics' companions, which store the last value of each key.
 const LAST: &str = "_helio.last.";
 
+/// The topics' quality of service.
+pub(crate) const TOPICS: &str = "topics";
+/// The schemas' texts, and the schemas of each topic.
+pub(crate) const SCHEMAS: &str = "schemas";
+/// The writers.
+pub(crate) const PRODUCERS: &str = "producers";
+
 /// The naming of one URL's topics.
 #[derive(Debug, Clone)]
 pub(crate) struct Names {

@@ -9,10 +9,8 @@ use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::KafkaError;
 
-use crate::client::fetcher::FetchPace;
 use crate::client::names::Names;
-use crate::registry;
-use crate::topic::fetch_watchdog::WatchdogTimeouts;
+use crate::registry::options as registry;
 
 /// The transport's own options. All others are librdkafka's.
 const OWN_OPTIONS: [&str; 4] = ["prefix", "replication", "naming", "subname"];
@@ -131,6 +129,52 @@ pub(crate) struct Options {
     /// When a reader's consumer that stopped fetching is replaced.
     pub(crate) watchdog: WatchdogTimeouts,
     given: Vec<(String, String)>,
+}
+
+/// How often a consumer fetches.
+///
+/// librdkafka has no fetch sessions (KIP-227). A broker checks all partitions of a consumer when a
+/// fetch arrives, when it is answered, and whenever one of them is written while the fetch waits. A
+/// reader of thousands of partitions must therefore not fetch often in vain, and frequent records
+/// must not be fetched one by one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FetchPace {
+    /// A connection's first partitions: fetches wait so briefly that a partition opened meanwhile
+    /// is fetched at once.
+    Prompt,
+    /// All others. Samples arrive as soon, except the first ones of a partition that was just
+    /// opened: they wait for the fetch in flight.
+    Patient,
+    /// Partitions beyond those that are written at a regular rate: samples are collected for a
+    /// moment.
+    Busy,
+}
+
+impl FetchPace {
+    /// The maximum number of partitions of a consumer. For each answer of a broker, librdkafka also
+    /// searches its partitions in a list; with thousands it would do little else.
+    pub(crate) fn most(self) -> usize {
+        match self {
+            Self::Prompt => 32,
+            Self::Patient => 64,
+            Self::Busy => 256,
+        }
+    }
+}
+
+/// The timeouts of a connection's watchdog.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WatchdogTimeouts {
+    /// How long a consumer may take to learn a partition's new end.
+    pub(crate) fetch_silence: Duration,
+    /// How long a woken reader has to poll.
+    pub(crate) reader_poll: Duration,
+}
+
+impl Default for WatchdogTimeouts {
+    fn default() -> Self {
+        Self { fetch_silence: Duration::from_secs(10), reader_poll: Duration::from_secs(1) }
+    }
 }
 
 /// The limits of records in flight.

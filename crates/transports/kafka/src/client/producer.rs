@@ -5,26 +5,25 @@
 //! notify writers that wait for room. Each delivery is reported once, in the order of its
 //! partition.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use helio_bus::transport::locked;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
-use rdkafka::message::{BorrowedMessage, Message as _, OwnedHeaders};
+use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::metadata::Metadata;
 use rdkafka::producer::{
     BaseRecord, DeliveryResult, Producer as _, ProducerContext, PurgeConfig, ThreadedProducer,
 };
-use slab::Slab;
 
 use crate::client::first_record_gate::{FailedRecords, FirstRecordGate};
 use crate::client::health::Health;
-use crate::client::options::{Limits, Options};
-use crate::topic::writer::InFlightSample;
+use crate::client::in_flight::{
+    DeliveryReceiver, InFlightKey, InFlightQueue, OutgoingRecord, RecordRole,
+};
+use crate::client::options::Options;
+use crate::client::signal::Notify;
 
 /// How long closing waits for records in flight.
 pub(crate) const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -32,145 +31,6 @@ pub(crate) const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 const PURGE_TIMEOUT: Duration = Duration::from_millis(500);
 /// How often closing checks whether all records were reported.
 const FLUSH_POLL_INTERVAL: Duration = Duration::from_millis(2);
-
-/// Called when there is room.
-pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
-
-/// A record's result: its offset, if the brokers return it (not with `acks=0`, nor for a repeated
-/// record), or the error.
-pub(crate) type DeliveryOutcome = Result<Option<u64>, KafkaError>;
-
-/// Which of a sample's records it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RecordRole {
-    /// The record in the topic.
-    Topic,
-    /// The copy in the companion, or the writer's heartbeat.
-    Beside,
-}
-
-/// The receiver of a sample's result, called on the producer's thread when all of its records were
-/// reported: the offset of the record in the topic, or the first error.
-pub(crate) enum DeliveryReceiver {
-    Writer(InFlightSample),
-    Table(SyncSender<DeliveryOutcome>),
-}
-
-impl DeliveryReceiver {
-    fn tell(self, outcome: DeliveryOutcome) {
-        match self {
-            Self::Writer(sample) => sample.delivered(outcome),
-            // The receiver may have timed out.
-            Self::Table(sender) => _ = sender.try_send(outcome),
-        }
-    }
-}
-
-/// A sample's records in flight.
-struct InFlight {
-    /// How many are not reported yet.
-    left: u8,
-    /// The bytes that each of them occupies.
-    bytes: usize,
-    outcome: DeliveryOutcome,
-    told: DeliveryReceiver,
-}
-
-/// Identifies a sample in flight.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct InFlightKey(usize);
-
-impl InFlightKey {
-    /// The value that librdkafka carries with a record.
-    fn with(self, part: RecordRole) -> usize {
-        self.0 << 1 | usize::from(part == RecordRole::Topic)
-    }
-
-    fn of(opaque: usize) -> (Self, RecordRole) {
-        let part = if opaque & 1 == 1 { RecordRole::Topic } else { RecordRole::Beside };
-        (Self(opaque >> 1), part)
-    }
-}
-
-/// A record for librdkafka.
-pub(crate) struct OutgoingRecord<'a> {
-    pub(crate) topic: &'a str,
-    pub(crate) partition: u32,
-    /// Kafka distinguishes no key from an empty one.
-    pub(crate) key: Option<&'a [u8]>,
-    /// `None` is a tombstone in a compacted topic.
-    pub(crate) payload: Option<&'a [u8]>,
-    pub(crate) headers: Option<OwnedHeaders>,
-    /// Milliseconds of UTC since 1970, at least 1; `None` is now.
-    pub(crate) timestamp: Option<i64>,
-}
-
-/// The records in flight, counted.
-pub(crate) struct InFlightQueue {
-    limits: Limits,
-    records: AtomicUsize,
-    bytes: AtomicUsize,
-    anybody_waits: AtomicBool,
-    waiting: Mutex<Vec<Notify>>,
-    /// One slab: a heap allocation per record would cost as much as sending it.
-    samples: Mutex<Slab<InFlight>>,
-}
-
-impl InFlightQueue {
-    /// Reserves room for records; false if there is none. A sample larger than the limit is sent
-    /// alone.
-    fn take(&self, records: usize, bytes: usize) -> bool {
-        let before = self.records.fetch_add(records, Ordering::SeqCst);
-        let bytes_before = self.bytes.fetch_add(bytes, Ordering::SeqCst);
-        let fits = before == 0
-            || (before + records <= self.limits.records
-                && bytes_before + bytes <= self.limits.bytes);
-        if !fits {
-            self.give_back(records, bytes);
-        }
-        fits
-    }
-
-    fn give_back(&self, records: usize, bytes: usize) {
-        self.records.fetch_sub(records, Ordering::SeqCst);
-        self.bytes.fetch_sub(bytes, Ordering::SeqCst);
-    }
-
-    /// A record of a sample was reported. Reports arrive in the order of a partition.
-    fn reported(&self, taken: InFlightKey, part: RecordRole, outcome: DeliveryOutcome) {
-        let mut samples = locked(&self.samples);
-        let Some(sample) = samples.get_mut(taken.0) else { return };
-        if sample.outcome.is_ok() && (part == RecordRole::Topic || outcome.is_err()) {
-            sample.outcome = outcome;
-        }
-        sample.left -= 1;
-        let bytes = sample.bytes;
-        let whole = (sample.left == 0).then(|| samples.remove(taken.0));
-        drop(samples);
-        self.give_back(1, bytes);
-        if let Some(sample) = whole {
-            sample.told.tell(sample.outcome);
-        }
-        self.tell();
-    }
-
-    /// Notifies writers that wait for room.
-    fn tell(&self) {
-        if self.anybody_waits.swap(false, Ordering::SeqCst) {
-            let waiting = std::mem::take(&mut *locked(&self.waiting));
-            waiting.iter().for_each(|notify| notify());
-        }
-    }
-
-    fn wait(&self, notify: &Notify) {
-        let mut waiting = locked(&self.waiting);
-        if !waiting.iter().any(|other| Arc::ptr_eq(other, notify)) {
-            waiting.push(Arc::clone(notify));
-        }
-        drop(waiting);
-        self.anybody_waits.store(true, Ordering::SeqCst);
-    }
-}
 
 /// The state that the producer's callbacks share.
 pub(crate) struct DeliveryContext {
@@ -285,14 +145,7 @@ pub(crate) struct Producer {
 
 impl Producer {
     pub(crate) fn start(options: &Options, health: &Arc<Health>) -> KafkaResult<Self> {
-        let flight = Arc::new(InFlightQueue {
-            limits: options.limits,
-            records: AtomicUsize::new(0),
-            bytes: AtomicUsize::new(0),
-            anybody_waits: AtomicBool::new(false),
-            waiting: Mutex::default(),
-            samples: Mutex::default(),
-        });
+        let flight = Arc::new(InFlightQueue::new(options.limits));
         let reports = DeliveryContext {
             flight: Arc::clone(&flight),
             firsts: FirstRecordGate::new(options.message_timeout()),
@@ -319,20 +172,12 @@ impl Producer {
         notify: Option<&Notify>,
         told: impl FnOnce() -> DeliveryReceiver,
     ) -> Option<InFlightKey> {
-        let room = || self.flight.take(usize::from(records), usize::from(records) * bytes);
-        let has_room = room()
-            || notify.is_some_and(|notify| {
-                self.flight.wait(notify);
-                // Everything may have been reported in between, and then nothing would notify.
-                room()
-            });
-        let sample = || InFlight { left: records, bytes, outcome: Ok(None), told: told() };
-        has_room.then(|| InFlightKey(locked(&self.flight.samples).insert(sample())))
+        self.flight.reserve((records, bytes), notify, told)
     }
 
     /// The number of records in flight.
     pub(crate) fn under_way(&self) -> usize {
-        self.flight.records.load(Ordering::Relaxed)
+        self.flight.len()
     }
 
     /// Sends the sample's first record. On an error nothing is reported, and the room is released.
@@ -341,12 +186,8 @@ impl Producer {
         record: OutgoingRecord<'_>,
         taken: InFlightKey,
     ) -> Result<(), KafkaError> {
-        self.hand_over(record, taken.with(RecordRole::Topic)).inspect_err(|_| {
-            let sample = locked(&self.flight.samples).remove(taken.0);
-            let records = usize::from(sample.left);
-            self.flight.give_back(records, records * sample.bytes);
-            self.flight.tell();
-        })
+        let sent = self.hand_over(record, taken.with(RecordRole::Topic));
+        sent.inspect_err(|_| self.flight.cancel(taken))
     }
 
     /// Sends another record of a sample; an error is reported as its result.

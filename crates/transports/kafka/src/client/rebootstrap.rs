@@ -32,16 +32,11 @@ use std::time::Duration;
 use helio_bus::transport::locked;
 use rdkafka::admin::AdminClient;
 use rdkafka::client::{Client, ClientContext, DefaultClientContext};
-use rdkafka::consumer::Consumer as _;
-use rdkafka::producer::{Producer as _, ThreadedProducer};
+use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
+use rdkafka::producer::{Producer as _, ProducerContext, ThreadedProducer};
 
-use crate::client::context::Consumer;
 use crate::client::ffi;
-use crate::client::health::Health;
-use crate::client::producer::DeliveryContext;
 
-/// How often clients are checked.
-const REBOOTSTRAP_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum number of checks between two additions of brokers.
 const MAX_CHECKS_BETWEEN_REBOOTSTRAPS: u32 = 32;
 
@@ -96,7 +91,7 @@ pub(crate) trait RebootstrapClient: Send + Sync {
     fn deafen(&self) {}
 }
 
-impl RebootstrapClient for Consumer {
+impl<C: ConsumerContext + 'static> RebootstrapClient for BaseConsumer<C> {
     fn look(&self, seen: &mut ClientState, named: &BootstrapServers) {
         seen.look(self.client(), named);
     }
@@ -108,7 +103,7 @@ impl RebootstrapClient for Consumer {
     }
 }
 
-impl RebootstrapClient for ThreadedProducer<DeliveryContext> {
+impl<C: ProducerContext + 'static> RebootstrapClient for ThreadedProducer<C> {
     fn look(&self, seen: &mut ClientState, named: &BootstrapServers) {
         seen.look(self.client(), named);
     }
@@ -159,17 +154,6 @@ impl ClientList {
     }
 }
 
-/// Starts the checking thread. It ends with the connection.
-pub(crate) fn start(health: &Arc<Health>, named: BootstrapServers) -> std::io::Result<()> {
-    let health = Arc::clone(health);
-    let run = move || {
-        while !health.wait_for_end(REBOOTSTRAP_CHECK_INTERVAL) {
-            health.clients.look(&named);
-        }
-    };
-    std::thread::Builder::new().name("kafka-brokers".to_owned()).spawn(run).map(drop)
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};
@@ -183,6 +167,7 @@ mod tests {
     use super::*;
     use crate::client::admin::Admin;
     use crate::client::fetcher::{Fetcher, NO_GROUP};
+    use crate::client::health::Health;
     use crate::client::options::Options;
     use crate::client::producer::Producer;
 

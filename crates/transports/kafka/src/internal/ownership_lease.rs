@@ -19,40 +19,14 @@
 //! ownership is therefore uncertain until the writer has sent a record of its own.
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use helio_bus::transport::locked;
 use helio_bus::{PublishError, TransportError};
 
-use crate::client::producer::Notify;
-use crate::internal::producers::SESSION_TIMEOUT;
-
-/// A time by two clocks: one stops while a machine sleeps, the other can be set.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct DualClock {
-    steady: Instant,
-    utc: SystemTime,
-}
-
-impl DualClock {
-    pub(crate) fn now() -> Self {
-        Self { steady: Instant::now(), utc: SystemTime::now() }
-    }
-
-    fn elapsed(&self) -> Duration {
-        Self::now().since(self)
-    }
-
-    /// Whether it is later, by the clock that cannot be set.
-    fn is_after(&self, other: &Self) -> bool {
-        self.steady > other.steady
-    }
-
-    fn since(&self, earlier: &Self) -> Duration {
-        let steady = self.steady.saturating_duration_since(earlier.steady);
-        steady.max(self.utc.duration_since(earlier.utc).unwrap_or_default())
-    }
-}
+use crate::client::clock::DualClock;
+use crate::client::signal::Notify;
+use crate::internal::writer_table::SESSION_TIMEOUT;
 
 /// How long an owner's heartbeat certainly excludes others: half of the time that they wait.
 const OWNERSHIP_VALIDITY: Duration = Duration::from_secs(SESSION_TIMEOUT.as_secs() / 2);
@@ -61,9 +35,9 @@ const OWNERSHIP_VALIDITY: Duration = Duration::from_secs(SESSION_TIMEOUT.as_secs
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AckedHeartbeats {
     /// The heartbeat of its process.
-    runs: DualClock,
+    process: DualClock,
     /// The heartbeat of the writer, which renews a lease; `None` after a silence.
-    writes: Option<DualClock>,
+    writer: Option<DualClock>,
     /// How many delivery reports have been deferred so far.
     reports: usize,
 }
@@ -82,7 +56,7 @@ pub(crate) struct OwnershipLease {
 }
 
 struct LeaseState {
-    said: AckedHeartbeats,
+    acked: AckedHeartbeats,
     /// The acknowledged heartbeats when the newest successful check began; `None` before the first.
     sure: Option<AckedHeartbeats>,
     /// The writer was closed, and has recorded that: others may take over at any time.
@@ -97,50 +71,50 @@ struct LeaseState {
 
 impl OwnershipLease {
     pub(crate) fn new(lease: Option<Duration>) -> Self {
-        let said = AckedHeartbeats { runs: DualClock::now(), writes: None, reports: 0 };
+        let acked = AckedHeartbeats { process: DualClock::now(), writer: None, reports: 0 };
         let (waiting, reports) = (Vec::new(), Vec::new());
-        let state = LeaseState { said, sure: None, left: false, over: None, waiting, reports };
+        let state = LeaseState { acked, sure: None, left: false, over: None, waiting, reports };
         Self { lease, state: Mutex::new(state) }
     }
 
     fn is_sure(&self, state: &LeaseState) -> bool {
         let in_time =
-            |writes: DualClock| self.lease.is_none_or(|lease| writes.elapsed() < lease / 4 * 3);
-        let holds = |said: AckedHeartbeats| {
-            said.runs.elapsed() < OWNERSHIP_VALIDITY && said.writes.is_some_and(in_time)
+            |sent: DualClock| self.lease.is_none_or(|lease| sent.elapsed() < lease / 4 * 3);
+        let holds = |acked: AckedHeartbeats| {
+            acked.process.elapsed() < OWNERSHIP_VALIDITY && acked.writer.is_some_and(in_time)
         };
         !state.left && state.sure.is_some_and(holds)
     }
 
     /// A heartbeat of the process, sent then, was acknowledged. Acknowledgements may arrive out of
     /// order; the newest counts.
-    pub(crate) fn runs(&self, since: DualClock) {
-        let said = &mut locked(&self.state).said;
-        if since.is_after(&said.runs) {
-            if since.since(&said.runs) >= OWNERSHIP_VALIDITY {
-                said.writes = None;
+    pub(crate) fn process_acked(&self, since: DualClock) {
+        let acked = &mut locked(&self.state).acked;
+        if since.is_after(&acked.process) {
+            if since.since(&acked.process) >= OWNERSHIP_VALIDITY {
+                acked.writer = None;
             }
-            said.runs = since;
+            acked.process = since;
         }
     }
 
     /// A heartbeat of the writer, sent then, was acknowledged. A late one from before a silence
     /// does not count.
-    pub(crate) fn writes(&self, since: DualClock) {
-        let said = &mut locked(&self.state).said;
-        if since.is_after(&said.runs) {
-            said.runs = since;
-        } else if said.runs.since(&since) >= OWNERSHIP_VALIDITY {
+    pub(crate) fn writer_acked(&self, since: DualClock) {
+        let acked = &mut locked(&self.state).acked;
+        if since.is_after(&acked.process) {
+            acked.process = since;
+        } else if acked.process.since(&since) >= OWNERSHIP_VALIDITY {
             return;
         }
-        if said.writes.is_none_or(|newest| since.is_after(&newest)) {
-            said.writes = Some(since);
+        if acked.writer.is_none_or(|newest| since.is_after(&newest)) {
+            acked.writer = Some(since);
         }
     }
 
     /// The acknowledged heartbeats; to be read before a check begins.
-    pub(crate) fn said(&self) -> AckedHeartbeats {
-        locked(&self.state).said
+    pub(crate) fn acked(&self) -> AckedHeartbeats {
+        locked(&self.state).acked
     }
 
     /// Whether the next heartbeat must be the writer's own. Its time is taken before this call.
@@ -150,22 +124,26 @@ impl OwnershipLease {
     pub(crate) fn wants_heartbeat(&self) -> bool {
         let state = locked(&self.state);
         let was_silent =
-            state.said.writes.is_none() || state.said.runs.elapsed() >= OWNERSHIP_VALIDITY;
+            state.acked.writer.is_none() || state.acked.process.elapsed() >= OWNERSHIP_VALIDITY;
         let is_owner = !state.left && state.over.is_none();
         is_owner && (!state.waiting.is_empty() || (self.lease.is_none() && was_silent))
     }
 
     /// A check that began with these acknowledged heartbeats has ended. Calls the waiting writers
     /// and reports that its result covers; returns whether others still wait.
-    pub(crate) fn looked(&self, said: AckedHeartbeats, found: &Result<(), TransportError>) -> bool {
+    pub(crate) fn checked(
+        &self,
+        acked: AckedHeartbeats,
+        found: &Result<(), TransportError>,
+    ) -> bool {
         let mut state = locked(&self.state);
         match found {
-            Ok(()) => state.sure = Some(said),
+            Ok(()) => state.sure = Some(acked),
             Err(error) => state.over = Some(error.clone().into()),
         }
         let is_known = state.over.is_some() || self.is_sure(&state);
-        let told = state.said.reports - state.reports.len();
-        let known = if is_known { state.said.reports } else { said.reports };
+        let told = state.acked.reports - state.reports.len();
+        let known = if is_known { state.acked.reports } else { acked.reports };
         let reports: Vec<_> = state.reports.drain(..known.saturating_sub(told)).collect();
         let waiting = if is_known { std::mem::take(&mut state.waiting) } else { Vec::new() };
         let waits = !state.waiting.is_empty() || !state.reports.is_empty();
@@ -209,7 +187,7 @@ impl OwnershipLease {
             None if self.is_sure(&state) => Ok(()),
             None => {
                 let kept = Arc::clone(kept);
-                state.said.reports += 1;
+                state.acked.reports += 1;
                 state.reports.push(Box::new(move |found| {
                     told(found);
                     drop(kept);
@@ -256,14 +234,14 @@ mod tests {
     /// Of who has just said that it writes.
     fn hold(lease: Option<Duration>) -> OwnershipLease {
         let hold = OwnershipLease::new(lease);
-        hold.writes(DualClock::now());
+        hold.writer_acked(DualClock::now());
         hold
     }
 
     /// That was the newest that it has said.
     fn said(hold: &OwnershipLease, when: DualClock) {
-        let said = &mut locked(&hold.state).said;
-        (said.runs, said.writes) = (when, Some(when));
+        let acked = &mut locked(&hold.state).acked;
+        (acked.process, acked.writer) = (when, Some(when));
     }
 
     fn held(hold: &OwnershipLease) -> bool {
@@ -271,7 +249,7 @@ mod tests {
     }
 
     fn looked(hold: &OwnershipLease) -> bool {
-        hold.looked(hold.said(), &Ok(()))
+        hold.checked(hold.acked(), &Ok(()))
     }
 
     #[test]
@@ -284,13 +262,13 @@ mod tests {
         assert!(!held(&hold), "only a look says how things are");
         looked(&hold);
         assert!(held(&hold));
-        let before = hold.said();
-        hold.writes(DualClock::now());
-        hold.looked(before, &Ok(()));
+        let before = hold.acked();
+        hold.writer_acked(DualClock::now());
+        hold.checked(before, &Ok(()));
         assert!(held(&hold), "the word came while it was looked");
         looked(&hold);
         assert!(!held(&hold));
-        hold.runs(DualClock::now());
+        hold.process_acked(DualClock::now());
         looked(&hold);
         assert!(!held(&hold), "it was not silent");
     }
@@ -303,14 +281,14 @@ mod tests {
             assert!(!hold.wants_heartbeat());
             said(&hold, ago(6));
             assert_eq!(hold.wants_heartbeat(), lease.is_none());
-            hold.runs(DualClock::now());
+            hold.process_acked(DualClock::now());
             looked(&hold);
             assert!(
                 hold.defers_publishes(Some(&notify)).unwrap(),
                 "others may be about to claim it"
             );
             assert!(hold.wants_heartbeat());
-            hold.writes(DualClock::now());
+            hold.writer_acked(DualClock::now());
             looked(&hold);
             assert!(!held(&hold) && !hold.wants_heartbeat());
             hold.leave();
@@ -323,10 +301,10 @@ mod tests {
     fn a_lease_wants_words_of_its_own() {
         let hold = hold(Some(Duration::from_secs(4)));
         said(&hold, ago(3));
-        hold.runs(DualClock::now());
+        hold.process_acked(DualClock::now());
         looked(&hold);
         assert!(held(&hold));
-        hold.writes(ago(1));
+        hold.writer_acked(ago(1));
         looked(&hold);
         assert!(!held(&hold));
     }
@@ -335,12 +313,12 @@ mod tests {
     fn a_report_that_comes_late_takes_nothing_back() {
         for lease in [None, Some(Duration::from_secs(4))] {
             let hold = hold(lease);
-            hold.runs(ago(6));
-            hold.writes(ago(4));
-            hold.writes(ago(6));
+            hold.process_acked(ago(6));
+            hold.writer_acked(ago(4));
+            hold.writer_acked(ago(6));
             looked(&hold);
             assert!(!held(&hold), "{lease:?}");
-            hold.runs(DualClock::now());
+            hold.process_acked(DualClock::now());
             assert!(!hold.wants_heartbeat(), "it was not silent: {lease:?}");
         }
     }
@@ -349,11 +327,11 @@ mod tests {
     fn a_word_of_before_a_silence_does_not_end_it_when_it_comes_late() {
         let hold = hold(None);
         said(&hold, ago(20));
-        hold.runs(DualClock::now());
-        hold.writes(ago(6));
+        hold.process_acked(DualClock::now());
+        hold.writer_acked(ago(6));
         looked(&hold);
         assert!(held(&hold) && hold.wants_heartbeat());
-        hold.writes(ago(1));
+        hold.writer_acked(ago(1));
         looked(&hold);
         assert!(!held(&hold) && !hold.wants_heartbeat(), "this one lies behind the silence");
     }
@@ -404,7 +382,7 @@ mod tests {
         said(&hold, ago(6));
         looked(&hold);
         assert!(told.report(&hold));
-        hold.looked(hold.said(), &Err(TransportError::Closed));
+        hold.checked(hold.acked(), &Err(TransportError::Closed));
         assert_eq!((notified(), told.counts()), (1, [2, 1]));
         assert!(!told.report(&hold));
         assert!(hold.defers_publishes(None).is_err());
@@ -417,9 +395,9 @@ mod tests {
         said(&hold, ago(6));
         for n in 1..3 {
             assert!(told.report(&hold));
-            let said = hold.said();
+            let said = hold.acked();
             assert!(told.report(&hold));
-            assert!(hold.looked(said, &Ok(())), "the other one waits");
+            assert!(hold.checked(said, &Ok(())), "the other one waits");
             assert_eq!(told.counts(), [n * 2 - 1, 0]);
             assert!(!looked(&hold));
             assert_eq!(told.counts(), [n * 2, 0]);
@@ -432,11 +410,11 @@ mod tests {
         looked(&hold);
         hold.leave();
         assert!(told.report(&hold));
-        let said = hold.said();
+        let said = hold.acked();
         assert!(told.report(&hold));
-        hold.looked(said, &Ok(()));
+        hold.checked(said, &Ok(()));
         assert_eq!(told.counts(), [1, 0]);
-        hold.looked(said, &Err(TransportError::Closed));
+        hold.checked(said, &Err(TransportError::Closed));
         assert_eq!(told.counts(), [1, 1]);
     }
 

@@ -13,7 +13,7 @@
 //! schema's identity, so reading them needs no registry.
 
 pub mod client;
-mod options;
+pub(crate) mod options;
 mod schema_cache;
 
 use std::collections::{HashMap, VecDeque};
@@ -25,10 +25,9 @@ use helio_bus::{Outage, SchemaId, TransportError};
 use helio_core::Schema;
 
 use crate::client::error::{engine, outage};
-use crate::client::fetcher::ReaderSignal;
-use crate::client::producer::Notify;
+use crate::client::signal::{Notify, ReaderSignal};
 use client::RegistryError;
-pub(crate) use options::{NewSchemas, OWN_OPTIONS, Options};
+use options::{NewSchemas, Options};
 use schema_cache::{KnownSchema, SchemaCache};
 
 /// The maximum number of cached numbers for writing: several times all topics of a large
@@ -245,7 +244,7 @@ impl Waiter {
             && let Some(wake) = wake.upgrade()
         {
             *told = true;
-            wake.tell(&Outage::Lost { cause: cause.to_owned() });
+            wake.report(&Outage::Lost { cause: cause.to_owned() });
         }
     }
 
@@ -254,7 +253,7 @@ impl Waiter {
             && let Some(wake) = wake.upgrade()
         {
             *told = false;
-            wake.tell(&Outage::Restored);
+            wake.report(&Outage::Restored);
         }
     }
 

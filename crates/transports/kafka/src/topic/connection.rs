@@ -1,61 +1,38 @@
-//! The state that everything of one connection shares.
+//! A connection: its registries of readers and writers, and how it is closed.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use helio_bus::transport::locked;
-use helio_bus::{Clock, Guarantee, Outage, TransportError};
+use helio_bus::transport::{WriterRequest, locked};
+use helio_bus::{Clock, Outage, TransportError};
 
-use crate::client::admin::Admin;
-use crate::client::error::{engine, failed, outage};
-use crate::client::fetcher::{Fetcher, FetcherPool, NO_GROUP, ReaderSignal};
-use crate::client::health::{self, Health};
-use crate::client::names::Names;
-use crate::client::options::{BROKER_TIMEOUT, FORWARDING_BATCH_BYTES, Options};
-use crate::client::producer::{self, FLUSH_TIMEOUT, Producer};
-use crate::client::rebootstrap;
-use crate::client::security_errors;
-use crate::internal::internal_topics::{self, InternalTopics};
+use crate::client::delivery::DeliveryCounter;
+use crate::client::error::engine;
+use crate::client::link::Link;
+use crate::client::options::Options;
+use crate::client::producer::{self, FLUSH_TIMEOUT};
+use crate::client::signal::ReaderSignal;
+use crate::internal::internal_topics::InternalTopics;
 use crate::internal::ownership_lease::OwnershipLease;
-use crate::internal::producers::{self, WriterClaim};
+use crate::internal::producers::{self, WriterClaim, WriterPlace};
 use crate::registry::Registry;
-use crate::topic::topic_recreation::{self, ReaderRegistration};
-use crate::topic::writer::DeliveryCounter;
+use crate::topic::fetch_watchdog;
+use crate::topic::state::TopicState;
+use crate::topic::topic_recreation::{self, ReaderRegistry};
 
-/// How long connecting waits for an answer before it checks for a rejection.
-const CONNECT_POLL_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long closing may take in total.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One connection. Everything that is opened on it keeps it alive, and is closed with it.
 pub(crate) struct Connection {
-    pub(crate) options: Options,
-    pub(crate) names: Names,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) health: Arc<Health>,
-    /// The connection's name in its heartbeats.
-    pub(crate) session: String,
-    pub(crate) tables: InternalTopics,
+    pub(crate) link: Arc<Link>,
+    pub(crate) tables: Arc<InternalTopics>,
     pub(crate) registry: Option<Arc<Registry>>,
-    pub(crate) admin: Admin,
-    pub(crate) pool: Arc<FetcherPool>,
-    /// Consumers that read stored records and are otherwise idle: their fetches do not wait.
-    pub(crate) scans: Arc<FetcherPool>,
-    /// A consumer that fetches nothing: queries to the brokers use it.
-    pub(crate) client: Arc<Fetcher>,
-    producer: OnceLock<Producer>,
-    /// Of the internal topics, if the samples' producer guarantees less than they need.
-    internal_producer: OnceLock<Producer>,
-    /// Of samples of another bus, by batch size.
-    forwarding: [OnceLock<Producer>; FORWARDING_BATCH_BYTES.len()],
-    producing: Mutex<()>,
-    readers: Mutex<Vec<Arc<ReaderRegistration>>>,
+    pub(crate) readers: Arc<ReaderRegistry>,
     claims: Mutex<Vec<Weak<WriterClaim>>>,
-    tallies: Mutex<Vec<Weak<DeliveryCounter>>>,
+    counters: Mutex<Vec<Weak<DeliveryCounter>>>,
     /// Held while heartbeats or the end of the session are sent: one at a time.
-    speaking: Mutex<()>,
-    closed: AtomicBool,
+    sending: Mutex<()>,
 }
 
 impl Connection {
@@ -64,166 +41,78 @@ impl Connection {
         options: Options,
         clock: &Arc<dyn Clock>,
     ) -> Result<Arc<Self>, TransportError> {
-        let health = Arc::<Health>::default();
-        let client = Arc::new(Fetcher::start(&options, &health, (NO_GROUP, None))?);
-        let names = options.names.clone();
-        let connection = Arc::new(Self {
-            admin: Admin::new(&options, &health),
-            session: internal_topics::attempt(),
-            tables: InternalTopics::default(),
-            registry: options.registry.clone().map(|options| Arc::new(Registry::new(options))),
-            names,
-            clock: Arc::clone(clock),
-            pool: FetcherPool::new(&options, &health),
-            scans: FetcherPool::new(&options.for_scans(), &health),
-            client,
-            producer: OnceLock::new(),
-            internal_producer: OnceLock::new(),
-            forwarding: Default::default(),
-            producing: Mutex::default(),
-            readers: Mutex::default(),
+        let registry = options.registry.clone().map(|options| Arc::new(Registry::new(options)));
+        let link = Link::open(options, clock)?;
+        let connection = Self {
+            tables: Arc::new(InternalTopics::new(&link)),
+            registry,
+            readers: Arc::default(),
             claims: Mutex::default(),
-            tallies: Mutex::default(),
-            speaking: Mutex::default(),
-            closed: AtomicBool::new(false),
-            health,
-            options,
-        });
-        connection.reach()?;
-        let topic = connection.names.internal(internal_topics::TOPICS);
-        let named = rebootstrap::BootstrapServers::new(&connection.options.brokers, topic);
-        let started = named.map_err(std::io::Error::from).and_then(|named| {
-            rebootstrap::start(&connection.health, named)?;
-            health::start(&connection)?;
-            topic_recreation::start(&connection)
-        });
+            counters: Mutex::default(),
+            sending: Mutex::default(),
+            link,
+        };
+        let started = connection.link.start_rebootstrap();
+        let started =
+            started.and_then(|()| topic_recreation::start(&connection.link, &connection.readers));
         started.map_err(|error| engine("start a thread", error))?;
-        Ok(connection)
-    }
-
-    /// Waits until a broker answers; fails at once if brokers reject this client.
-    fn reach(&self) -> Result<(), TransportError> {
-        let topic = self.names.internal(internal_topics::TOPICS);
-        let until = Instant::now() + BROKER_TIMEOUT;
-        loop {
-            let Err(error) = self.client.fetch_metadata(Some(&topic), CONNECT_POLL_TIMEOUT) else {
-                return Ok(());
-            };
-            let refusal = self.health.refusal();
-            if refusal.is_none() && Instant::now() < until {
-                continue;
-            }
-            let brokers = &self.options.brokers;
-            return Err(match refusal {
-                Some((code, reason)) => security_errors::refused(&self.options, (code, &reason)),
-                None => outage(format!(
-                    "{brokers}: {error} ({}); is security.protocol the brokers'?",
-                    self.health.complaint()
-                )),
-            });
-        }
-    }
-
-    pub(crate) fn check_open(&self) -> Result<(), TransportError> {
-        if self.is_closed() { Err(TransportError::Closed) } else { Ok(()) }
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
-
-    /// The producer that all writers share, started when first needed.
-    pub(crate) fn producer(&self) -> Result<&Producer, TransportError> {
-        self.made(&self.producer, || self.options.clone())
-    }
-
-    /// The producer of the internal topics.
-    pub(crate) fn internal_producer(&self) -> Result<&Producer, TransportError> {
-        match self.options.guarantee {
-            Guarantee::Durable => self.producer(),
-            _ => self.made(&self.internal_producer, || self.options.for_internal_topics()),
-        }
-    }
-
-    /// The producer that all forwarders of one batch size share, by its index in
-    /// [`FORWARDING_BATCH_BYTES`]; started when first needed.
-    pub(crate) fn forwarding(&self, batch: usize) -> Result<&Producer, TransportError> {
-        let batch = batch.min(FORWARDING_BATCH_BYTES.len() - 1);
-        self.made(&self.forwarding[batch], || {
-            self.options.for_forwarding(FORWARDING_BATCH_BYTES[batch])
-        })
-    }
-
-    fn made<'a>(
-        &self,
-        place: &'a OnceLock<Producer>,
-        options: impl FnOnce() -> Options,
-    ) -> Result<&'a Producer, TransportError> {
-        if let Some(producer) = place.get() {
-            return Ok(producer);
-        }
-        let _one = locked(&self.producing);
-        if let Some(producer) = place.get() {
-            return Ok(producer);
-        }
-        self.check_open()?;
-        let made = Producer::start(&options(), &self.health);
-        let made = made.map_err(failed("start the producer"))?;
-        Ok(place.get_or_init(|| made))
+        Ok(Arc::new(connection))
     }
 
     /// Adds a writer whose samples are to be delivered in time.
-    pub(crate) fn add_tally(&self, tally: &Arc<DeliveryCounter>) {
-        let mut tallies = locked(&self.tallies);
-        tallies.retain(|tally| tally.strong_count() > 0);
-        tallies.push(Arc::downgrade(tally));
+    pub(crate) fn add_counter(&self, counter: &Arc<DeliveryCounter>) {
+        let mut counters = locked(&self.counters);
+        counters.retain(|counter| counter.strong_count() > 0);
+        counters.push(Arc::downgrade(counter));
     }
 
     /// A message if nothing that was published was delivered for this time.
     pub(crate) fn stalled(&self, time: Duration) -> Option<String> {
-        let tallies: Vec<_> = locked(&self.tallies).iter().filter_map(Weak::upgrade).collect();
-        tallies.iter().find_map(|tally| tally.stalled(time))
+        let counters: Vec<_> = locked(&self.counters).iter().filter_map(Weak::upgrade).collect();
+        counters.iter().find_map(|counter| counter.stalled(time))
     }
 
-    /// Adds a reader that receives outages, the connection's end, and changes of its topic.
-    pub(crate) fn add_reader(&self, told: ReaderRegistration) {
-        let mut readers = locked(&self.readers);
-        readers.retain(|reader| reader.wake.strong_count() > 0);
-        readers.push(Arc::new(told));
-    }
-
-    /// All of these.
-    pub(crate) fn reader_registrations(&self) -> Vec<Arc<ReaderRegistration>> {
-        locked(&self.readers).clone()
-    }
-
-    /// Adds a writer that the connection's heartbeats keep alive; returns whether it is the first.
-    pub(crate) fn add_claim(&self, claim: &Arc<WriterClaim>) -> bool {
+    /// Claims a partition for a writer; for samples of another bus, with their producer's
+    /// incarnation there. The connection's heartbeats keep the claim alive.
+    pub(crate) fn claim(
+        &self,
+        topic: &TopicState,
+        request: &WriterRequest<'_>,
+        elsewhere: Option<u64>,
+    ) -> Result<Arc<WriterClaim>, TransportError> {
+        let (partition, name) = (request.partition, request.producer);
+        let place = WriterPlace { topic: &topic.name, qos: &topic.qos, partition, name };
+        let claim = Arc::new(place.claim(&self.tables, elsewhere)?);
         let mut claims = locked(&self.claims);
         claims.retain(|claim| claim.strong_count() > 0);
-        claims.push(Arc::downgrade(claim));
-        claims.len() == 1
+        claims.push(Arc::downgrade(&claim));
+        let is_first = claims.len() == 1;
+        drop(claims);
+        if is_first {
+            producers::sweep(&self.tables)?;
+        }
+        Ok(claim)
     }
 
     /// Sends heartbeats for the writers, and checks exclusive topics for takeovers. This waits for
     /// the brokers.
     pub(crate) fn send_heartbeats(&self) {
         let claims = self.claims();
-        let looks = claims.iter().any(|claim| claim.looks());
-        let speaking = locked(&self.speaking);
-        if claims.is_empty() || self.is_closed() {
+        let can_be_fenced = claims.iter().any(|claim| claim.can_be_fenced());
+        let sending = locked(&self.sending);
+        if claims.is_empty() || self.link.is_closed() {
             return;
         }
         // If this fails, others will declare the writers dead, which is correct then. Exclusive
         // topics' writers defer their publishes.
-        let _ = if looks {
-            producers::send_heartbeats(self, &claims)
+        let _ = if can_be_fenced {
+            producers::send_heartbeats(&self.link, &claims)
         } else {
-            producers::send_session_heartbeat(self)
+            producers::send_session_heartbeat(&self.link)
         };
-        drop(speaking);
-        if looks {
-            producers::check_fencing(self, &claims, producers::HEARTBEAT_TIMEOUT);
+        drop(sending);
+        if can_be_fenced {
+            producers::check_fencing(&self.tables, &claims, producers::HEARTBEAT_TIMEOUT);
         }
     }
 
@@ -236,53 +125,55 @@ impl Connection {
     /// Records that the writers were closed. Before that, deferred reports get the result of a
     /// check, or *unknown*.
     fn leave(&self, until: Instant) {
-        let (claims, is_lost) = (self.claims(), self.health.is_lost());
+        let (claims, is_lost) = (self.claims(), self.link.health.is_lost());
         let left = || until.saturating_duration_since(Instant::now());
-        let holds = || claims.iter().filter_map(|claim| claim.hold());
-        if !is_lost && holds().any(OwnershipLease::has_reports) {
-            producers::check_fencing(self, &claims, left().min(FLUSH_TIMEOUT));
+        let leases = || claims.iter().filter_map(|claim| claim.lease());
+        if !is_lost && leases().any(OwnershipLease::has_reports) {
+            producers::check_fencing(&self.tables, &claims, left().min(FLUSH_TIMEOUT));
         }
-        holds().for_each(OwnershipLease::end);
+        leases().for_each(OwnershipLease::end);
         let has_written = !locked(&self.claims).is_empty();
         if has_written && !is_lost {
-            let _after_others = locked(&self.speaking);
+            let _after_others = locked(&self.sending);
             // If this fails, the writers are declared dead a little later.
-            let _ = producers::end_session(self, left());
+            let _ = producers::end_session(&self.link, left());
         }
     }
 
-    /// All producers that were started.
-    pub(crate) fn producers(&self) -> impl Iterator<Item = &Producer> {
-        let producers = [&self.producer, &self.internal_producer];
-        producers.into_iter().chain(&self.forwarding).filter_map(OnceLock::get)
+    fn signals(&self) -> Vec<Arc<ReaderSignal>> {
+        let readers = self.readers.all();
+        readers.iter().filter_map(|reader| Some(Arc::clone(&reader.updates()?.signal))).collect()
     }
 
-    fn readers(&self) -> Vec<Arc<ReaderSignal>> {
-        locked(&self.readers).iter().filter_map(|reader| reader.wake.upgrade()).collect()
-    }
-
-    pub(crate) fn tell(&self, outage: &Outage) {
+    /// Reports an outage, or its end, to the readers.
+    pub(crate) fn report(&self, outage: &Outage) {
         if matches!(outage, Outage::Lost { .. }) {
-            self.admin.forget();
+            self.link.admin.forget();
         }
-        self.readers().iter().for_each(|reader| reader.tell(outage));
+        self.signals().iter().for_each(|signal| signal.report(outage));
+    }
+
+    /// Watches the readers after an outage.
+    pub(crate) fn watch_readers(&self) {
+        fetch_watchdog::watch(&self.link, &self.readers);
     }
 
     /// Closes everything: readers are woken first, then records in flight get their time. Others
     /// take over from the writers when they read the last record, so that is sent last. If no
     /// broker answers, as far as known, nothing is waited for.
     pub(crate) fn close(&self) {
-        if self.closed.swap(true, Ordering::AcqRel) {
+        if self.link.begin_close() {
             return;
         }
-        self.readers().iter().for_each(|reader| reader.ring());
-        self.health.end();
+        self.signals().iter().for_each(|signal| signal.ring());
+        let health = &self.link.health;
+        health.end();
         if let Some(registry) = &self.registry {
             registry.end();
         }
         let now = Instant::now();
-        let patience = if self.health.is_lost() { Duration::ZERO } else { FLUSH_TIMEOUT };
-        producer::close(self.producers(), now + patience);
+        let patience = if health.is_lost() { Duration::ZERO } else { FLUSH_TIMEOUT };
+        producer::close(self.link.producers(), now + patience);
         self.leave(now + CLOSE_TIMEOUT);
     }
 }

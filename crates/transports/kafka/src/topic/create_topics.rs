@@ -13,9 +13,9 @@ use crate::client::admin::TopicToCreate;
 use crate::client::error::failed;
 use crate::client::options::BROKER_TIMEOUT;
 use crate::client::topic_config;
-use crate::internal::internal_topics::Description;
+use crate::internal::internal_topics::{Description, TopicOrigin};
 use crate::internal::producers;
-use crate::topic::transport::{KafkaTransport, TopicOrigin};
+use crate::topic::connection::Connection;
 
 /// The maximum number of partitions per request: one second's work of a small broker, so that
 /// others are served in between, and progress can be reported.
@@ -34,21 +34,20 @@ pub(crate) struct WantedTopic<'a> {
     pub(crate) qos: &'a Qos,
 }
 
-impl KafkaTransport {
+impl Connection {
     /// The topics that do not exist, by their names on Kafka.
     pub(crate) fn missing<'a>(
         &self,
         topics: &'a [(TopicName, Qos)],
     ) -> Result<Vec<(String, &'a TopicWithQos)>, TransportError> {
-        let connection = &self.connection;
-        let told = connection.client.fetch_metadata(None, BROKER_TIMEOUT);
+        let told = self.link.client.fetch_metadata(None, BROKER_TIMEOUT);
         let told = told.map_err(failed("list the topics"))?;
         let there: HashSet<_> = told.topics().iter().map(|topic| topic.name()).collect();
         let mut seen = HashSet::new();
         let missing = topics.iter().filter(|(name, _)| seen.insert(name)).filter_map(|topic| {
             // Impossible topics report their errors when they are opened.
             producers::possible(&topic.0, &topic.1).ok()?;
-            let kafka = connection.names.kafka(&topic.0).ok()?;
+            let kafka = self.link.names.kafka(&topic.0).ok()?;
             (!there.contains(&*kafka)).then_some((kafka, topic))
         });
         Ok(missing.collect())
@@ -60,13 +59,12 @@ impl KafkaTransport {
         &self,
         topics: Vec<WantedTopic<'a>>,
     ) -> Result<Vec<WantedTopic<'a>>, TransportError> {
-        let connection = &self.connection;
-        let known = connection.tables.descriptions(connection, topics.iter().map(|t| t.name))?;
+        let known = self.tables.descriptions(topics.iter().map(|t| t.name))?;
         let unknown = topics.iter().zip(&known).filter(|(_, known)| known.is_none());
         let unknown: Vec<_> = unknown
-            .map(|(topic, _)| (topic.name, self.described(topic.name, topic.qos, None)))
+            .map(|(topic, _)| (topic.name, self.declaration(topic.name, topic.qos, None)))
             .collect();
-        let mut said = connection.tables.describe(connection, &unknown)?.into_iter();
+        let mut said = self.tables.describe(&unknown)?.into_iter();
         let holds = known.into_iter().map(|known| known.or_else(|| said.next()));
         let same = |(topic, holds): (WantedTopic<'a>, Option<Description>)| {
             let holds = holds?;
@@ -76,9 +74,14 @@ impl KafkaTransport {
     }
 
     /// The declaration of a topic without one, which may have partitions already.
-    pub(crate) fn described(&self, name: &TopicName, qos: &Qos, there: Option<u32>) -> Description {
+    pub(crate) fn declaration(
+        &self,
+        name: &TopicName,
+        qos: &Qos,
+        there: Option<u32>,
+    ) -> Description {
         // A topic of another program keeps its retention, and has no companion.
-        let others = there.is_some() || self.connection.names.sal_keys(name).is_some();
+        let others = there.is_some() || self.link.names.sal_keys(name).is_some();
         let origin = if others { TopicOrigin::Foreign } else { TopicOrigin::Bus };
         Description { qos: qos.clone(), origin }
     }
@@ -86,7 +89,7 @@ impl KafkaTransport {
     /// Creates the missing Kafka topics of these topics, and waits for them. `made` is called with
     /// the number of finished ones. Returns the errors of rejected topics; they do not affect
     /// others.
-    pub(crate) fn make(
+    pub(crate) fn create(
         &self,
         topics: &[WantedTopic<'_>],
         made: &mut dyn FnMut(usize),
@@ -113,10 +116,10 @@ impl KafkaTransport {
         let (mut companions, mut logs, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         for topic in topics {
             let (name, partitions) = (topic.kafka.to_owned(), topic.qos.partitions);
-            let sal = self.connection.names.sal_keys(topic.name);
+            let sal = self.link.names.sal_keys(topic.name);
             let mut companion = None;
             if sal.is_none() && topic_config::has_companion(topic.qos) {
-                match self.connection.names.companion(topic.name) {
+                match self.link.names.companion(topic.name) {
                     Ok(name) => companion = Some(name),
                     Err(error) => {
                         refused.push(error);
@@ -150,12 +153,12 @@ impl KafkaTransport {
         &self,
         mut all: Vec<TopicToCreate>,
     ) -> Result<Vec<(String, TransportError)>, TransportError> {
-        let connection = &self.connection;
         let patience = BROKER_TIMEOUT
             + PARTITION_CREATION_ALLOWANCE * all.iter().map(|made| made.partitions).sum();
-        let refused = connection.admin.create(&all, patience)?;
+        let refused = self.link.admin.create(&all, patience)?;
         all.retain(|made| refused.iter().all(|(name, _)| *name != made.name));
-        all.iter().try_for_each(|made| connection.wait_until_created(&made.name, patience))?;
+        all.iter()
+            .try_for_each(|made| self.link.client.wait_until_created(&made.name, patience))?;
         Ok(refused)
     }
 }

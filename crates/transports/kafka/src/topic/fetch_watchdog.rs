@@ -15,25 +15,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crate::client::fetcher::ReaderPosition;
 use crate::client::health::Health;
-use crate::topic::connection::Connection;
-use crate::topic::topic_recreation::ReaderRegistration;
-
-/// The timeouts of a connection's watchdog.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct WatchdogTimeouts {
-    /// How long a consumer may take to learn a partition's new end.
-    pub(crate) fetch_silence: Duration,
-    /// How long a woken reader has to poll.
-    pub(crate) reader_poll: Duration,
-}
-
-impl Default for WatchdogTimeouts {
-    fn default() -> Self {
-        Self { fetch_silence: Duration::from_secs(10), reader_poll: Duration::from_secs(1) }
-    }
-}
+use crate::client::link::Link;
+use crate::client::options::WatchdogTimeouts;
+use crate::topic::reader_updates::ReaderPosition;
+use crate::topic::topic_recreation::{ReaderRegistration, ReaderRegistry};
 
 /// The maximum time between two checks of readers without news, which may have none to receive.
 const MAX_WATCHDOG_INTERVAL: Duration = Duration::from_secs(60);
@@ -45,7 +31,7 @@ type EndOffsets = HashMap<u32, u64>;
 
 /// A watched reader.
 struct WatchedReader {
-    told: Arc<ReaderRegistration>,
+    reader: Arc<ReaderRegistration>,
     /// The first queried ends, and the last.
     first: EndOffsets,
     last: EndOffsets,
@@ -55,24 +41,24 @@ struct WatchedReader {
 
 impl WatchedReader {
     /// A reader, unless it was dropped.
-    fn new(told: Arc<ReaderRegistration>) -> Option<Self> {
-        told.wake.upgrade()?.watch();
+    fn new(reader: Arc<ReaderRegistration>) -> Option<Self> {
+        reader.updates()?.watch();
         let (first, last) = (EndOffsets::new(), EndOffsets::new());
-        Some(Self { told, first, last, rung: Instant::now() })
+        Some(Self { reader, first, last, rung: Instant::now() })
     }
 
     fn ring(&mut self) {
         self.rung = Instant::now();
-        if let Some(wake) = self.told.wake.upgrade() {
-            wake.ring();
+        if let Some(updates) = self.reader.updates() {
+            updates.signal.ring();
         }
     }
 
     /// Checks whether the consumer has learned the ends queried last, and queries them again;
     /// returns whether it is to be watched further.
-    fn look(&mut self, since: Instant) -> bool {
-        let Some(wake) = self.told.wake.upgrade() else { return false };
-        let Some(places) = wake.stands(self.rung) else { return true };
+    fn check(&mut self, since: Instant) -> bool {
+        let Some(updates) = self.reader.updates() else { return false };
+        let Some(places) = updates.stands(self.rung) else { return true };
         let behind = |ends: &EndOffsets, place: &ReaderPosition| {
             ends.get(&place.partition).is_none_or(|end| place.heard <= *end)
         };
@@ -84,10 +70,10 @@ impl WatchedReader {
         };
         if places.iter().any(is_deaf) {
             // If no consumer can be started, the next check repeats it.
-            let _ = self.told.go_on(&places, since);
+            let _ = self.reader.resume(&places, since);
         }
         let partitions: Vec<_> = places.iter().map(|place| place.partition).collect();
-        let ends = self.told.ends(&partitions, END_OFFSETS_TIMEOUT);
+        let ends = self.reader.ends(&partitions, END_OFFSETS_TIMEOUT);
         self.last = ends.into_iter().flatten().collect();
         for (partition, end) in &self.last {
             self.first.entry(*partition).or_insert(*end);
@@ -98,19 +84,18 @@ impl WatchedReader {
 
 impl Drop for WatchedReader {
     fn drop(&mut self) {
-        if let Some(wake) = self.told.wake.upgrade() {
-            wake.unwatch();
+        if let Some(updates) = self.reader.updates() {
+            updates.unwatch();
         }
     }
 }
 
 /// Watches the readers of a connection after an outage.
-pub(crate) fn watch(connection: &Arc<Connection>) {
-    let timeouts = connection.options.watchdog;
-    let (weak, health) = (Arc::downgrade(connection), Arc::clone(&connection.health));
+pub(crate) fn watch(link: &Arc<Link>, readers: &ReaderRegistry) {
+    let timeouts = link.options.watchdog;
+    let (weak, health) = (Arc::downgrade(link), Arc::clone(&link.health));
     let mine = health.watch();
-    let watched =
-        connection.reader_registrations().into_iter().filter_map(WatchedReader::new).collect();
+    let watched = readers.all().into_iter().filter_map(WatchedReader::new).collect();
     let run = move || run(&weak, (&health, mine), watched, timeouts);
     // Without a thread, readers must be reopened.
     let _ = std::thread::Builder::new().name("kafka-watch".to_owned()).spawn(run);
@@ -118,7 +103,7 @@ pub(crate) fn watch(connection: &Arc<Connection>) {
 
 /// Runs until all readers have received news, or brokers are lost again.
 fn run(
-    weak: &Weak<Connection>,
+    weak: &Weak<Link>,
     (health, mine): (&Health, u64),
     mut watched: Vec<WatchedReader>,
     WatchdogTimeouts { fetch_silence, reader_poll }: WatchdogTimeouts,
@@ -131,10 +116,10 @@ fn run(
         if is_over(reader_poll) {
             return;
         }
-        // The connection is held only during the check.
-        let Some(connection) = weak.upgrade() else { return };
-        watched.retain_mut(|one| health.is_lost() || connection.is_closed() || one.look(since));
-        drop(connection);
+        // The link is held only during the check.
+        let Some(link) = weak.upgrade() else { return };
+        watched.retain_mut(|one| health.is_lost() || link.is_closed() || one.check(since));
+        drop(link);
         if is_over(pause) {
             return;
         }
@@ -214,16 +199,16 @@ mod tests {
         // What was fetched behind it is not handed on yet.
         assert_eq!(read(&mut *one, b"1"), [b"1"]);
         assert_eq!(read(&mut *other, b"2"), [b"1", b"2"]);
-        kafka.connection.health.clients.deafen();
+        kafka.connection.link.health.clients.deafen();
         // A fetch that is under way hears of the first, and gives it to nobody.
         [b"3", b"4"].iter().for_each(|payload| write(*payload));
-        watch(&kafka.connection);
+        kafka.connection.watch_readers();
         assert_eq!(read(&mut *one, b"4"), [b"2", b"3", b"4"]);
         assert_eq!(read(&mut *other, b"4"), [b"3", b"4"]);
         // A second time, as after another outage, with what it goes on with.
-        kafka.connection.health.clients.deafen();
+        kafka.connection.link.health.clients.deafen();
         [b"5", b"6"].iter().for_each(|payload| write(*payload));
-        watch(&kafka.connection);
+        kafka.connection.watch_readers();
         for reader in [&mut one, &mut other] {
             assert_eq!(read(&mut **reader, b"6"), [b"5", b"6"]);
         }
@@ -240,10 +225,10 @@ mod tests {
         read(&mut *member, b"assigned");
         write(b"1");
         assert_eq!(read(&mut *member, b"1"), [b"1"]);
-        kafka.connection.health.clients.deafen();
+        kafka.connection.link.health.clients.deafen();
         // A fetch that is under way hears of the first, and gives it to nobody.
         [b"2", b"3"].iter().for_each(|payload| write(*payload));
-        watch(&kafka.connection);
+        kafka.connection.watch_readers();
         // Nothing was committed, and it does not begin with what is newest now.
         let read: Vec<_> = read(&mut *member, b"3");
         let samples: Vec<_> = read.iter().filter(|read| **read != b"assigned").collect();
@@ -257,11 +242,11 @@ mod tests {
         let name = |base| TopicName::new(&unique(base)).unwrap();
         let first = name("first");
         kafka.create_topic(&first, &Qos::stream()).unwrap();
-        kafka.connection.health.clients.deafen();
+        kafka.connection.link.health.clients.deafen();
         let second = name("second");
         other.create_topic(&second, &Qos::stream()).unwrap();
         let connection = &kafka.connection;
-        let unread = connection.tables.read_topics(connection, 3 * TIMEOUTS.fetch_silence);
+        let unread = connection.tables.read_topics(3 * TIMEOUTS.fetch_silence);
         assert!(matches!(unread, Err(TransportError::Outage { .. })), "{unread:?}");
         for topic in [&second, &first] {
             let topic = kafka.open_topic(topic).unwrap().unwrap();

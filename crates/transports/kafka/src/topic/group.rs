@@ -10,15 +10,14 @@ use rdkafka::error::KafkaError;
 use rdkafka::topic_partition_list::{TopicPartitionList, TopicPartitionListElem};
 
 use crate::SCHEME;
-use crate::client::context::{Consumer, Context};
+use crate::client::context::{Consumer, Context, GroupEvents};
 use crate::client::error::{failed, outage};
-use crate::client::fetcher::{
-    Fetcher, NamedTopic, ReaderSignal, SampleQueue, partition_list, place,
-};
+use crate::client::fetcher::{Fetcher, NamedTopic, SampleQueue, partition_list, place};
 use crate::client::ffi::{self, TopicId, TopicMetadata};
 use crate::client::options::BROKER_TIMEOUT;
-use crate::topic::reader::{StartPosition, starts};
-use crate::topic::transport::TopicState;
+use crate::client::signal::ReaderSignal;
+use crate::topic::start::{StartPosition, starts};
+use crate::topic::state::TopicState;
 
 /// How long a member waits before it retries to find its start positions.
 const REBALANCE_RETRY_INTERVAL: Duration = Duration::from_millis(100);
@@ -63,7 +62,7 @@ pub(crate) struct Membership {
     /// The number of partitions when this joined: later partitions are read from their first
     /// record.
     partitions: u32,
-    wake: Arc<ReaderSignal>,
+    signal: Arc<ReaderSignal>,
     state: Mutex<MembershipState>,
 }
 
@@ -81,69 +80,8 @@ struct MembershipState {
 }
 
 impl Membership {
-    /// Takes partitions over: the member resumes at its own position if nobody else read in
-    /// between.
-    pub(crate) fn assign(&self, consumer: &Arc<Consumer>, list: &TopicPartitionList) {
-        let news = loop {
-            match self.begin_at(consumer, list) {
-                // The group assumes that this member has its partitions: it must retry.
-                Err(TransportError::Outage { .. }) if !self.is_over() => {
-                    std::thread::sleep(REBALANCE_RETRY_INTERVAL)
-                }
-                other => break other,
-            }
-        };
-        if news.is_err() {
-            // It fails if the consumer is closed already, which has the same effect.
-            let _ = consumer.unassign();
-        }
-        let mut state = locked(&self.state);
-        if state.ended {
-            return;
-        }
-        state.refused = None;
-        let own: Vec<u32> = partitions(list);
-        if news.is_ok() && !own.is_empty() {
-            self.wake.there();
-        }
-        state.kept.retain(|partition| own.contains(partition));
-        state.own = own;
-        let kept = state.kept.clone();
-        let news = news.map(|news| {
-            let each = news.into_iter().map(|(start, queue)| {
-                let kept = kept.contains(&start.partition);
-                AssignedPartition { start, queue, kept }
-            });
-            each.collect()
-        });
-        let before = state.news.replace(news);
-        drop(state);
-        drop(before);
-        self.wake.ring();
-    }
-
     fn is_over(&self) -> bool {
-        locked(&self.state).ended || self.topic.connection.is_closed()
-    }
-
-    /// The topic was deleted.
-    pub(crate) fn gone(&self) {
-        if !self.is_over() {
-            self.wake.gone(&format!("the topic {}", self.topic.kafka));
-        }
-    }
-
-    /// Reports a refusal of the group, once.
-    pub(crate) fn refused(&self, error: &KafkaError) {
-        let mut state = locked(&self.state);
-        if state.ended || state.refused.as_ref() == Some(error) {
-            return;
-        }
-        state.refused = Some(error.clone());
-        let before = state.news.replace(Err(failed("read in a group")(error.clone())));
-        drop(state);
-        drop(before);
-        self.wake.ring();
+        locked(&self.state).ended || self.topic.link.is_closed()
     }
 
     fn begin_at(
@@ -187,17 +125,80 @@ impl Membership {
 
     /// The topic's identifier; it is requested if the topic did not exist when this joined.
     fn id(&self) -> Result<Option<TopicId>, TransportError> {
-        let TopicState { kafka, connection, .. } = &*self.topic;
+        let TopicState { kafka, link, .. } = &*self.topic;
         if self.id.get().is_none()
-            && let Some(described) = connection.described(kafka, Duration::ZERO)?
+            && let Some(described) = link.client.described(kafka, Duration::ZERO)?
         {
             self.id.get_or_init(|| described.id);
         }
         Ok(self.id.get().copied())
     }
+}
+
+impl GroupEvents for Membership {
+    /// Takes partitions over: the member resumes at its own position if nobody else read in
+    /// between.
+    fn assign(&self, consumer: &Arc<Consumer>, list: &TopicPartitionList) {
+        let news = loop {
+            match self.begin_at(consumer, list) {
+                // The group assumes that this member has its partitions: it must retry.
+                Err(TransportError::Outage { .. }) if !self.is_over() => {
+                    std::thread::sleep(REBALANCE_RETRY_INTERVAL)
+                }
+                other => break other,
+            }
+        };
+        if news.is_err() {
+            // It fails if the consumer is closed already, which has the same effect.
+            let _ = consumer.unassign();
+        }
+        let mut state = locked(&self.state);
+        if state.ended {
+            return;
+        }
+        state.refused = None;
+        let own: Vec<u32> = partitions(list);
+        if news.is_ok() && !own.is_empty() {
+            self.signal.there();
+        }
+        state.kept.retain(|partition| own.contains(partition));
+        state.own = own;
+        let kept = state.kept.clone();
+        let news = news.map(|news| {
+            let each = news.into_iter().map(|(start, queue)| {
+                let kept = kept.contains(&start.partition);
+                AssignedPartition { start, queue, kept }
+            });
+            each.collect()
+        });
+        let before = state.news.replace(news);
+        drop(state);
+        drop(before);
+        self.signal.ring();
+    }
+
+    /// The topic was deleted.
+    fn gone(&self) {
+        if !self.is_over() {
+            self.signal.gone(&format!("the topic {}", self.topic.kafka));
+        }
+    }
+
+    /// Reports a refusal of the group, once.
+    fn refused(&self, error: &KafkaError) {
+        let mut state = locked(&self.state);
+        if state.ended || state.refused.as_ref() == Some(error) {
+            return;
+        }
+        state.refused = Some(error.clone());
+        let before = state.news.replace(Err(failed("read in a group")(error.clone())));
+        drop(state);
+        drop(before);
+        self.signal.ring();
+    }
 
     /// Partitions are revoked for a rebalance; if they were lost, other members have them.
-    pub(crate) fn revoke(&self, lost: bool) {
+    fn revoke(&self, lost: bool) {
         if lost {
             locked(&self.state).kept.clear();
         }
@@ -219,7 +220,7 @@ impl Member {
     pub(crate) fn join(
         (topic, described): (&Arc<TopicState>, Option<TopicMetadata>),
         GroupMember { group, member, at }: GroupMember,
-        (begin, wake): (&Begin, &Arc<ReaderSignal>),
+        (begin, signal): (&Begin, &Arc<ReaderSignal>),
     ) -> Result<Self, TransportError> {
         let membership = Arc::new(Membership {
             topic: Arc::clone(topic),
@@ -227,15 +228,15 @@ impl Member {
             at,
             id: described.map(|described| described.id.into()).unwrap_or_default(),
             partitions: described.map_or(0, |described| described.partitions),
-            wake: Arc::clone(wake),
+            signal: Arc::clone(signal),
             state: Mutex::default(),
         });
-        let connection = &topic.connection;
-        let mut options = connection.options.clone();
+        let link = &topic.link;
+        let mut options = link.options.clone();
         options.client_id = member;
-        let told = Some(Arc::clone(&membership));
+        let events: Option<Arc<dyn GroupEvents>> = Some(Arc::clone(&membership) as _);
         let group = group_id(topic, &group);
-        let fetcher = Fetcher::start(&options, &connection.health, (&group, told))?;
+        let fetcher = Fetcher::start(&options, &link.health, (&group, events))?;
         fetcher.consumer.subscribe(&[&topic.kafka]).map_err(failed("join the group"))?;
         Ok(Self { membership, fetcher: Some(fetcher) })
     }
@@ -318,12 +319,12 @@ pub(crate) fn committed(
     topic: &TopicState,
     group: &str,
 ) -> Result<Vec<(u32, u64)>, TransportError> {
-    let connection = &topic.connection;
-    let context = Context::new(&connection.health, None);
-    let config = connection.options.consumer(&group_id(topic, group));
+    let link = &topic.link;
+    let context = Context::new(&link.health, None);
+    let config = link.options.consumer(&group_id(topic, group));
     let consumer: Consumer =
         config.create_with_context(context).map_err(failed("start a consumer for a group"))?;
-    let id = connection.described(&topic.kafka, Duration::ZERO)?.map(|described| described.id);
+    let id = link.client.described(&topic.kafka, Duration::ZERO)?.map(|described| described.id);
     Ok(committed_of(&consumer, (&topic.kafka, id), &topic.partitions(&[])?)?.here)
 }
 

@@ -20,23 +20,15 @@ use rdkafka::message::Message as _;
 
 use crate::SCHEME;
 use crate::client::error::{failed, outage};
-use crate::client::fetcher::{FetchPace, ReaderSignal, SampleQueue};
-use crate::client::options::BROKER_TIMEOUT;
-use crate::topic::reader::StartPosition;
+use crate::client::fetcher::SampleQueue;
+use crate::client::options::{BROKER_TIMEOUT, FetchPace};
+use crate::client::signal::ReaderSignal;
 use crate::topic::sample::{NextForeignSequence, OwnedSample};
-use crate::topic::transport::TopicState;
+use crate::topic::start::StartPosition;
+use crate::topic::state::TopicState;
 
-/// The number of the log's records that are read beside a companion, per partition.
-const TAIL_RECORDS: u64 = 1_000;
-/// The number of the log's records that are read without a companion, per partition.
-const MAX_SCANNED_RECORDS: u64 = 1_000_000;
 /// The maximum number of samples in a late joiner's history; beyond it the log must be read.
 const MAX_SAMPLES: usize = 1_000_000;
-/// How many records of the log are read for the newest `n` of each key.
-pub(crate) fn depth(topic: &TopicState, n: u32) -> u64 {
-    if n == 1 && topic.companion.is_some() { TAIL_RECORDS } else { MAX_SCANNED_RECORDS }
-}
-
 /// The newest samples of each key of one partition, in the log's order.
 #[derive(Default)]
 pub(crate) struct NewestByKey {
@@ -99,7 +91,7 @@ pub(crate) fn companions(
     let Some(companion) = &topic.companion else { return Ok(newest) };
     let mut ranges = Vec::with_capacity(partitions.len());
     for partition in partitions {
-        let (first, end) = topic.connection.client.ends(companion, *partition, BROKER_TIMEOUT)?;
+        let (first, end) = topic.link.client.ends(companion, *partition, BROKER_TIMEOUT)?;
         ranges.push((*partition, first, end));
     }
     scan(topic, companion, &ranges, |place, queue| {
@@ -152,8 +144,8 @@ fn scan(
     }
     let partitions: Vec<_> = places.iter().map(|place| ranges[*place].0).collect();
     let starts: Vec<_> = places.iter().map(|place| (ranges[*place].0, ranges[*place].1)).collect();
-    let id = topic.connection.described(name, BROKER_TIMEOUT)?.map(|described| described.id);
-    let mut lent = topic.connection.scans.lend((name, id), &partitions, FetchPace::Prompt)?;
+    let id = topic.link.client.described(name, BROKER_TIMEOUT)?.map(|described| described.id);
+    let mut lent = topic.link.scans.lend((name, id), &partitions, FetchPace::Prompt)?;
     let queues = lent.assign(&starts, &Arc::<ReaderSignal>::default())?;
     places.iter().zip(&queues).try_for_each(|(place, queue)| read(*place, queue))
 }
@@ -183,7 +175,7 @@ fn read(
             break;
         }
         let mut kept = OwnedSample::of(&message, &mut producers, &mut foreign);
-        topic.wire.learn(&mut kept.meta, &kept.payload, until)?;
+        topic.format.learn(&mut kept.meta, &kept.payload, until)?;
         newest.add(kept, n);
         if newest.keys.len() > MAX_SAMPLES {
             return Err(too_many());

@@ -15,14 +15,18 @@ use rdkafka::message::Message as _;
 use crate::SCHEME;
 use crate::client::context::Consumer;
 use crate::client::error::{failed, is_gone, outage};
-use crate::client::fetcher::{self, LentPartitions, ReaderPosition, ReaderSignal, SampleQueue};
+use crate::client::fetcher::{self, LentPartitions, SampleQueue};
 use crate::client::ffi::{self, TopicId};
 use crate::client::options::BROKER_TIMEOUT;
+use crate::client::signal::ReaderSignal;
+use crate::topic::connection::Connection;
 use crate::topic::group::{AssignedPartition, GroupMember, Member};
 use crate::topic::history;
+use crate::topic::reader_updates::{ReaderPosition, ReaderUpdates, ReplacementSource, Source};
 use crate::topic::sample::{NextForeignSequence, OwnedSample, SampleMeta};
-use crate::topic::topic_recreation::{PartitionSelection, ReaderRegistration, ReplacementSource};
-use crate::topic::transport::TopicState;
+use crate::topic::start::{StartPosition, starts};
+use crate::topic::state::TopicState;
+use crate::topic::topic_recreation::{PartitionSelection, ReaderRegistration};
 
 /// How long a lagging reader may wait for its lag, once every [`LAG_QUERY_INTERVAL`]: fetched
 /// samples do not tell the log's current end. An event loop does not notice this delay.
@@ -31,75 +35,6 @@ const LAG_QUERY_TIMEOUT: Duration = Duration::from_millis(20);
 const LAG_QUERY_INTERVAL: Duration = Duration::from_millis(50);
 /// How long after a timeout no such query is sent.
 const LAG_QUERY_BACKOFF: Duration = Duration::from_secs(2);
-
-/// A reader's start in a partition.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct StartPosition {
-    pub(crate) partition: u32,
-    pub(crate) offset: u64,
-    pub(crate) end: u64,
-    /// Leading samples before this time are skipped.
-    after: Option<Tai>,
-}
-
-impl StartPosition {
-    /// At the first record of a partition whose end is unknown.
-    pub(crate) fn first(partition: u32) -> Self {
-        Self::at(partition, 0)
-    }
-
-    /// At an offset of a partition whose end is unknown.
-    pub(crate) fn at(partition: u32, offset: u64) -> Self {
-        Self { partition, offset, end: offset, after: None }
-    }
-}
-
-/// A reader's starts in partitions, as the brokers answer now.
-pub(crate) fn starts(
-    topic: &TopicState,
-    begin: &Begin,
-    partitions: &[u32],
-) -> Result<Vec<StartPosition>, TransportError> {
-    let mut starts = Vec::with_capacity(partitions.len());
-    for partition in partitions {
-        let (first, end) =
-            topic.connection.client.ends(&topic.kafka, *partition, BROKER_TIMEOUT)?;
-        let offset = match begin {
-            Begin::Latest | Begin::Time(_) => end,
-            Begin::Earliest => first,
-            Begin::LastPerKey(n) => end.saturating_sub(history::depth(topic, *n)).max(first),
-            // An offset before the first is reported as a gap.
-            Begin::Offset(at, offset) if at == partition => (*offset).min(end),
-            Begin::Offset(..) => first,
-        };
-        starts.push(StartPosition { partition: *partition, offset, end, after: None });
-    }
-    // librdkafka sends no request for an empty list.
-    if let (Begin::Time(time), false) = (begin, starts.is_empty()) {
-        at_time(topic, *time, &mut starts)?;
-    }
-    Ok(starts)
-}
-
-/// Kafka finds the millisecond; within it, the timestamps themselves are compared.
-fn at_time(
-    topic: &TopicState,
-    time: Tai,
-    starts: &mut [StartPosition],
-) -> Result<(), TransportError> {
-    let millis = u64::try_from(time.unix_nanos().div_euclid(1_000_000)).unwrap_or(0);
-    let partitions: Vec<_> = starts.iter().map(|start| start.partition).collect();
-    let client = &topic.connection.client;
-    let found = client.at_time(&topic.kafka, (&partitions, millis), BROKER_TIMEOUT)?;
-    for start in starts {
-        start.after = Some(time);
-        let found = found.iter().find(|(partition, _)| *partition == start.partition);
-        if let Some((_, offset)) = found {
-            start.offset = start.end.min(*offset);
-        }
-    }
-    Ok(())
-}
 
 struct Cursor {
     partition: u32,
@@ -129,7 +64,7 @@ impl Cursor {
     }
 
     /// Replaces the queue of the same log.
-    fn go_on(self, start: StartPosition, queue: SampleQueue) -> Self {
+    fn with_queue(self, start: StartPosition, queue: SampleQueue) -> Self {
         let (next, fetched) = (self.next.max(start.offset), start.offset);
         Self { queue, next, fetched, noticed: None, ..self }
     }
@@ -137,8 +72,8 @@ impl Cursor {
     /// Whether the cursor itself has detected that another log replaced this one, and reads that:
     /// the new log was shorter than its position. If a check has found the topic unchanged since,
     /// the log was truncated.
-    fn has_noticed(&self, wake: &ReaderSignal) -> bool {
-        self.noticed == Some(wake.same())
+    fn has_noticed(&self, updates: &ReaderUpdates) -> bool {
+        self.noticed == Some(updates.unchanged_checks())
     }
 
     /// The gap to report before a record that is not the next one: retention was faster, the log
@@ -181,21 +116,6 @@ impl Cursor {
     }
 }
 
-/// The source of a reader's partitions.
-pub(crate) enum Source {
-    Lent(LentPartitions),
-    Member(Member),
-}
-
-impl Source {
-    fn consumer(&self) -> &Arc<Consumer> {
-        match self {
-            Self::Lent(lent) => &lent.fetcher.consumer,
-            Self::Member(member) => member.consumer(),
-        }
-    }
-}
-
 pub(crate) struct KafkaReader {
     topic: Arc<TopicState>,
     // Declared before the source: queues are dropped before the consumer that fills them.
@@ -210,47 +130,50 @@ pub(crate) struct KafkaReader {
     news: VecDeque<Item<'static>>,
     turn: usize,
     producers: Producers,
-    wake: Arc<ReaderSignal>,
+    updates: Arc<ReaderUpdates>,
     armed: Option<(Arc<dyn Bell>, u64)>,
     /// When the log's end may be queried next.
-    ask_at: Cell<Instant>,
+    query_at: Cell<Instant>,
+    /// Kept open.
+    _connection: Arc<Connection>,
 }
 
 impl KafkaReader {
     pub(crate) fn open(
+        connection: &Arc<Connection>,
         topic: &Arc<TopicState>,
         request: &ReaderRequest<'_>,
     ) -> Result<Self, TransportError> {
-        let wake = Arc::<ReaderSignal>::default();
+        let updates = Arc::<ReaderUpdates>::default();
         let (reads, patience) = match &request.group {
             // A member waits for a topic that does not exist.
             Some(group) => (PartitionSelection::Shared(GroupMember::new(group)), Duration::ZERO),
             None if request.partitions.is_empty() => (PartitionSelection::All, BROKER_TIMEOUT),
             None => (PartitionSelection::These(request.partitions.to_vec()), BROKER_TIMEOUT),
         };
-        let described = topic.connection.described(&topic.kafka, patience)?;
+        let described = topic.link.client.described(&topic.kafka, patience)?;
         if described.is_none() && request.group.is_none() {
             return Err(outage(format!("the topic {} does not exist", topic.kafka)));
         }
         let id = described.map(|described| described.id);
-        topic.connection.add_reader(ReaderRegistration::new(
-            &wake,
+        connection.readers.add(ReaderRegistration::new(
+            &updates,
             topic,
             (reads, &request.from, id),
         ));
         let (source, cursors, history) = match &request.group {
             Some(group) => {
-                let begin = (&request.from, &wake);
+                let begin = (&request.from, &updates.signal);
                 let member = Member::join((topic, described), GroupMember::new(group), begin)?;
                 (Source::Member(member), Vec::new(), VecDeque::new())
             }
             None => {
-                let (lent, cursors, history) = lent((topic, id), request, &wake)?;
+                let (lent, cursors, history) = lent((topic, id), request, &updates.signal)?;
                 (Source::Lent(lent), cursors, history)
             }
         };
-        wake.has(described.map_or(0, |described| described.partitions));
-        wake.more();
+        updates.set_partitions(described.map_or(0, |described| described.partitions));
+        updates.signal.more();
         Ok(Self {
             topic: Arc::clone(topic),
             cursors,
@@ -261,21 +184,22 @@ impl KafkaReader {
             news: VecDeque::new(),
             turn: 0,
             producers: Producers::default(),
-            wake,
+            updates,
             armed: None,
-            ask_at: Cell::new(Instant::now()),
+            query_at: Cell::new(Instant::now()),
+            _connection: Arc::clone(connection),
         })
     }
 
     /// Continues with the topic that was recreated in the place of this one.
-    fn renew(&mut self, ReplacementSource { queues, source }: ReplacementSource) {
+    fn recreate(&mut self, ReplacementSource { queues, source }: ReplacementSource) {
         let mut before = std::mem::take(&mut self.cursors);
         // The newest samples by key are in the new topic.
         self.history.clear();
         for (start, queue) in queues {
             let place = before.iter().position(|old| old.partition == start.partition);
             self.cursors.push(match place.map(|place| before.swap_remove(place)) {
-                Some(old) if old.has_noticed(&self.wake) => old.go_on(start, queue),
+                Some(old) if old.has_noticed(&self.updates) => old.with_queue(start, queue),
                 Some(old) => {
                     self.news.extend(old.replaced(start.offset));
                     Cursor::new(start, queue)
@@ -293,7 +217,7 @@ impl KafkaReader {
 
     /// Resumes at its position with another consumer in the place of one that stopped fetching,
     /// unless it was moved meanwhile.
-    fn go_on(&mut self, instead: ReplacementSource) {
+    fn resume(&mut self, instead: ReplacementSource) {
         let is_here = |(start, _): &(StartPosition, SampleQueue)| {
             let is_it = |cursor: &&Cursor| cursor.partition == start.partition;
             self.cursors.iter().find(is_it).is_some_and(|cursor| cursor.next >= start.offset)
@@ -308,7 +232,7 @@ impl KafkaReader {
         let mut before = std::mem::take(&mut self.cursors);
         for (start, queue) in queues {
             if let Some(place) = before.iter().position(|old| old.partition == start.partition) {
-                self.cursors.push(before.swap_remove(place).go_on(start, queue));
+                self.cursors.push(before.swap_remove(place).with_queue(start, queue));
             }
         }
         drop(before);
@@ -343,12 +267,14 @@ impl KafkaReader {
                     self.news.extend(old.replaced(start.offset));
                     Cursor::new(start, queue)
                 }
-                Some(old) => old.go_on(start, queue),
+                Some(old) => old.with_queue(start, queue),
                 None => Cursor::new(start, queue),
             });
         }
         drop(before);
-        self.cursors.iter_mut().for_each(|cursor| fetcher::rings(&mut cursor.queue, &self.wake));
+        self.cursors
+            .iter_mut()
+            .for_each(|cursor| fetcher::rings(&mut cursor.queue, &self.updates.signal));
         self.cursors.sort_unstable_by_key(|cursor| cursor.partition);
         let own: Vec<u32> = self.cursors.iter().map(|cursor| cursor.partition).collect();
         Ok(visit.item(Item::Assigned(&own)))
@@ -367,7 +293,7 @@ impl KafkaReader {
         let is_wanted = |partition: &u32| named.is_empty() || named.contains(partition);
         let is_read = |partition: &u32| cursors.iter().any(|cursor| cursor.partition == *partition);
         let added: Vec<u32> = (0..there).filter(|n| is_wanted(n) && !is_read(n)).collect();
-        for queue in lent.widen(&added, &self.wake)?.into_iter().flatten().zip(added) {
+        for queue in lent.widen(&added, &self.updates.signal)?.into_iter().flatten().zip(added) {
             let (queue, partition) = queue;
             self.cursors.push(Cursor::new(StartPosition::first(partition), queue));
         }
@@ -379,11 +305,12 @@ impl KafkaReader {
         turn: usize,
         visit: &mut Visit<'_>,
     ) -> Result<ControlFlow<()>, TransportError> {
-        let Self { cursors, producers, topic, wake, source, .. } = self;
+        let Self { cursors, producers, topic, updates, source, .. } = self;
+        let signal = &updates.signal;
         let (consumer, name) = (source.consumer(), &topic.kafka);
         let cursor = &mut cursors[turn];
         if let Some(mut held) = cursor.held.take() {
-            if !topic.wire.knows(&mut held.meta, &held.payload, wake) {
+            if !topic.format.knows(&mut held.meta, &held.payload, signal) {
                 cursor.held = Some(held);
                 return Ok(ControlFlow::Continue(()));
             }
@@ -397,19 +324,19 @@ impl KafkaReader {
                 Ok(message) => message,
                 Err(error) if is_gone(&error) => {
                     // Its consumer continues when the topic exists again.
-                    wake.gone(&format!("the topic {name}"));
+                    signal.gone(&format!("the topic {name}"));
                     continue;
                 }
                 Err(error) => return Err(failed("read a topic")(error)),
             };
-            wake.there();
+            signal.there();
             let offset = u64::try_from(message.offset()).unwrap_or(0);
             let first = || ffi::fetched_ends(consumer, name, cursor.partition).map(|ends| ends.0);
             let gap = cursor.gap_to(offset, first);
             cursor.fetched = offset + 1;
             if let Some(gap) = gap {
                 if matches!(gap.cause, GapCause::Damaged { .. }) {
-                    cursor.noticed = Some(wake.same());
+                    cursor.noticed = Some(updates.unchanged_checks());
                 }
                 cursor.next = offset;
                 if visit.item(Item::Gap(gap)).is_break() {
@@ -421,7 +348,7 @@ impl KafkaReader {
                 continue;
             }
             // Compaction explains missing sequence numbers.
-            let hole = topic.wire.is_sal() && offset > cursor.next;
+            let hole = topic.format.is_sal() && offset > cursor.next;
             let origin = if hole { Origin::History } else { Origin::Log };
             cursor.next = offset + 1;
             let mut meta = SampleMeta::of(&message, producers, &mut cursor.foreign);
@@ -430,7 +357,7 @@ impl KafkaReader {
             }
             cursor.after = None;
             let parts = (message.key().unwrap_or_default(), message.payload().unwrap_or_default());
-            if !topic.wire.knows(&mut meta, parts.1, wake) {
+            if !topic.format.knows(&mut meta, parts.1, signal) {
                 // Samples behind it wait with it; the reader is woken when it is known.
                 cursor.next = offset;
                 cursor.held = Some(OwnedSample::with(&message, meta));
@@ -445,16 +372,16 @@ impl KafkaReader {
     }
 
     fn poll_all(&mut self, visit: &mut Visit<'_>) -> Result<ControlFlow<()>, TransportError> {
-        self.outages.extend(self.wake.outages());
+        self.outages.extend(self.updates.signal.outages());
         while let Some(outage) = self.outages.pop_front() {
             if visit.item(Item::Outage(outage)).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
-        let (anew, instead, there) = self.wake.topic();
+        let (anew, instead, there) = self.updates.topic();
         match (anew, instead) {
-            (Some(anew), _) => self.renew(anew),
-            (None, Some(instead)) => self.go_on(instead),
+            (Some(anew), _) => self.recreate(anew),
+            (None, Some(instead)) => self.resume(instead),
             (None, None) => {}
         }
         self.widen(there)?;
@@ -477,10 +404,10 @@ impl KafkaReader {
                 return Ok(ControlFlow::Break(()));
             }
         }
-        if self.wake.is_watched()
+        if self.updates.is_watched()
             && let Some(places) = self.stands()
         {
-            self.wake.stands_at(places);
+            self.updates.stands_at(places);
         }
         Ok(ControlFlow::Continue(()))
     }
@@ -495,19 +422,19 @@ impl KafkaReader {
         }
         let now = Instant::now();
         let lags = |cursor: &&Cursor| cursor.place(consumer, name) + 1 < cursor.end.get();
-        let health = &self.topic.connection.health;
-        if now < self.ask_at.get() || health.is_lost() || health.is_unresponsive() {
+        let health = &self.topic.link.health;
+        if now < self.query_at.get() || health.is_lost() || health.is_unresponsive() {
             return;
         }
         for cursor in self.cursors.iter().filter(lags) {
-            self.ask_at.set(now + LAG_QUERY_INTERVAL);
+            self.query_at.set(now + LAG_QUERY_INTERVAL);
             // The time limit is for all partitions together; the rest are queried another time.
             let Some(left) =
                 LAG_QUERY_TIMEOUT.checked_sub(now.elapsed()).filter(|left| !left.is_zero())
             else {
                 return;
             };
-            match self.topic.connection.client.ends(name, cursor.partition, left) {
+            match self.topic.link.client.ends(name, cursor.partition, left) {
                 Ok((_, end)) => cursor.ends_at(end),
                 Err(_) => return health.doubt(LAG_QUERY_BACKOFF),
             }
@@ -516,12 +443,12 @@ impl KafkaReader {
 
     fn disarm(&mut self) {
         if let Some((bell, token)) = self.armed.take() {
-            self.wake.disarm(&bell, token);
+            self.updates.signal.disarm(&bell, token);
         }
     }
 
     fn check_open(&self) -> Result<(), TransportError> {
-        self.topic.connection.check_open()
+        self.topic.link.check_open()
     }
 }
 
@@ -529,14 +456,14 @@ impl KafkaReader {
 fn lent(
     (topic, id): (&Arc<TopicState>, Option<TopicId>),
     request: &ReaderRequest<'_>,
-    wake: &Arc<ReaderSignal>,
+    signal: &Arc<ReaderSignal>,
 ) -> Result<(LentPartitions, Vec<Cursor>, VecDeque<OwnedSample>), TransportError> {
     let partitions = topic.partitions(request.partitions)?;
     let last = match request.from {
         Begin::LastPerKey(n) => Some((n, history::companions(topic, &partitions)?)),
         _ => None,
     };
-    let mut lent = topic.connection.pool.lend((&topic.kafka, id), &partitions, topic.pace())?;
+    let mut lent = topic.link.pool.lend((&topic.kafka, id), &partitions, topic.pace())?;
     let mut starts = starts(topic, &request.from, &partitions)?;
     let mut history = VecDeque::new();
     if let Some(last) = last {
@@ -544,7 +471,7 @@ fn lent(
         starts.iter_mut().for_each(|start| start.offset = start.end);
     }
     let places: Vec<_> = starts.iter().map(|start| (start.partition, start.offset)).collect();
-    let queues = lent.assign(&places, wake)?;
+    let queues = lent.assign(&places, signal)?;
     let cursors = starts.into_iter().zip(queues).map(|(start, queue)| Cursor::new(start, queue));
     Ok((lent, cursors.collect(), history))
 }
@@ -560,10 +487,10 @@ impl Reader for KafkaReader {
             return Ok(0);
         }
         let mut visit = Visit::new(visit, max);
-        self.wake.looking();
+        self.updates.signal.looking();
         let polled = self.poll_all(&mut visit);
         if !matches!(polled, Ok(ControlFlow::Continue(()))) {
-            self.wake.more();
+            self.updates.signal.more();
         }
         polled.map(|_| max - visit.left())
     }
@@ -575,10 +502,10 @@ impl Reader for KafkaReader {
             self.disarm();
             self.armed = Some((Arc::clone(bell), token));
         }
-        self.wake.arm(bell, token);
+        self.updates.signal.arm(bell, token);
         let news = matches!(&self.source, Source::Member(member) if member.has_news());
         // Closing wakes armed readers; check again in case it came in between.
-        if news || self.wake.is_rung() || self.topic.connection.is_closed() {
+        if news || self.updates.signal.is_rung() || self.topic.link.is_closed() {
             return Ok(Armed::Ready);
         }
         Ok(Armed::Waiting)
@@ -599,7 +526,7 @@ impl Reader for KafkaReader {
         let found = self.cursors.iter_mut().find(|cursor| cursor.partition == partition);
         let cursor = found.ok_or_else(|| not_ours(SCHEME, partition))?;
         if offset > cursor.end.get() {
-            let (_, end) = self.topic.connection.client.ends(name, partition, BROKER_TIMEOUT)?;
+            let (_, end) = self.topic.link.client.ends(name, partition, BROKER_TIMEOUT)?;
             cursor.ends_at(end);
         }
         let offset = offset.min(cursor.end.get());
@@ -621,7 +548,7 @@ impl Reader for KafkaReader {
 
 impl Drop for KafkaReader {
     fn drop(&mut self) {
-        self.wake.end();
+        self.updates.end();
         self.disarm();
     }
 }

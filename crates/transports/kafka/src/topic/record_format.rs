@@ -1,7 +1,7 @@
 //! The differences between a sample and its record besides the header: the schema's number, and
 //! SAL's key.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Instant;
 
 use helio_bus::transport::{Record, RegisterError};
@@ -9,10 +9,9 @@ use helio_bus::{SchemaId, SchemaText, TransportError};
 use helio_core::confluent::{self, FRAME_BYTES};
 use helio_core::sal::{self, SalKeys};
 
-use crate::client::fetcher::ReaderSignal;
-use crate::client::producer::Notify;
+use crate::client::signal::{Notify, ReaderSignal};
+use crate::internal::internal_topics::InternalTopics;
 use crate::registry::{NumberLookup, Registry};
-use crate::topic::connection::Connection;
 use crate::topic::header::{Frame, Key};
 use crate::topic::sample::{RecordForm, SampleMeta};
 
@@ -21,7 +20,7 @@ pub(crate) struct RecordFormat {
     /// The Kafka topic.
     kafka: String,
     registry: Option<Arc<Registry>>,
-    connection: Weak<Connection>,
+    tables: Arc<InternalTopics>,
     /// The keys, if SAL's naming has them.
     sal: Option<SalKeys>,
 }
@@ -62,9 +61,14 @@ impl RecordEncoding {
 }
 
 impl RecordFormat {
-    pub(crate) fn new(connection: &Arc<Connection>, kafka: &str, sal: Option<SalKeys>) -> Self {
-        let (kafka, registry) = (kafka.to_owned(), connection.registry.clone());
-        Self { kafka, registry, connection: Arc::downgrade(connection), sal }
+    pub(crate) fn new(
+        tables: &Arc<InternalTopics>,
+        registry: Option<&Arc<Registry>>,
+        kafka: &str,
+        sal: Option<SalKeys>,
+    ) -> Self {
+        let (tables, registry) = (Arc::clone(tables), registry.map(Arc::clone));
+        Self { kafka: kafka.to_owned(), registry, tables, sal }
     }
 
     /// Whether writers without our header are to be expected.
@@ -101,7 +105,7 @@ impl RecordFormat {
             return Ok(Some(RecordEncoding { frame: Frame::Plain, key }));
         };
         let text = || {
-            let ours = self.connection.upgrade()?.tables.known_schema(record.schema)?;
+            let ours = self.tables.known_schema(record.schema)?;
             Some(self.text(&ours.into()))
         };
         let number = registry.number(&self.kafka, record.schema, notify, text)?;

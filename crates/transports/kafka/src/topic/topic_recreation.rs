@@ -12,24 +12,18 @@ use std::time::{Duration, Instant};
 use helio_bus::TransportError;
 use helio_bus::transport::{Begin, locked};
 
-use crate::client::fetcher::{ReaderPosition, ReaderSignal, SampleQueue};
 use crate::client::ffi::{self, TopicId, TopicMetadata};
-use crate::topic::connection::Connection;
+use crate::client::link::Link;
+use crate::client::signal::ReaderSignal;
 use crate::topic::group::{GroupMember, Member};
-use crate::topic::reader::{Source, StartPosition};
-use crate::topic::transport::TopicState;
+use crate::topic::reader_updates::{ReaderPosition, ReaderUpdates, ReplacementSource, Source};
+use crate::topic::start::StartPosition;
+use crate::topic::state::TopicState;
 
 /// How often topics are checked for new partitions and recreation.
 const TOPIC_CHECK_INTERVAL: Duration = Duration::from_secs(20);
 /// How long the brokers may take to answer.
 const METADATA_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// The source of a recreated topic's samples.
-pub(crate) struct ReplacementSource {
-    // Declared before the source: queues are dropped before the consumer that fills them.
-    pub(crate) queues: Vec<(StartPosition, SampleQueue)>,
-    pub(crate) source: Source,
-}
 
 /// The partitions that a reader reads.
 pub(crate) enum PartitionSelection {
@@ -41,7 +35,7 @@ pub(crate) enum PartitionSelection {
 
 /// A reader that receives changes of its topic.
 pub(crate) struct ReaderRegistration {
-    pub(crate) wake: Weak<ReaderSignal>,
+    updates: Weak<ReaderUpdates>,
     topic: Weak<TopicState>,
     reads: PartitionSelection,
     /// Where it began.
@@ -52,12 +46,17 @@ pub(crate) struct ReaderRegistration {
 
 impl ReaderRegistration {
     pub(crate) fn new(
-        wake: &Arc<ReaderSignal>,
+        updates: &Arc<ReaderUpdates>,
         topic: &Arc<TopicState>,
         (reads, begin, id): (PartitionSelection, &Begin, Option<TopicId>),
     ) -> Self {
-        let (wake, topic) = (Arc::downgrade(wake), Arc::downgrade(topic));
-        Self { wake, topic, reads, begin: begin.clone(), id: Mutex::new(id) }
+        let (updates, topic) = (Arc::downgrade(updates), Arc::downgrade(topic));
+        Self { updates, topic, reads, begin: begin.clone(), id: Mutex::new(id) }
+    }
+
+    /// The reader's updates, unless it was dropped.
+    pub(crate) fn updates(&self) -> Option<Arc<ReaderUpdates>> {
+        self.updates.upgrade()
     }
 
     /// The ends of the topic's partitions, from their leaders.
@@ -68,7 +67,7 @@ impl ReaderRegistration {
     ) -> Result<Vec<(u32, u64)>, TransportError> {
         match self.topic.upgrade() {
             Some(topic) if !partitions.is_empty() => {
-                topic.connection.client.all_ends(&topic.kafka, partitions, patience)
+                topic.link.client.all_ends(&topic.kafka, partitions, patience)
             }
             _ => Ok(Vec::new()),
         }
@@ -76,31 +75,32 @@ impl ReaderRegistration {
 
     /// Makes the reader resume at these positions with a consumer that was started since then; a
     /// group's member leaves and joins again. This waits for the brokers.
-    pub(crate) fn go_on(
+    pub(crate) fn resume(
         &self,
         places: &[ReaderPosition],
         since: Instant,
     ) -> Result<(), TransportError> {
-        let (Some(wake), Some(topic)) = (self.wake.upgrade(), self.topic.upgrade()) else {
+        let (Some(updates), Some(topic)) = (self.updates.upgrade(), self.topic.upgrade()) else {
             return Ok(());
         };
         // So that no check finds another topic meanwhile.
         let id = locked(&self.id);
         let next: Vec<_> = places.iter().map(|place| (place.partition, place.next)).collect();
         if let PartitionSelection::Shared(joined) = &self.reads {
-            let described = topic.connection.described(&topic.kafka, Duration::ZERO)?;
-            let begin = (&self.begin, &wake);
+            let described = topic.link.client.described(&topic.kafka, Duration::ZERO)?;
+            let begin = (&self.begin, &updates.signal);
             let member = Member::join((&topic, described), joined.clone().at(next), begin)?;
-            wake.go_on(ReplacementSource { queues: Vec::new(), source: Source::Member(member) });
+            updates
+                .resume(ReplacementSource { queues: Vec::new(), source: Source::Member(member) });
             return Ok(());
         }
         let partitions: Vec<_> = places.iter().map(|place| place.partition).collect();
-        let pool = &topic.connection.pool;
+        let pool = &topic.link.pool;
         let mut lent = pool.lend_since((&topic.kafka, *id), (&partitions, topic.pace()), since)?;
-        let queues = lent.assign(&next, &wake)?;
+        let queues = lent.assign(&next, &updates.signal)?;
         let starts =
             next.into_iter().map(|(partition, offset)| StartPosition::at(partition, offset));
-        wake.go_on(ReplacementSource {
+        updates.resume(ReplacementSource {
             queues: starts.zip(queues).collect(),
             source: Source::Lent(lent),
         });
@@ -109,31 +109,33 @@ impl ReaderRegistration {
 
     /// The topic's name, as long as it is read.
     fn name(&self) -> Option<String> {
-        self.wake.upgrade()?;
+        self.updates()?;
         Some(self.topic.upgrade()?.kafka.clone())
     }
 
     /// Checks the brokers' description of the topic. If it was recreated, this does not wait for
     /// its leaders: its consumer starts when they are known.
-    fn look(&self, described: TopicMetadata) -> Result<(), TransportError> {
-        let (Some(wake), Some(topic)) = (self.wake.upgrade(), self.topic.upgrade()) else {
+    fn check(&self, described: TopicMetadata) -> Result<(), TransportError> {
+        let (Some(updates), Some(topic)) = (self.updates.upgrade(), self.topic.upgrade()) else {
             return Ok(());
         };
         let mut id = locked(&self.id);
         match *id {
             Some(id) if id != described.id => {
-                let anew = self.anew(&topic, &wake, described)?;
-                wake.renew(anew, described.partitions);
-                wake.there();
+                let anew = self.anew(&topic, &updates.signal, described)?;
+                updates.recreate(anew, described.partitions);
+                updates.signal.there();
                 if let Some(these) = self.are_gone(described.partitions) {
-                    wake.gone(&format!("partitions {these:?} of the topic {}", topic.kafka));
+                    updates
+                        .signal
+                        .gone(&format!("partitions {these:?} of the topic {}", topic.kafka));
                 }
             }
-            Some(_) => wake.is_same(),
+            Some(_) => updates.unchanged(),
             None => {}
         }
         *id = Some(described.id);
-        wake.has(described.partitions);
+        updates.set_partitions(described.partitions);
         Ok(())
     }
 
@@ -150,7 +152,7 @@ impl ReaderRegistration {
     fn anew(
         &self,
         topic: &Arc<TopicState>,
-        wake: &Arc<ReaderSignal>,
+        signal: &Arc<ReaderSignal>,
         described: TopicMetadata,
     ) -> Result<ReplacementSource, TransportError> {
         let all = 0..described.partitions;
@@ -160,7 +162,7 @@ impl ReaderRegistration {
                 all.filter(|partition| named.contains(partition)).collect()
             }
             PartitionSelection::Shared(joined) => {
-                let begin = (&Begin::Earliest, wake);
+                let begin = (&Begin::Earliest, signal);
                 let member = Member::join((topic, Some(described)), joined.clone(), begin)?;
                 return Ok(ReplacementSource {
                     queues: Vec::new(),
@@ -169,24 +171,42 @@ impl ReaderRegistration {
             }
         };
         let named = (&*topic.kafka, Some(described.id));
-        let mut lent = topic.connection.pool.lend(named, &partitions, topic.pace())?;
+        let mut lent = topic.link.pool.lend(named, &partitions, topic.pace())?;
         let places: Vec<_> = partitions.iter().map(|partition| (*partition, 0)).collect();
-        let queues = lent.assign(&places, wake)?;
+        let queues = lent.assign(&places, signal)?;
         let queues = partitions.into_iter().map(StartPosition::first).zip(queues).collect();
         Ok(ReplacementSource { queues, source: Source::Lent(lent) })
     }
 }
 
+/// The readers of a connection.
+#[derive(Default)]
+pub(crate) struct ReaderRegistry(Mutex<Vec<Arc<ReaderRegistration>>>);
+
+impl ReaderRegistry {
+    /// Adds a reader that receives outages, the connection's end, and changes of its topic.
+    pub(crate) fn add(&self, reader: ReaderRegistration) {
+        let mut readers = locked(&self.0);
+        readers.retain(|reader| reader.updates.strong_count() > 0);
+        readers.push(Arc::new(reader));
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<ReaderRegistration>> {
+        locked(&self.0).clone()
+    }
+}
+
 /// Starts the checking thread. It ends with the connection. It waits for brokers, so nothing may
 /// wait for it, least of all heartbeats.
-pub(crate) fn start(connection: &Arc<Connection>) -> std::io::Result<()> {
-    let (weak, health) = (Arc::downgrade(connection), Arc::clone(&connection.health));
+pub(crate) fn start(link: &Arc<Link>, readers: &Arc<ReaderRegistry>) -> std::io::Result<()> {
+    let (link, health) = (Arc::downgrade(link), Arc::clone(&link.health));
+    let readers = Arc::clone(readers);
     let run = move || {
         while !health.wait_for_end(TOPIC_CHECK_INTERVAL) {
-            // The connection is held only during the check.
-            let Some(connection) = weak.upgrade() else { return };
+            // The link is held only during the check.
+            let Some(link) = link.upgrade() else { return };
             if !health.is_lost() {
-                look(&connection);
+                check(&link, &readers);
             }
         }
     };
@@ -194,9 +214,9 @@ pub(crate) fn start(connection: &Arc<Connection>) -> std::io::Result<()> {
 }
 
 /// Checks for new partitions and recreated topics, and updates the readers.
-fn look(connection: &Connection) {
+fn check(link: &Link, registry: &ReaderRegistry) {
     let mut readers = BTreeMap::<String, Vec<Arc<ReaderRegistration>>>::new();
-    for reader in connection.reader_registrations() {
+    for reader in registry.all() {
         if let Some(name) = reader.name() {
             readers.entry(name).or_default().push(reader);
         }
@@ -204,18 +224,17 @@ fn look(connection: &Connection) {
     if readers.is_empty() {
         return;
     }
-    let told =
-        ffi::describe(&connection.client.consumer, readers.keys().cloned(), METADATA_TIMEOUT);
+    let described = ffi::describe(&link.client.consumer, readers.keys().cloned(), METADATA_TIMEOUT);
     // If there is no answer, the next check repeats it.
-    let Some(told) = told else { return };
+    let Some(topics) = described else { return };
     for (name, readers) in readers {
-        let Some(described) = told.get(&name) else { continue };
+        let Some(described) = topics.get(&name) else { continue };
         for reader in readers {
-            if connection.is_closed() {
+            if link.is_closed() {
                 return;
             }
             // If no consumer can be started, the next check repeats it.
-            let _ = reader.look(*described);
+            let _ = reader.check(*described);
         }
     }
 }
