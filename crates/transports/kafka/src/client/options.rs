@@ -10,7 +10,7 @@ use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::KafkaError;
 
 use crate::client::names::Names;
-use crate::registry::options as registry;
+use crate::registry::options::{REGISTRY_OPTIONS, RegistryOptions};
 
 /// The transport's own options. All others are librdkafka's.
 const OWN_OPTIONS: [&str; 4] = ["prefix", "replication", "naming", "subname"];
@@ -121,7 +121,7 @@ pub(crate) struct Options {
     /// The strongest guarantee that the option `acks` allows.
     pub(crate) guarantee: Guarantee,
     /// The schema registry, if payloads have schema numbers.
-    pub(crate) registry: Option<registry::Options>,
+    pub(crate) registry: Option<RegistryOptions>,
     /// How long a fetch waits, and for how many bytes.
     pub(crate) pace: FetchPace,
     /// Whether consumers report the end of a log.
@@ -188,7 +188,7 @@ impl Options {
     pub(crate) fn parse(opening: &Opening) -> Result<Self, ConnectError> {
         let url = &opening.url;
         let brokers = brokers(url)?;
-        let own = |name: &str| OWN_OPTIONS.contains(&name) || registry::OWN_OPTIONS.contains(&name);
+        let own = |name: &str| OWN_OPTIONS.contains(&name) || REGISTRY_OPTIONS.contains(&name);
         let foreign = url.options().filter(|(name, _)| !own(name));
         let given: Vec<_> =
             foreign.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
@@ -204,7 +204,7 @@ impl Options {
             replication: url.number("replication")?,
             limits: limits(url)?,
             guarantee: guarantee(url)?,
-            registry: registry::Options::parse(url)?,
+            registry: RegistryOptions::parse(url)?,
             pace: FetchPace::Prompt,
             tells_ends: false,
             watchdog: WatchdogTimeouts::default(),
@@ -224,7 +224,7 @@ impl Options {
                     KafkaError::ClientConfig(_, reason, ..) => reason,
                     other => other.to_string(),
                 };
-                let own = [&OWN_OPTIONS[..], &registry::OWN_OPTIONS].concat().join(", ");
+                let own = [&OWN_OPTIONS[..], &REGISTRY_OPTIONS].concat().join(", ");
                 let reason = format!(
                     "{reason}; the options are {own}, and those of librdkafka's documentation"
                 );

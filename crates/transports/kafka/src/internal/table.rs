@@ -129,8 +129,8 @@ impl<F: Fold> Table<F> {
         self.done.load(Ordering::SeqCst) > came
     }
 
-    /// The same for callers that must not wait long: within [`GLANCE_TIMEOUT`], also while another thread
-    /// reads. The first call opens the table and may take longer.
+    /// The same for callers that must not wait long: within [`GLANCE_TIMEOUT`], also while another
+    /// thread reads. The first call opens the table and may take longer.
     pub(crate) fn glance<R>(&self, look: impl FnOnce(&F) -> R) -> Result<R, TransportError> {
         self.link.check_open()?;
         let until = Instant::now() + GLANCE_TIMEOUT;

@@ -27,7 +27,7 @@ use helio_core::Schema;
 use crate::client::error::{engine, outage};
 use crate::client::signal::{Notify, ReaderSignal};
 use client::RegistryError;
-use options::{NewSchemas, Options};
+use options::{NewSchemas, RegistryOptions};
 use schema_cache::{KnownSchema, SchemaCache};
 
 /// The maximum number of cached numbers for writing: several times all topics of a large
@@ -70,7 +70,7 @@ enum Waiter {
 pub(crate) struct Registry(Arc<Inner>);
 
 struct Inner {
-    options: Options,
+    options: RegistryOptions,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -94,7 +94,7 @@ enum RegisteredNumber {
 }
 
 impl Registry {
-    pub(crate) fn new(options: Options) -> Self {
+    pub(crate) fn new(options: RegistryOptions) -> Self {
         Self(Arc::new(Inner { options, state: Mutex::default(), changed: Condvar::new() }))
     }
 

@@ -8,7 +8,7 @@ use helio_bus::{BusUrl, ConnectError};
 use super::client::{Client, ClientOptions};
 
 /// The registry's options.
-pub(crate) const OWN_OPTIONS: [&str; 5] = [
+pub(crate) const REGISTRY_OPTIONS: [&str; 5] = [
     "schema.registry.url",
     "schema.registry.ssl.ca.location",
     "basic.auth.user.info",
@@ -18,7 +18,7 @@ pub(crate) const OWN_OPTIONS: [&str; 5] = [
 
 /// How a registry is used, and how it is reached.
 #[derive(Debug, Clone)]
-pub(crate) struct Options {
+pub(crate) struct RegistryOptions {
     pub(crate) client: Client,
     pub(crate) new: NewSchemas,
     pub(crate) strategy: Strategy,
@@ -75,24 +75,24 @@ impl FromStr for Strategy {
     }
 }
 
-impl Options {
+impl RegistryOptions {
     /// Parses them; `None` if the URL names no registry.
     pub(crate) fn parse(url: &BusUrl) -> Result<Option<Self>, ConnectError> {
-        let Some(at) = url.option(OWN_OPTIONS[0]) else {
-            return match OWN_OPTIONS.iter().find_map(|name| Some((name, url.option(name)?))) {
+        let Some(at) = url.option(REGISTRY_OPTIONS[0]) else {
+            return match REGISTRY_OPTIONS.iter().find_map(|name| Some((name, url.option(name)?))) {
                 None => Ok(None),
                 Some((name, value)) => {
                     Err(url.bad_option(name, value, "it has no effect without schema.registry.url"))
                 }
             };
         };
-        let authority = url.option(OWN_OPTIONS[1]).or_else(|| url.option("ssl.ca.location"));
+        let authority = url.option(REGISTRY_OPTIONS[1]).or_else(|| url.option("ssl.ca.location"));
         let options = ClientOptions {
             user_info: url.option("basic.auth.user.info").map(str::to_owned),
             authority: authority.map(PathBuf::from),
         };
         let client = Client::new(at, options);
-        let client = client.map_err(|reason| url.bad_option(OWN_OPTIONS[0], at, &reason))?;
+        let client = client.map_err(|reason| url.bad_option(REGISTRY_OPTIONS[0], at, &reason))?;
         let new = match url.option("auto.register.schemas") {
             None | Some("true") => NewSchemas::Register,
             Some("false") => NewSchemas::LookUp,
@@ -114,8 +114,8 @@ impl Options {
 mod tests {
     use super::*;
 
-    fn parse(options: &str) -> Result<Option<Options>, ConnectError> {
-        Options::parse(&format!("kafka://a:1?{options}").parse()?)
+    fn parse(options: &str) -> Result<Option<RegistryOptions>, ConnectError> {
+        RegistryOptions::parse(&format!("kafka://a:1?{options}").parse()?)
     }
 
     #[test]
