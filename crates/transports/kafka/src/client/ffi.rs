@@ -291,7 +291,7 @@ impl<'a> Iterator for RawHeaders<'a> {
 }
 
 /// How long the connection attempt may take.
-const VERSION_PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+const CERTIFICATE_PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Connects once more to learn what is wrong with a broker's certificate: librdkafka itself reports
 /// only that it could not be verified. Returns OpenSSL's error number, `None` if nothing is wrong.
@@ -317,7 +317,7 @@ pub(crate) fn verification(config: &ClientConfig) -> Option<i32> {
             return None;
         }
         std::mem::forget(native);
-        let until = Instant::now() + VERSION_PROBE_TIMEOUT;
+        let until = Instant::now() + CERTIFICATE_PROBE_TIMEOUT;
         while locked(&found).is_none() && Instant::now() < until {
             let mut metadata = std::ptr::null();
             let code = bindings::rd_kafka_metadata(

@@ -9,7 +9,7 @@ use rdkafka::message::OwnedHeaders;
 use slab::Slab;
 
 use crate::client::delivery::{DeliveryOutcome, InFlightSample};
-use crate::client::options::Limits;
+use crate::client::options::InFlightLimits;
 use crate::client::signal::Notify;
 
 /// Which of a sample's records it is.
@@ -79,7 +79,7 @@ pub(crate) struct OutgoingRecord<'a> {
 
 /// The records in flight, counted.
 pub(crate) struct InFlightQueue {
-    limits: Limits,
+    limits: InFlightLimits,
     records: AtomicUsize,
     bytes: AtomicUsize,
     anybody_waits: AtomicBool,
@@ -89,7 +89,7 @@ pub(crate) struct InFlightQueue {
 }
 
 impl InFlightQueue {
-    pub(crate) fn new(limits: Limits) -> Self {
+    pub(crate) fn new(limits: InFlightLimits) -> Self {
         Self {
             limits,
             records: AtomicUsize::new(0),

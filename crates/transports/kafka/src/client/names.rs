@@ -25,9 +25,9 @@ use crate::SCHEME;
 /// The maximum length of a Kafka topic's name, in bytes.
 const MAX_KAFKA_NAME_BYTES: usize = 249;
 /// The prefix of the transport's own topics.
-const INTERNAL: &str = "_helio.";
+const INTERNAL_PREFIX: &str = "_helio.";
 /// The prefix of topics' companions, which store the last value of each key.
-const LAST: &str = "_helio.last.";
+const COMPANION_PREFIX: &str = "_helio.last.";
 
 /// The topics' quality of service.
 pub(crate) const TOPICS: &str = "topics";
@@ -76,12 +76,12 @@ impl Names {
 
     /// The name of a topic's companion, which stores the last value of each key.
     pub(crate) fn companion(&self, topic: &TopicName) -> Result<String, TransportError> {
-        self.fitting(topic, format!("{}{LAST}{}", self.prefix, encode(topic.as_str())))
+        self.fitting(topic, format!("{}{COMPANION_PREFIX}{}", self.prefix, encode(topic.as_str())))
     }
 
     /// The name of one of the transport's own topics.
     pub(crate) fn internal(&self, what: &str) -> String {
-        format!("{}{INTERNAL}{what}", self.prefix)
+        format!("{}{INTERNAL_PREFIX}{what}", self.prefix)
     }
 
     /// The prefix of every name.
@@ -96,7 +96,7 @@ impl Names {
             return Some(topic);
         }
         let name = kafka.strip_prefix(self.prefix.as_str())?;
-        if name.starts_with(INTERNAL) || name.starts_with("__") {
+        if name.starts_with(INTERNAL_PREFIX) || name.starts_with("__") {
             return None;
         }
         let decoded = decode(name);

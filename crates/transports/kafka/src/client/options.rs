@@ -117,7 +117,7 @@ pub(crate) struct Options {
     pub(crate) names: Names,
     /// Copies of each partition; `None` is the brokers' default.
     pub(crate) replication: Option<i32>,
-    pub(crate) limits: Limits,
+    pub(crate) limits: InFlightLimits,
     /// The strongest guarantee that the option `acks` allows.
     pub(crate) guarantee: Guarantee,
     /// The schema registry, if payloads have schema numbers.
@@ -179,7 +179,7 @@ impl Default for WatchdogTimeouts {
 
 /// The limits of records in flight.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
+pub(crate) struct InFlightLimits {
     pub(crate) records: usize,
     pub(crate) bytes: usize,
 }
@@ -408,10 +408,10 @@ fn brokers(url: &BusUrl) -> Result<String, ConnectError> {
     Ok(rest.to_owned())
 }
 
-fn limits(url: &BusUrl) -> Result<Limits, ConnectError> {
+fn limits(url: &BusUrl) -> Result<InFlightLimits, ConnectError> {
     let records = url.number("queue.buffering.max.messages")?.unwrap_or(100_000);
     let kbytes = url.number::<usize>("queue.buffering.max.kbytes")?.unwrap_or(64 << 10);
-    Ok(Limits { records, bytes: kbytes.saturating_mul(1024) })
+    Ok(InFlightLimits { records, bytes: kbytes.saturating_mul(1024) })
 }
 
 fn guarantee(url: &BusUrl) -> Result<Guarantee, ConnectError> {

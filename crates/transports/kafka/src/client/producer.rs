@@ -286,9 +286,9 @@ mod tests {
             outcome
         };
         // It has the number that brokers know it by.
-        send(1, 0).recv_timeout(GRACE).unwrap().unwrap();
+        send(1, 0).recv_timeout(HANG_TIMEOUT).unwrap().unwrap();
         // Each request is answered so late that the next one is under way.
-        broker.broker_round_trip_time(1, LATE).unwrap();
+        broker.broker_round_trip_time(1, ROUND_TRIP_TIME).unwrap();
         let refused = [RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION];
         broker.request_errors(RDKafkaApiKey::Produce, &refused);
         let told: Vec<_> = (0..30)
@@ -299,25 +299,25 @@ mod tests {
             .collect();
         let since = Instant::now();
         for outcome in told {
-            assert!(matches!(outcome.recv_timeout(GRACE), Ok(Ok(_))));
+            assert!(matches!(outcome.recv_timeout(HANG_TIMEOUT), Ok(Ok(_))));
         }
-        assert!(since.elapsed() > LATE, "nothing was refused");
+        assert!(since.elapsed() > ROUND_TRIP_TIME, "nothing was refused");
         assert_eq!(written(&broker), (0..30).collect::<Vec<_>>());
     }
 
-    const GRACE: Duration = Duration::from_secs(60);
-    const LATE: Duration = Duration::from_millis(300);
+    const HANG_TIMEOUT: Duration = Duration::from_secs(60);
+    const ROUND_TRIP_TIME: Duration = Duration::from_millis(300);
 
     /// What a broker has in its topic.
     fn written(broker: &MockCluster<'_, impl ClientContext>) -> Vec<u8> {
         let mut config = rdkafka::ClientConfig::new();
         config.set("bootstrap.servers", broker.bootstrap_servers()).set("group.id", "g");
         let reader: BaseConsumer = config.create().unwrap();
-        let (_, end) = reader.fetch_watermarks("t", 0, GRACE).unwrap();
+        let (_, end) = reader.fetch_watermarks("t", 0, HANG_TIMEOUT).unwrap();
         let mut places = TopicPartitionList::new();
         places.add_partition_offset("t", 0, Offset::Beginning).unwrap();
         reader.assign(&places).unwrap();
-        let next = |_| reader.poll(GRACE).unwrap().unwrap().payload().unwrap()[0];
+        let next = |_| reader.poll(HANG_TIMEOUT).unwrap().unwrap().payload().unwrap()[0];
         (0..end).map(next).collect()
     }
 }

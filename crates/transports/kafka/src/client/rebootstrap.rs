@@ -171,7 +171,7 @@ mod tests {
     use crate::client::options::Options;
     use crate::client::producer::Producer;
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const HANG_TIMEOUT: Duration = Duration::from_secs(60);
     const METADATA: i16 = 3;
     const API_VERSIONS: i16 = 18;
 
@@ -278,7 +278,7 @@ mod tests {
     /// Asks until the client knows brokers, or until it knows none; not for topics by name, for
     /// which the client would ask by itself from then on.
     fn asks_until<C: ClientContext>(client: &Client<C>, knows: bool) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + HANG_TIMEOUT;
         while ffi::has_brokers(client) != knows {
             assert!(Instant::now() < until, "it still does not: {knows}");
             let _ = client.fetch_metadata(None, Duration::from_millis(20));
@@ -330,7 +330,7 @@ mod tests {
         asks_until(admin.inner(), false);
         // It is given the URL's broker, and hears of none from that.
         clients.look(&named);
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + HANG_TIMEOUT;
         while admin.inner().fetch_metadata(None, Duration::from_millis(20)).is_err() {
             assert!(Instant::now() < until, "it does not connect");
         }

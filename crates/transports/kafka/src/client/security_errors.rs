@@ -8,7 +8,7 @@ use crate::client::ffi;
 use crate::client::options::Options;
 
 /// OpenSSL's numbers of certificate errors (`x509_vfy.h`), and their remedies.
-const CERTIFICATES: [(&[i32], &str); 5] = [
+const CERTIFICATE_ERRORS: [(&[i32], &str); 5] = [
     (&[10], "it has expired: the brokers need a new one"),
     (&[9], "it is not valid yet: check this machine's clock, and the brokers'"),
     (
@@ -32,7 +32,8 @@ pub(crate) fn refused(
     let (what, remedy) = match code {
         RDKafkaErrorCode::SSL => match ffi::verification(&options.admin()) {
             Some(number) => {
-                let known = CERTIFICATES.iter().find(|(numbers, _)| numbers.contains(&number));
+                let known =
+                    CERTIFICATE_ERRORS.iter().find(|(numbers, _)| numbers.contains(&number));
                 let remedy = known.map_or("check the ssl.* options of the URL", |known| known.1);
                 let what = format!("trust the certificate of {brokers} (X.509 error {number})");
                 (what, remedy)

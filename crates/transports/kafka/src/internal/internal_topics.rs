@@ -39,25 +39,25 @@ pub(crate) struct InternalTopics {
     topics: Table<TopicTable>,
     schemas: Table<SchemaTable>,
     pub(crate) writers: Table<WriterTable>,
-    looks: Mutex<TopicsReads>,
+    looks: Mutex<BackgroundReads>,
 }
 
 /// Background reads of the topics' table, for callers that must not wait.
 #[derive(Default)]
-struct TopicsReads {
+struct BackgroundReads {
     /// A thread is reading it.
     reading: bool,
-    last: Option<TopicsRead>,
+    last: Option<BackgroundRead>,
 }
 
-struct TopicsRead {
+struct BackgroundRead {
     begun: Instant,
     done: Instant,
     /// Whether it was read to its end.
     read: bool,
 }
 
-impl TopicsReads {
+impl BackgroundReads {
     /// Whether the table was read since a time; `None` if that was not tried. After a failure it is
     /// not tried again at once.
     fn was_read(&self, since: Instant) -> Option<bool> {
@@ -70,14 +70,14 @@ impl TopicsReads {
 /// The quality of service by topic, and by the offset of each declaration. The first one is valid.
 #[derive(Default)]
 pub(crate) struct TopicTable {
-    named: HashMap<TopicName, BTreeMap<u64, (String, Description)>>,
+    named: HashMap<TopicName, BTreeMap<u64, (String, TopicDeclaration)>>,
     /// Topics that have samples of another bus.
     forwarded: HashSet<TopicName>,
 }
 
 /// The declaration of a topic.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Description {
+pub(crate) struct TopicDeclaration {
     pub(crate) qos: Qos,
     pub(crate) origin: TopicOrigin,
 }
@@ -104,7 +104,7 @@ impl Fold for TopicTable {
         let [topic, attempt] = key else { return };
         let Ok(topic) = TopicName::new(topic) else { return };
         let named = self.named.entry(topic).or_default();
-        match value.map(serde_json::from_slice::<Description>) {
+        match value.map(serde_json::from_slice::<TopicDeclaration>) {
             Some(Ok(description)) => {
                 named.insert(offset, ((*attempt).to_owned(), description));
             }
@@ -115,7 +115,7 @@ impl Fold for TopicTable {
 }
 
 impl TopicTable {
-    fn first(&self, topic: &TopicName) -> Option<(&str, &Description)> {
+    fn first(&self, topic: &TopicName) -> Option<(&str, &TopicDeclaration)> {
         let (attempt, description) = self.named.get(topic)?.values().next()?;
         Some((attempt, description))
     }
@@ -130,7 +130,7 @@ pub(crate) struct SchemaTable {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Declaration {
+struct SchemaDeclaration {
     schema: String,
     after: usize,
 }
@@ -151,7 +151,7 @@ impl Fold for SchemaTable {
                 }
             }
             (["of", topic, attempt], Some(value)) => {
-                let declaration = serde_json::from_slice::<Declaration>(value).ok();
+                let declaration = serde_json::from_slice::<SchemaDeclaration>(value).ok();
                 let id = declaration.as_ref().and_then(|named| schema_id(&named.schema));
                 let (Ok(topic), Some(named), Some(id)) = (TopicName::new(topic), declaration, id)
                 else {
@@ -183,7 +183,7 @@ impl InternalTopics {
     pub(crate) fn description(
         &self,
         topic: &TopicName,
-    ) -> Result<Option<Description>, TransportError> {
+    ) -> Result<Option<TopicDeclaration>, TransportError> {
         Ok(self.descriptions(std::iter::once(topic))?.pop().flatten())
     }
 
@@ -191,7 +191,7 @@ impl InternalTopics {
     pub(crate) fn descriptions<'a>(
         &self,
         topics: impl Iterator<Item = &'a TopicName>,
-    ) -> Result<Vec<Option<Description>>, TransportError> {
+    ) -> Result<Vec<Option<TopicDeclaration>>, TransportError> {
         self.topics.read(BROKER_TIMEOUT, |known| {
             topics.map(|topic| known.first(topic).map(|(_, is)| is.clone())).collect()
         })
@@ -200,8 +200,8 @@ impl InternalTopics {
     /// Declares topics that have no declaration; returns the valid ones.
     pub(crate) fn describe(
         &self,
-        topics: &[(&TopicName, Description)],
-    ) -> Result<Vec<Description>, TransportError> {
+        topics: &[(&TopicName, TopicDeclaration)],
+    ) -> Result<Vec<TopicDeclaration>, TransportError> {
         let attempts: Vec<_> = topics.iter().map(|_| unique_name()).collect();
         let records = topics.iter().zip(&attempts).map(|((topic, description), attempt)| {
             Ok::<_, TransportError>((format!("{topic} {attempt}"), Some(json(description)?)))
@@ -270,8 +270,8 @@ impl InternalTopics {
         let look = move || {
             let begun = Instant::now();
             let read = tables.topics.glance(|_| ()).is_ok();
-            let last = Some(TopicsRead { begun, done: Instant::now(), read });
-            *locked(&tables.looks) = TopicsReads { reading: false, last };
+            let last = Some(BackgroundRead { begun, done: Instant::now(), read });
+            *locked(&tables.looks) = BackgroundReads { reading: false, last };
         };
         std::thread::Builder::new().name("kafka-look".to_owned()).spawn(look).is_ok()
     }
@@ -304,7 +304,7 @@ impl InternalTopics {
         }
         let attempt = unique_name();
         let key = format!("of {topic} {attempt}");
-        let declaration = Declaration { schema: format!("{:x}", id.0), after };
+        let declaration = SchemaDeclaration { schema: format!("{:x}", id.0), after };
         append(&self.link, SCHEMAS, &key, Some(&json(&declaration)?))?;
         if self.schemas.read(BROKER_TIMEOUT, |all| all.accepted.contains_key(&attempt))? {
             return Ok(Declared::Yes);
@@ -373,7 +373,7 @@ mod tests {
     #[test]
     fn schemas_are_those_of_the_format() {
         let golden = r#"{"schema":"1f","after":0}"#;
-        let declaration = Declaration { schema: "1f".to_owned(), after: 0 };
+        let declaration = SchemaDeclaration { schema: "1f".to_owned(), after: 0 };
         assert_eq!(json(&declaration).unwrap(), golden.as_bytes());
         let mut schemas = SchemaTable::default();
         take(&mut schemas, 10, "text 1f", Some("the text"));

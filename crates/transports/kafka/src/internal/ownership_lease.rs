@@ -350,9 +350,9 @@ mod tests {
 
     /// How many were told that it was the owner's, and how many that it was not, or may not be.
     #[derive(Clone, Default)]
-    struct Told(Arc<[AtomicUsize; 2]>);
+    struct ReportCounts(Arc<[AtomicUsize; 2]>);
 
-    impl Told {
+    impl ReportCounts {
         /// Whether a report waits.
         fn report(&self, hold: &OwnershipLease) -> bool {
             let told = self.clone();
@@ -370,7 +370,7 @@ mod tests {
     #[test]
     fn who_waits_is_told_once_what_the_look_has_found() {
         let hold = hold(None);
-        let (notified, told) = (Arc::new(AtomicUsize::new(0)), Told::default());
+        let (notified, told) = (Arc::new(AtomicUsize::new(0)), ReportCounts::default());
         let count = Arc::clone(&notified);
         let notify: Notify = Arc::new(move || _ = count.fetch_add(1, Ordering::SeqCst));
         let notified = || notified.load(Ordering::SeqCst);
@@ -391,7 +391,7 @@ mod tests {
 
     #[test]
     fn what_had_arrived_before_a_look_is_known_however_long_that_took() {
-        let (hold, told) = (hold(None), Told::default());
+        let (hold, told) = (hold(None), ReportCounts::default());
         said(&hold, ago(6));
         for n in 1..3 {
             assert!(told.report(&hold));
@@ -406,7 +406,7 @@ mod tests {
 
     #[test]
     fn of_who_has_gone_only_looks_say_what_was_its_own() {
-        let (hold, told) = (hold(None), Told::default());
+        let (hold, told) = (hold(None), ReportCounts::default());
         looked(&hold);
         hold.leave();
         assert!(told.report(&hold));
@@ -420,7 +420,7 @@ mod tests {
 
     #[test]
     fn reports_keep_what_the_look_needs_and_nobody_waits_beyond_the_end() {
-        let (hold, told) = (hold(None), Told::default());
+        let (hold, told) = (hold(None), ReportCounts::default());
         assert!(told.report(&hold) && told.report(&hold));
         assert_eq!(Arc::strong_count(&told.0), 1 + 2 * 2, "one that counts, one that is kept");
         hold.end();

@@ -250,7 +250,7 @@ fn criteria(link: &Link, qos: &Qos) -> LivenessCriteria {
 
 /// A producer's place in a topic.
 #[derive(Clone, Copy)]
-pub(crate) struct WriterPlace<'a> {
+pub(crate) struct ClaimRequest<'a> {
     pub(crate) topic: &'a TopicName,
     pub(crate) qos: &'a Qos,
     pub(crate) partition: u32,
@@ -265,7 +265,7 @@ struct IncarnationTerms {
     newest: u64,
 }
 
-impl WriterPlace<'_> {
+impl ClaimRequest<'_> {
     fn key(&self, attempt: &str) -> String {
         writer_key(self.topic, self.partition, self.name, attempt)
     }

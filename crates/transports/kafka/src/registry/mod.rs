@@ -32,7 +32,7 @@ use schema_cache::{KnownSchema, SchemaCache};
 
 /// The maximum number of cached numbers for writing: several times all topics of a large
 /// observatory.
-const MAX_IDS: usize = 65_536;
+const MAX_CACHED_NUMBERS: usize = 65_536;
 /// The first and the longest interval between retries when the registry does not answer.
 const RETRY_BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 /// How long the answer is cached that a number is unknown or a schema rejected.
@@ -267,7 +267,7 @@ impl Waiter {
 
 impl State {
     fn know(&mut self, topic: &str, id: SchemaId, number: RegisteredNumber) {
-        if self.ids.len() >= MAX_IDS {
+        if self.ids.len() >= MAX_CACHED_NUMBERS {
             self.ids.clear();
         }
         self.ids.insert(of(topic, id), number);

@@ -21,7 +21,7 @@ pub(crate) const REGISTRY_OPTIONS: [&str; 5] = [
 pub(crate) struct RegistryOptions {
     pub(crate) client: Client,
     pub(crate) new: NewSchemas,
-    pub(crate) strategy: Strategy,
+    pub(crate) strategy: SubjectStrategy,
 }
 
 /// What is done with a schema that a subject does not have.
@@ -35,7 +35,7 @@ pub(crate) enum NewSchemas {
 
 /// The subject of a topic's schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Strategy {
+pub(crate) enum SubjectStrategy {
     /// `TOPIC-value`.
     Topic,
     /// The record's full name.
@@ -44,7 +44,7 @@ pub(crate) enum Strategy {
     TopicRecord,
 }
 
-impl Strategy {
+impl SubjectStrategy {
     const ALL: [(&str, Self); 3] = [
         ("TopicNameStrategy", Self::Topic),
         ("RecordNameStrategy", Self::Record),
@@ -61,7 +61,7 @@ impl Strategy {
     }
 }
 
-impl FromStr for Strategy {
+impl FromStr for SubjectStrategy {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -101,7 +101,7 @@ impl RegistryOptions {
             }
         };
         let strategy = match url.option("subject.name.strategy") {
-            None => Strategy::Topic,
+            None => SubjectStrategy::Topic,
             Some(text) => text
                 .parse()
                 .map_err(|reason: String| url.bad_option("subject.name.strategy", text, &reason))?,

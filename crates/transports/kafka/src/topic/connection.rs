@@ -14,7 +14,7 @@ use crate::client::producer::{self, FLUSH_TIMEOUT};
 use crate::client::signal::ReaderSignal;
 use crate::internal::internal_topics::InternalTopics;
 use crate::internal::ownership_lease::OwnershipLease;
-use crate::internal::producers::{self, WriterClaim, WriterPlace};
+use crate::internal::producers::{self, ClaimRequest, WriterClaim};
 use crate::registry::Registry;
 use crate::topic::fetch_watchdog;
 use crate::topic::state::TopicState;
@@ -81,7 +81,7 @@ impl Connection {
         elsewhere: Option<u64>,
     ) -> Result<Arc<WriterClaim>, TransportError> {
         let (partition, name) = (request.partition, request.producer);
-        let place = WriterPlace { topic: &topic.name, qos: &topic.qos, partition, name };
+        let place = ClaimRequest { topic: &topic.name, qos: &topic.qos, partition, name };
         let claim = Arc::new(place.claim(&self.tables, elsewhere)?);
         let mut claims = locked(&self.claims);
         claims.retain(|claim| claim.strong_count() > 0);

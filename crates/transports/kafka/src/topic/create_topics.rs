@@ -13,7 +13,7 @@ use crate::client::admin::TopicToCreate;
 use crate::client::error::failed;
 use crate::client::options::BROKER_TIMEOUT;
 use crate::client::topic_config;
-use crate::internal::internal_topics::{Description, TopicOrigin};
+use crate::internal::internal_topics::{TopicDeclaration, TopicOrigin};
 use crate::internal::producers;
 use crate::topic::connection::Connection;
 
@@ -66,7 +66,7 @@ impl Connection {
             .collect();
         let mut said = self.tables.describe(&unknown)?.into_iter();
         let holds = known.into_iter().map(|known| known.or_else(|| said.next()));
-        let same = |(topic, holds): (WantedTopic<'a>, Option<Description>)| {
+        let same = |(topic, holds): (WantedTopic<'a>, Option<TopicDeclaration>)| {
             let holds = holds?;
             first_difference(topic.name, &holds.qos, topic.qos).is_none().then_some(topic)
         };
@@ -79,11 +79,11 @@ impl Connection {
         name: &TopicName,
         qos: &Qos,
         there: Option<u32>,
-    ) -> Description {
+    ) -> TopicDeclaration {
         // A topic of another program keeps its retention, and has no companion.
         let others = there.is_some() || self.link.names.sal_keys(name).is_some();
         let origin = if others { TopicOrigin::Foreign } else { TopicOrigin::Bus };
-        Description { qos: qos.clone(), origin }
+        TopicDeclaration { qos: qos.clone(), origin }
     }
 
     /// Creates the missing Kafka topics of these topics, and waits for them. `made` is called with

@@ -140,7 +140,7 @@ mod tests {
     use crate::support::{Broker, admin, deliver, make, plain, shared_broker, unique};
     use crate::topic::transport::KafkaTransport;
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const HANG_TIMEOUT: Duration = Duration::from_secs(60);
     /// Those of a connection whose readers poll all the time.
     const TIMEOUTS: WatchdogTimeouts = WatchdogTimeouts {
         fetch_silence: Duration::from_millis(100),
@@ -167,7 +167,7 @@ mod tests {
 
     /// What comes up to and with a payload, or an assignment; there is no gap.
     fn read(reader: &mut dyn Reader, last: &[u8]) -> Vec<Vec<u8>> {
-        let (until, mut read) = (Instant::now() + PATIENCE, Vec::new());
+        let (until, mut read) = (Instant::now() + HANG_TIMEOUT, Vec::new());
         while read.last().is_none_or(|newest| newest != last) {
             assert!(Instant::now() < until, "{read:?}, and no more");
             let mut visit = |item: Item<'_>| {

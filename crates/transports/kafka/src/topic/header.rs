@@ -28,20 +28,20 @@ use helio_core::{Headers, HeadersRef, Producer, SchemaId, Tai, TraceId};
 use rdkafka::message::{Header, OwnedHeaders};
 
 /// The header's name.
-pub(crate) const NAME: &str = "helio";
+pub(crate) const HEADER_NAME: &str = "helio";
 
 const VERSION: u8 = 1;
 const TRACED: u8 = 1;
 const FRAMED: u8 = 2;
 const INDEXED: u8 = 4;
 const KEYLESS: u8 = 8;
-const KNOWN: u8 = TRACED | FRAMED | INDEXED | KEYLESS;
-const FIXED: usize = 36;
-const TRACE: usize = 16;
+const KNOWN_FLAGS: u8 = TRACED | FRAMED | INDEXED | KEYLESS;
+const FIXED_BYTES: usize = 36;
+const TRACE_BYTES: usize = 16;
 
 /// The fields of a header, borrowed from a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Fixed<'a> {
+pub(crate) struct RecordHeader<'a> {
     pub(crate) producer: &'a str,
     pub(crate) incarnation: u64,
     pub(crate) sequence: u64,
@@ -50,12 +50,12 @@ pub(crate) struct Fixed<'a> {
     pub(crate) level: u8,
     pub(crate) trace: Option<TraceId>,
     pub(crate) frame: Frame,
-    pub(crate) key: Key,
+    pub(crate) key: KeySource,
 }
 
 /// Where a sample's key is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Key {
+pub(crate) enum KeySource {
     /// It is the record's key.
     Own,
     /// The datum begins with it; the record's key is SAL's.
@@ -73,18 +73,18 @@ pub(crate) enum Frame {
     Framed,
 }
 
-impl<'a> Fixed<'a> {
+impl<'a> RecordHeader<'a> {
     /// Parses a header; `None` if it has another format.
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
-        let (fixed, rest) = bytes.split_first_chunk::<FIXED>()?;
-        if fixed[0] != VERSION || fixed[1] & !KNOWN != 0 {
+        let (fixed, rest) = bytes.split_first_chunk::<FIXED_BYTES>()?;
+        if fixed[0] != VERSION || fixed[1] & !KNOWN_FLAGS != 0 {
             return None;
         }
         let word = |at: usize| -> [u8; 8] { std::array::from_fn(|n| fixed[at + n]) };
         let (trace, name) = if fixed[1] & TRACED == 0 {
             (None, rest)
         } else {
-            let (trace, name) = rest.split_first_chunk::<TRACE>()?;
+            let (trace, name) = rest.split_first_chunk::<TRACE_BYTES>()?;
             (Some(TraceId(*trace)), name)
         };
         Some(Self {
@@ -97,9 +97,9 @@ impl<'a> Fixed<'a> {
             trace,
             frame: if fixed[1] & FRAMED == 0 { Frame::Plain } else { Frame::Framed },
             key: match fixed[1] & (INDEXED | KEYLESS) {
-                0 => Key::Own,
-                INDEXED => Key::Index,
-                _ => Key::Without,
+                0 => KeySource::Own,
+                INDEXED => KeySource::Index,
+                _ => KeySource::Without,
             },
         })
     }
@@ -108,7 +108,7 @@ impl<'a> Fixed<'a> {
 /// Writes a sample's header, replacing the contents of `into`.
 pub(crate) fn write(
     record: &Record<'_>,
-    (frame, key): (Frame, Key),
+    (frame, key): (Frame, KeySource),
     (producer, sequence): (&Producer, u64),
     into: &mut Vec<u8>,
 ) {
@@ -116,9 +116,9 @@ pub(crate) fn write(
     let traced = if record.trace.is_some() { TRACED } else { 0 };
     let framed = if frame == Frame::Framed { FRAMED } else { 0 };
     let keyed = match key {
-        Key::Own => 0,
-        Key::Index => INDEXED,
-        Key::Without => KEYLESS,
+        KeySource::Own => 0,
+        KeySource::Index => INDEXED,
+        KeySource::Without => KEYLESS,
     };
     let flags = traced | framed | keyed;
     into.extend_from_slice(&[VERSION, flags, record.level, 0]);
@@ -134,7 +134,7 @@ pub(crate) fn write(
 
 /// All headers of a record: ours first, then the sample's own by their names.
 pub(crate) fn headers(helio: &[u8], own: HeadersRef<'_>) -> OwnedHeaders {
-    let helio = Header { key: NAME, value: Some(helio) };
+    let helio = Header { key: HEADER_NAME, value: Some(helio) };
     let all = OwnedHeaders::new_with_capacity(1 + own.iter().count()).insert(helio);
     own.iter().fold(all, |all, (key, value)| all.insert(Header { key, value: Some(value) }))
 }
@@ -167,7 +167,7 @@ mod tests {
         }
     }
 
-    fn written(trace: Option<TraceId>, (frame, key): (Frame, Key)) -> Vec<u8> {
+    fn written(trace: Option<TraceId>, (frame, key): (Frame, KeySource)) -> Vec<u8> {
         let producer =
             Producer { name: ProducerName::new("Script:12").unwrap(), incarnation: 0x11 };
         let mut bytes = vec![7; 3];
@@ -180,22 +180,22 @@ mod tests {
         let golden = b"\x01\x01\x09\0\x11\0\0\0\0\0\0\0\x22\0\0\0\0\0\0\0\
             \xfb\xff\xff\xff\xff\xff\xff\xff\x08\x07\x06\x05\x04\x03\x02\x01\
             TTTTTTTTTTTTTTTTScript:12";
-        assert_eq!(NAME, "helio");
-        assert_eq!(written(Some(TraceId([b'T'; 16])), (Frame::Plain, Key::Own)), golden);
-        assert_eq!(written(None, (Frame::Framed, Key::Index))[..4], *b"\x01\x06\x09\0");
-        assert_eq!(written(None, (Frame::Plain, Key::Without))[..4], *b"\x01\x08\x09\0");
+        assert_eq!(HEADER_NAME, "helio");
+        assert_eq!(written(Some(TraceId([b'T'; 16])), (Frame::Plain, KeySource::Own)), golden);
+        assert_eq!(written(None, (Frame::Framed, KeySource::Index))[..4], *b"\x01\x06\x09\0");
+        assert_eq!(written(None, (Frame::Plain, KeySource::Without))[..4], *b"\x01\x08\x09\0");
     }
 
     #[test]
     fn what_is_written_is_read() {
         for (trace, frame, key) in [
-            (None, Frame::Framed, Key::Own),
-            (Some(TraceId([3; 16])), Frame::Plain, Key::Index),
-            (None, Frame::Framed, Key::Without),
+            (None, Frame::Framed, KeySource::Own),
+            (Some(TraceId([3; 16])), Frame::Plain, KeySource::Index),
+            (None, Frame::Framed, KeySource::Without),
         ] {
             let bytes = written(trace, (frame, key));
-            let fixed = Fixed::parse(&bytes).unwrap();
-            let same = Fixed {
+            let fixed = RecordHeader::parse(&bytes).unwrap();
+            let same = RecordHeader {
                 producer: "Script:12",
                 incarnation: 0x11,
                 sequence: 0x22,
@@ -212,14 +212,14 @@ mod tests {
 
     #[test]
     fn foreign_bytes_are_no_header() {
-        let bytes = written(None, (Frame::Plain, Key::Own));
-        for length in 0..FIXED {
-            assert_eq!(Fixed::parse(&bytes[..length]), None);
+        let bytes = written(None, (Frame::Plain, KeySource::Own));
+        for length in 0..FIXED_BYTES {
+            assert_eq!(RecordHeader::parse(&bytes[..length]), None);
         }
-        assert_eq!(Fixed::parse(&[&[2], &bytes[1..]].concat()), None);
-        assert_eq!(Fixed::parse(&[&bytes[..FIXED], &[0xff]].concat()), None);
-        assert_eq!(Fixed::parse(&[&[1, 16], &bytes[2..]].concat()), None);
-        let traced = [&[1, TRACED], &bytes[2..FIXED + 5]].concat();
-        assert_eq!(Fixed::parse(&traced), None);
+        assert_eq!(RecordHeader::parse(&[&[2], &bytes[1..]].concat()), None);
+        assert_eq!(RecordHeader::parse(&[&bytes[..FIXED_BYTES], &[0xff]].concat()), None);
+        assert_eq!(RecordHeader::parse(&[&[1, 16], &bytes[2..]].concat()), None);
+        let traced = [&[1, TRACED], &bytes[2..FIXED_BYTES + 5]].concat();
+        assert_eq!(RecordHeader::parse(&traced), None);
     }
 }

@@ -28,7 +28,7 @@ use crate::topic::start::StartPosition;
 use crate::topic::state::TopicState;
 
 /// The maximum number of samples in a late joiner's history; beyond it the log must be read.
-const MAX_SAMPLES: usize = 1_000_000;
+const MAX_HISTORY_SAMPLES: usize = 1_000_000;
 /// The newest samples of each key of one partition, in the log's order.
 #[derive(Default)]
 pub(crate) struct NewestByKey {
@@ -177,7 +177,7 @@ fn read(
         let mut kept = OwnedSample::of(&message, &mut producers, &mut foreign);
         topic.format.learn(&mut kept.meta, &kept.payload, until)?;
         newest.add(kept, n);
-        if newest.keys.len() > MAX_SAMPLES {
+        if newest.keys.len() > MAX_HISTORY_SAMPLES {
             return Err(too_many());
         }
         until = Instant::now() + BROKER_TIMEOUT;
@@ -188,7 +188,7 @@ fn read(
 fn too_many() -> TransportError {
     TransportError::Unsupported {
         transport: SCHEME.to_owned(),
-        what: format!("return the last values of more than {MAX_SAMPLES} keys"),
+        what: format!("return the last values of more than {MAX_HISTORY_SAMPLES} keys"),
         remedy: "start at the earliest sample and read the log".to_owned(),
     }
 }

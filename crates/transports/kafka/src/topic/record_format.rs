@@ -12,7 +12,7 @@ use helio_core::sal::{self, SalKeys};
 use crate::client::signal::{Notify, ReaderSignal};
 use crate::internal::internal_topics::InternalTopics;
 use crate::registry::{NumberLookup, Registry};
-use crate::topic::header::{Frame, Key};
+use crate::topic::header::{Frame, KeySource};
 use crate::topic::sample::{RecordForm, SampleMeta};
 
 /// How a topic's samples are written and read.
@@ -34,11 +34,11 @@ pub(crate) struct RecordEncoding {
 
 impl RecordEncoding {
     /// The header's fields for it.
-    pub(crate) fn forms(&self, record: &Record<'_>) -> (Frame, Key) {
+    pub(crate) fn forms(&self, record: &Record<'_>) -> (Frame, KeySource) {
         let key = match &self.key {
-            None => Key::Own,
-            Some(_) if record.key.is_empty() => Key::Without,
-            Some(_) => Key::Index,
+            None => KeySource::Own,
+            Some(_) if record.key.is_empty() => KeySource::Without,
+            Some(_) => KeySource::Index,
         };
         (self.frame, key)
     }
@@ -167,7 +167,7 @@ impl RecordFormat {
         }
         let framed = self.registry.as_ref().zip(confluent::unframe(payload));
         if framed.is_none() {
-            meta.form = RecordForm::Known(0, Key::Own);
+            meta.form = RecordForm::Known(0, KeySource::Own);
         }
         framed.map(|(registry, (number, _))| (&**registry, number))
     }
@@ -175,14 +175,14 @@ impl RecordFormat {
     /// A sample with an unknown number is delivered as bytes, including the number.
     fn take(&self, meta: &mut SampleMeta, look: NumberLookup) {
         let NumberLookup::Known(known) = look else {
-            meta.form = RecordForm::Known(0, Key::Own);
+            meta.form = RecordForm::Known(0, KeySource::Own);
             return;
         };
         meta.schema = known.id;
         meta.form = match (&self.sal, known.indexed) {
-            (None, _) => RecordForm::Known(FRAME_BYTES, Key::Own),
-            (Some(_), true) => RecordForm::Known(FRAME_BYTES, Key::Index),
-            (Some(_), false) => RecordForm::Known(FRAME_BYTES, Key::Without),
+            (None, _) => RecordForm::Known(FRAME_BYTES, KeySource::Own),
+            (Some(_), true) => RecordForm::Known(FRAME_BYTES, KeySource::Index),
+            (Some(_), false) => RecordForm::Known(FRAME_BYTES, KeySource::Without),
         };
     }
 }

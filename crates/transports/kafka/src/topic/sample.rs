@@ -10,7 +10,7 @@ use rdkafka::Timestamp;
 use rdkafka::message::{BorrowedMessage, Message as _};
 
 use crate::client::ffi::RawHeaders;
-use crate::topic::header::{self, Fixed, Frame, Key};
+use crate::topic::header::{self, Frame, KeySource, RecordHeader};
 
 /// The producer of records without our header.
 const FOREIGN_PRODUCER: &str = "kafka";
@@ -50,7 +50,7 @@ pub(crate) struct SampleMeta {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecordForm {
     /// The payload begins behind so many bytes, and the key is there.
-    Known(usize, Key),
+    Known(usize, KeySource),
     /// Of another program, and not examined yet.
     Foreign,
 }
@@ -66,9 +66,9 @@ impl SampleMeta {
         foreign: &mut NextForeignSequence,
     ) -> Self {
         let mut headers = RawHeaders::of(message).peekable();
-        let first = headers.peek().filter(|(name, _)| *name == header::NAME.as_bytes());
+        let first = headers.peek().filter(|(name, _)| *name == header::HEADER_NAME.as_bytes());
         let ours = first.and_then(|(_, value)| {
-            let fixed = Fixed::parse(value)?;
+            let fixed = RecordHeader::parse(value)?;
             Some((fixed, producers.of(fixed.producer, fixed.incarnation)?))
         });
         let Some((fixed, producer)) = ours else {
@@ -148,9 +148,9 @@ impl RecordForm {
     fn parts<'a>(self, key: &'a [u8], payload: &'a [u8]) -> (&'a [u8], &'a [u8]) {
         let datum = |behind: usize| payload.get(behind..).unwrap_or_default();
         match self {
-            Self::Known(behind, Key::Own) => (key, datum(behind)),
-            Self::Known(behind, Key::Index) => (index_key(datum(behind)), datum(behind)),
-            Self::Known(behind, Key::Without) => (&[], datum(behind)),
+            Self::Known(behind, KeySource::Own) => (key, datum(behind)),
+            Self::Known(behind, KeySource::Index) => (index_key(datum(behind)), datum(behind)),
+            Self::Known(behind, KeySource::Without) => (&[], datum(behind)),
             Self::Foreign => (key, payload),
         }
     }

@@ -14,7 +14,7 @@ use crate::SCHEME;
 use crate::client::error::failed;
 use crate::client::options::BROKER_TIMEOUT;
 use crate::client::topic_config;
-use crate::internal::internal_topics::{Description, TopicOrigin};
+use crate::internal::internal_topics::{TopicDeclaration, TopicOrigin};
 use crate::internal::producers;
 use crate::topic::connection::Connection;
 use crate::topic::create_topics::WantedTopic;
@@ -37,7 +37,7 @@ impl KafkaTransport {
         &self,
         name: &TopicName,
         kafka: String,
-        Description { qos, origin }: Description,
+        TopicDeclaration { qos, origin }: TopicDeclaration,
     ) -> Result<Arc<dyn TransportTopic>, TransportError> {
         let has_companion = origin == TopicOrigin::Bus && topic_config::has_companion(&qos);
         let companion =
@@ -86,7 +86,7 @@ impl Transport for KafkaTransport {
             None => {
                 let config = self.connection.link.admin.describe(&kafka)?;
                 let qos = topic_config::foreign(&config, partitions);
-                Description { qos, origin: TopicOrigin::Foreign }
+                TopicDeclaration { qos, origin: TopicOrigin::Foreign }
             }
         };
         self.opened(name, kafka, description).map(Some)

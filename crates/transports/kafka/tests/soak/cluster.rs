@@ -14,7 +14,7 @@ use rdkafka::admin::{AdminOptions, NewTopic, TopicReplication};
 use crate::support::{Broker, HANG_TIMEOUT, admin, deliver, done, plain, unique};
 
 /// The tests hurt one cluster, one after the other.
-static ONE: Mutex<()> = Mutex::new(());
+static TEST_LOCK: Mutex<()> = Mutex::new(());
 
 fn cluster() -> Option<&'static Broker> {
     static CLUSTER: OnceLock<Option<Broker>> = OnceLock::new();
@@ -22,7 +22,7 @@ fn cluster() -> Option<&'static Broker> {
 }
 
 /// How many of a storm's numbers are under way at most.
-const AHEAD: usize = 500;
+const MAX_IN_FLIGHT: usize = 500;
 
 /// Publishes numbers until it is told to stop, some ahead of their receipts; counts those that were
 /// acknowledged, all of them in order.
@@ -39,7 +39,7 @@ fn storm(publisher: &Publisher, stop: &AtomicBool, acknowledged: &AtomicU64) {
         let bytes = number.to_le_bytes();
         let message = Message::new(&bytes).key(b"k").guarantee(Guarantee::Durable);
         pending.push_back(publisher.publish(message));
-        if pending.len() >= AHEAD {
+        if pending.len() >= MAX_IN_FLIGHT {
             pending.pop_front().into_iter().for_each(arrives);
         }
     }
@@ -49,7 +49,7 @@ fn storm(publisher: &Publisher, stop: &AtomicBool, acknowledged: &AtomicU64) {
 #[test]
 fn a_storm_survives_the_death_of_one_broker_after_the_other() {
     let Some(cluster) = cluster() else { return };
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = TEST_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let bus = Bus::builder().producer("Mount").connect(&cluster.url("replication=3")).unwrap();
     let topic = TopicSpec::new(&unique("storm")).unwrap().qos(Qos::stream());
     let topic = bus.topic(topic).unwrap();
@@ -65,7 +65,8 @@ fn a_storm_survives_the_death_of_one_broker_after_the_other() {
     for node in ["1", "2", "3", "1"] {
         cluster.does_to("kill", node);
         // Of more than what was under way at most some was published after its death.
-        let (goal, until) = (acknowledged() + AHEAD as u64 + 1, Instant::now() + HANG_TIMEOUT);
+        let (goal, until) =
+            (acknowledged() + MAX_IN_FLIGHT as u64 + 1, Instant::now() + HANG_TIMEOUT);
         while acknowledged() < goal {
             assert!(Instant::now() < until, "nothing is published without {node}");
             std::thread::sleep(Duration::from_millis(10));
@@ -102,7 +103,7 @@ fn publish(topic: &helio_bus::Topic) -> Result<Publisher, Box<dyn std::error::Er
 #[test]
 fn a_claim_that_was_given_up_keeps_nobody_out() {
     let Some(cluster) = cluster() else { return };
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = TEST_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let bus = cluster.bus("Mount");
     let qos = Qos { ownership: Ownership::Exclusive, ..Qos::stream() };
     let open = |name: &str| {
@@ -128,7 +129,7 @@ fn a_claim_that_was_given_up_keeps_nobody_out() {
 #[test]
 fn a_partition_without_a_leader_is_an_outage_too() {
     let Some(cluster) = cluster() else { return };
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = TEST_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let name = unique("leaderless").replace('/', "_");
     let topic = NewTopic::new(&name, 3, TopicReplication::Fixed(1));
     done(admin(cluster).create_topics([&topic], &AdminOptions::new())).unwrap();
@@ -198,7 +199,7 @@ fn read_until(reader: &mut Subscription, payload: &[u8]) {
 #[test]
 fn a_topic_made_anew_without_a_leader_makes_nobody_a_dead_owner() {
     let Some(cluster) = cluster() else { return };
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = TEST_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let (admin, read) = (admin(cluster), unique("leaderless").replace('/', "_"));
     let make = |node: &str| {
         let node = [node.parse().unwrap()];
@@ -277,7 +278,7 @@ impl Drop for Frozen<'_> {
 #[test]
 fn a_rebalance_that_failed_is_tried_again() {
     let Some(cluster) = cluster() else { return };
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = TEST_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let name = unique("rebalanced").replace('/', "_");
     let topic = NewTopic::new(&name, 3, TopicReplication::Fixed(1));
     done(admin(cluster).create_topics([&topic], &AdminOptions::new())).unwrap();

@@ -15,9 +15,9 @@ use helio_core::qos::{Liveliness, Ownership};
 use crate::support::{HANG_TIMEOUT, admin, broker, deliver_keyed, plain, test_in, unique};
 
 /// What the child says stands behind this; the test harness writes to the same output.
-const MARK: &str = "owner: ";
+const OUTPUT_MARK: &str = "owner: ";
 /// How many of the child's publishes are under way when it is stopped.
-const AHEAD: usize = 200;
+const MAX_IN_FLIGHT: usize = 200;
 
 fn exclusive(lease: Option<Duration>) -> Qos {
     let liveliness = lease.map_or(Liveliness::Automatic, Liveliness::Lease);
@@ -48,7 +48,7 @@ fn child() {
         if !is_fenced {
             under_way.push_back((number, publisher.publish(Message::new(&number.to_le_bytes()))));
         }
-        if is_fenced || under_way.len() >= AHEAD {
+        if is_fenced || under_way.len() >= MAX_IN_FLIGHT {
             let Some(first) = under_way.pop_front() else { return };
             is_fenced |= tell(first);
         }
@@ -76,7 +76,7 @@ fn tell((number, publishing): (u64, PendingPublish)) -> bool {
         Err(_) if fenced => "fenced".to_owned(),
         Err(error) => format!("{error:?}"),
     };
-    println!("{MARK}{number} {said}");
+    println!("{OUTPUT_MARK}{number} {said}");
     fenced
 }
 
@@ -120,7 +120,7 @@ impl Owner {
     /// Everything that it says until its end, a publish after the other.
     fn said(&mut self) -> Vec<String> {
         let lines = BufReader::new(self.0.stdout.take().unwrap()).lines();
-        lines.filter_map(|line| Some(line.unwrap().strip_prefix(MARK)?.to_owned())).collect()
+        lines.filter_map(|line| Some(line.unwrap().strip_prefix(OUTPUT_MARK)?.to_owned())).collect()
     }
 }
 
@@ -166,7 +166,7 @@ fn stopped_and_continued(names: [&str; 2], lease: Option<Duration>) {
     let topic = topic(&bus, &name, lease);
     let mut samples = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();
     let mut old = Owner::start(&url, &name, (names[0], lease));
-    let mut read = read_until(&mut samples, |_, number| number >= 3 * AHEAD as u64);
+    let mut read = read_until(&mut samples, |_, number| number >= 3 * MAX_IN_FLIGHT as u64);
     let incarnation = read[0].0;
     old.signal("-STOP");
     let publisher = taken_over(&topic);
@@ -217,14 +217,14 @@ fn who_stood_still_and_was_not_replaced_goes_on() {
     let topic = topic(&broker.bus("reader"), &name, LEASE);
     let mut samples = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();
     let old = Owner::start(&url, &name, ("Mount", LEASE));
-    let before = read_until(&mut samples, |_, number| number >= AHEAD as u64);
+    let before = read_until(&mut samples, |_, number| number >= MAX_IN_FLIGHT as u64);
     old.signal("-STOP");
     // Longer than the lease; nothing can be waited for but the time.
     std::thread::sleep(LEASE.unwrap() * 2);
     // What it has published by now lies before this, each number at its offset.
     let end = topic.partitions().unwrap()[0].end;
     old.signal("-CONT");
-    let goal = end + 10 * AHEAD as u64;
+    let goal = end + 10 * MAX_IN_FLIGHT as u64;
     let after = read_until(&mut samples, |_, number| number >= goal);
     let numbers = before.iter().chain(&after).map(|(_, number)| *number);
     assert!(numbers.eq(0..=goal));
@@ -286,12 +286,12 @@ fn who_goes_says_so_behind_what_it_has_under_way() {
     let mut receipts = Vec::new();
     for (turn, topic) in (0..6).zip(topics.iter().cycle()) {
         let publisher = topic.publisher().unwrap();
-        let numbers = turn * AHEAD as u64..(turn + 1) * AHEAD as u64;
+        let numbers = turn * MAX_IN_FLIGHT as u64..(turn + 1) * MAX_IN_FLIGHT as u64;
         let publish = |n: u64| publisher.publish(Message::new(&n.to_le_bytes()));
         receipts.extend(numbers.map(publish));
     }
     assert!(receipts.into_iter().all(|receipt| receipt.wait_timeout(HANG_TIMEOUT).is_ok()));
-    let last = 6 * AHEAD as u64 - 1;
+    let last = 6 * MAX_IN_FLIGHT as u64 - 1;
     let read = read_until(&mut samples, |_, number| number == last);
     assert!(read.iter().map(|(_, number)| *number).eq(0..=last));
 }

@@ -16,7 +16,7 @@ const TIME_MS: i64 = 1_800_000_000_123;
 
 /// Runs `others/Plain.java`; none where this machine's Java has no compiler, which is said.
 fn java(broker: &Broker, topic: &str, arguments: &[&str]) -> Option<Vec<String>> {
-    let text = |name: &str| broker.told["java"][name].as_str().unwrap().to_owned();
+    let text = |name: &str| broker.report["java"][name].as_str().unwrap().to_owned();
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/foreign_clients/Plain.java");
     let mut command = Command::new(text("program"));
     command.args(["-cp", &text("classpath"), source, broker.servers(), topic]);

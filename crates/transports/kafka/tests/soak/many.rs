@@ -52,7 +52,7 @@ fn many_topics_are_made_at_once_and_whole() {
 /// Who reads many topics fetches them in three ways: each has all of its samples.
 #[test]
 fn who_reads_many_topics_misses_nothing_of_any() {
-    const EACH: u64 = 3;
+    const SAMPLES_PER_TOPIC: u64 = 3;
     let Some(broker) = broker() else { return };
     let (bus, base) = (broker.bus("reads-many"), unique("reads-many"));
     let profiles = [Qos::telemetry(), Qos::event(), Qos::command()];
@@ -70,14 +70,14 @@ fn who_reads_many_topics_misses_nothing_of_any() {
         .collect();
     let publishers: Vec<_> =
         opened(&writers).iter().map(|topic| topic.publisher().unwrap()).collect();
-    let published: Vec<_> = (0..EACH)
+    let published: Vec<_> = (0..SAMPLES_PER_TOPIC)
         .flat_map(|n| publishers.iter().map(move |to| to.publish(Message::new(&n.to_le_bytes()))))
         .collect();
     for each in published {
         each.wait_timeout(HANG_TIMEOUT).unwrap();
     }
     for (place, reader) in readers.iter_mut().enumerate() {
-        for n in 0..EACH {
+        for n in 0..SAMPLES_PER_TOPIC {
             match reader.next_timeout(HANG_TIMEOUT).unwrap() {
                 Some(Event::Sample(sample)) => {
                     assert_eq!(sample.payload[..], n.to_le_bytes(), "of {place}");

@@ -22,11 +22,11 @@ fn broker() -> Option<&'static Broker> {
 }
 
 /// One test at a time.
-static ONE: Mutex<()> = Mutex::new(());
+static TEST_LOCK: Mutex<()> = Mutex::new(());
 
 /// The broker for one test, going, whatever became of the test before.
 fn alone(broker: &Broker) -> MutexGuard<'static, ()> {
-    let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let one = TEST_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     broker.does("thaw");
     one
 }

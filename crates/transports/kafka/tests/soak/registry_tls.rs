@@ -34,7 +34,7 @@ fn engines() -> Option<&'static Engines> {
 
 impl Engines {
     fn authority(&self) -> PathBuf {
-        PathBuf::from(self.broker.told["tls"]["ca"].as_str().unwrap())
+        PathBuf::from(self.broker.report["tls"]["ca"].as_str().unwrap())
     }
 
     /// A front of the registry with one of the authority's certificates.
@@ -44,7 +44,7 @@ impl Engines {
 
     /// A bus of which only the registry has TLS.
     fn bus(&self, registry: &str, options: &str) -> Bus {
-        let brokers = self.broker.told["internal_url"].as_str().unwrap();
+        let brokers = self.broker.report["internal_url"].as_str().unwrap();
         Bus::connect(&format!("{brokers}?schema.registry.url={registry}&{options}")).unwrap()
     }
 
@@ -120,7 +120,7 @@ fn has(told: &str, words: &[&str]) {
 /// Writes a framed record as others do.
 fn send(engines: &Engines, topic: &str, payload: &[u8]) {
     let mut config = config(&engines.broker);
-    let brokers = engines.broker.told["internal_url"].as_str().unwrap();
+    let brokers = engines.broker.report["internal_url"].as_str().unwrap();
     config.set("bootstrap.servers", brokers.trim_start_matches("kafka://"));
     let producer: BaseProducer = config.create().unwrap();
     producer.send(BaseRecord::to(topic).key("k").payload(payload)).map_err(|(e, _)| e).unwrap();

@@ -12,13 +12,13 @@ fn broker() -> Option<Broker> {
 /// The options of a user, as a URL has them.
 fn options(broker: &Broker, user: &str, mechanism: &str) -> Vec<(String, String)> {
     let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
-    let told = &broker.told;
+    let report = &broker.report;
     [
         ("security.protocol", "SASL_SSL".to_owned()),
-        ("ssl.ca.location", text(&told["tls"]["ca"])),
+        ("ssl.ca.location", text(&report["tls"]["ca"])),
         ("sasl.mechanism", mechanism.to_owned()),
         ("sasl.username", user.to_owned()),
-        ("sasl.password", text(&told["users"][user]["password"])),
+        ("sasl.password", text(&report["users"][user]["password"])),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .to_vec()
@@ -65,7 +65,7 @@ fn who_is_let_in_and_who_is_not_is_told_why() {
         ));
         has(&told, &["log in", "sasl.password"]);
     }
-    let expired = broker.told["tls"]["expired_url"].as_str().unwrap();
+    let expired = broker.report["tls"]["expired_url"].as_str().unwrap();
     has(&refused(&url(expired, &admin)), &["certificate", "expired", "new one"]);
     has(
         &refused(&url(&base, &with(&admin, "ssl.ca.location", None))),
@@ -74,7 +74,7 @@ fn who_is_let_in_and_who_is_not_is_told_why() {
     // It is the same host, by a name that the certificate does not have.
     let other = base.replace("127.0.0.1", "127.1");
     has(&refused(&url(&other, &admin)), &["certificate", "another host"]);
-    let internal = broker.told["internal_url"].as_str().unwrap();
+    let internal = broker.report["internal_url"].as_str().unwrap();
     has(&refused(&url(internal, &admin)), &["SSL", "security.protocol"]);
     has(&refused(&base), &["security.protocol"]);
 }

@@ -13,7 +13,7 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use crate::support::{Broker, HANG_TIMEOUT, admin, config, make, unique};
 
 /// The first sample's time, milliseconds of UTC.
-const FIRST: i64 = 1_800_000_000_000;
+const FIRST_SAMPLE_MS: i64 = 1_800_000_000_000;
 
 /// A broker that compacts at once; none where this machine has no Java, which is said.
 fn broker() -> Option<&'static Broker> {
@@ -23,7 +23,7 @@ fn broker() -> Option<&'static Broker> {
 }
 
 fn at(micros: i64) -> Tai {
-    Tai::from_unix_nanos(FIRST * 1_000_000 + micros * 1_000)
+    Tai::from_unix_nanos(FIRST_SAMPLE_MS * 1_000_000 + micros * 1_000)
 }
 
 fn number(payload: &[u8]) -> u64 {
@@ -126,7 +126,7 @@ fn a_time_within_what_compaction_has_taken() {
     make(&admin(broker), &name, &options);
     let producer: BaseProducer = config(broker).create().unwrap();
     let send = |number: u64, key: &str| {
-        let millis = FIRST + i64::try_from(number).unwrap() * 10;
+        let millis = FIRST_SAMPLE_MS + i64::try_from(number).unwrap() * 10;
         let bytes = number.to_le_bytes();
         let record = BaseRecord::to(&name).key(key).payload(&bytes[..]).timestamp(millis);
         producer.send(record).map_err(|(error, _)| error).unwrap();

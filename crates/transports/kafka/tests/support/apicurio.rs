@@ -8,7 +8,7 @@ use std::process::Command;
 use helio_kafka::registry::client::{Client, ClientOptions};
 
 /// Exit code of an engine's program where this machine lacks what it needs.
-const SKIPPED: i32 = 3;
+const EXIT_SKIPPED: i32 = 3;
 
 /// A registry of a test's own. It ends with the process.
 pub(crate) struct Apicurio {
@@ -26,13 +26,13 @@ impl Apicurio {
         let owner = std::process::id().to_string();
         let output = Command::new(program()).args(["start", "--json", "--owner", &owner]).output();
         let output = output.expect("tests/engines/apicurio runs");
-        if output.status.code() == Some(SKIPPED) {
+        if output.status.code() == Some(EXIT_SKIPPED) {
             std::io::stderr().write_all(&output.stderr).expect("there is standard error");
             return None;
         }
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
-        let text = |name: &str| told[name].as_str().expect("it is told").to_owned();
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+        let text = |name: &str| report[name].as_str().expect("the report has it").to_owned();
         Some(Self { url: text("url"), folder: text("dir") })
     }
 

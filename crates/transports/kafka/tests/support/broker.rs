@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use helio_bus::Bus;
 
 /// Exit code of an engine's program where this machine lacks what it needs.
-const SKIPPED: i32 = 3;
+const EXIT_SKIPPED: i32 = 3;
 
 /// A broker. It ends with the process, or with the last one that uses it.
 pub(crate) struct Broker {
@@ -18,7 +18,7 @@ pub(crate) struct Broker {
     /// Stands before the topics' names of this process, where others use the broker too.
     prefix: String,
     /// All that the engine's program tells.
-    pub(crate) told: serde_json::Value,
+    pub(crate) report: serde_json::Value,
 }
 
 /// Says that a test is skipped, and why; fails where nothing may be, as the engines' programs do.
@@ -71,16 +71,16 @@ impl Broker {
         let mut start = Command::new(program());
         start.args(["start", "--json", "--owner", &owner]).args(options);
         let output = start.output().expect("tests/engines/kafka runs");
-        if output.status.code() == Some(SKIPPED) {
+        if output.status.code() == Some(EXIT_SKIPPED) {
             // Not by `eprintln!`, which a test that passes keeps to itself.
             std::io::stderr().write_all(&output.stderr).expect("there is standard error");
             return None;
         }
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
-        let text = |name: &str| told[name].as_str().expect("it is told").to_owned();
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+        let text = |name: &str| report[name].as_str().expect("the report has it").to_owned();
         let (url, folder, prefix) = (text("url"), text("dir"), String::new());
-        Some(Self { url, folder, prefix, told })
+        Some(Self { url, folder, prefix, report })
     }
 
     /// Its URL, with options.

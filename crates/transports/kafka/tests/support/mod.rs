@@ -46,7 +46,7 @@ pub(crate) const HANG_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How long for one answer: a client whose question got lost in a broker that stood still asks on a
 /// new connection then.
-const ASK: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Makes a topic, and waits until its broker has it, and nothing is in it: brokers hear later of
 /// what was agreed, and until then take what is written to a topic that was deleted.
@@ -59,7 +59,7 @@ pub(crate) fn make(admin: &Admin, name: &str, options: &[(&str, &str)]) {
     while let Some(Err(error)) = made() {
         assert!(Instant::now() < until, "{error:?}");
     }
-    while !matches!(admin.inner().fetch_watermarks(name, 0, ASK), Ok((_, 0))) {
+    while !matches!(admin.inner().fetch_watermarks(name, 0, ANSWER_TIMEOUT), Ok((_, 0))) {
         assert!(Instant::now() < until, "the broker has not heard of {name}");
         std::thread::sleep(Duration::from_millis(10));
     }
