@@ -1,6 +1,6 @@
 //! `kafka://HOST:PORT[,HOST:PORT…]`: the bus's topics on Apache Kafka, by librdkafka.
 //!
-//! It knows the bus's transport trait and Kafka, and nothing of what applications do with either.
+//! It knows the bus's transport trait and Kafka, and nothing of applications.
 //!
 //! | option | meaning |
 //! | --- | --- |
@@ -17,8 +17,8 @@
 //! last values reads.
 //!
 //! Format. A sample is a Kafka record with the sample's own key and value, so that plain clients
-//! read it; the rest of its metadata is in the header `helio`. Three compacted topics store what
-//! Kafka cannot: `_helio.topics`, `_helio.schemas`, `_helio.producers`. A topic with last values
+//! read it; the rest of its metadata is in the header `helio`. Three compacted topics store further
+//! metadata: `_helio.topics`, `_helio.schemas`, `_helio.producers`. A topic with last values
 //! has a compacted companion, `_helio.last.TOPIC`.
 //!
 //! Operation. A connection has one idempotent producer, shared by all its writers: acknowledged
@@ -26,6 +26,15 @@
 //! wait for its acknowledgement (`first_record_gate`). A connection's readers share consumers: a
 //! partition is fetched by the first consumer that does not fetch it already, so that most programs
 //! have one.
+//!
+//! Modules, each folder above the one before:
+//!
+//! | folder | contents |
+//! | --- | --- |
+//! | `client` | librdkafka's clients: options, health, producers, consumers; `link` joins them |
+//! | [`registry`] | a schema registry beside the brokers; its options are below `client` |
+//! | `internal` | the topics `_helio.*`: declarations, schemas, writers and their ownership |
+//! | `topic` | topics of the bus: connection, transport, readers, writers, groups, history |
 
 mod client;
 mod internal;

@@ -1,4 +1,4 @@
-//! Creating topics and reading their configuration.
+//! An administrator's client: creates topics and reads their configuration.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -60,14 +60,13 @@ impl Admin {
         Ok(Arc::clone(client.insert(made)))
     }
 
-    /// Drops the client: during an outage nothing would serve its queue.
+    /// Drops the client: during an outage its queue is not served.
     pub(crate) fn forget(&self) {
         drop(locked(&self.client).take());
     }
 
     /// Creates topics that do not exist; returns the rejected ones, by name. A topic whose creation
-    /// timed out may exist nevertheless and is not returned; [`Fetcher::wait_until_created`]
-    /// tells.
+    /// timed out may exist nevertheless and is not returned: `Fetcher::wait_until_created` checks.
     pub(crate) fn create(
         &self,
         topics: &[TopicToCreate],

@@ -1,4 +1,4 @@
-//! Times by the machine's clocks, and TAI in UTC.
+//! The machine's clocks, and TAI converted to UTC.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -37,7 +37,7 @@ impl DualClock {
     }
 }
 
-/// Milliseconds of UTC; the offset is looked up once a second.
+/// Converts TAI to milliseconds of UTC. The offset is computed once per second of TAI.
 #[derive(Default)]
 pub(crate) struct UtcMillis {
     second: i64,

@@ -15,7 +15,7 @@ use crate::client::health::Health;
 /// The transport's consumer type.
 pub(crate) type Consumer = BaseConsumer<Context>;
 
-/// What a group's member receives, on its consumer's thread.
+/// The group's notifications to a member, called on its consumer's thread.
 pub(crate) trait GroupEvents: Send + Sync {
     /// Partitions are assigned: the member must take them over.
     fn assign(&self, consumer: &Arc<Consumer>, list: &TopicPartitionList);

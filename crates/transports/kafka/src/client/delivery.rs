@@ -1,4 +1,4 @@
-//! A writer's samples in flight: which were delivered, and who waits for them.
+//! A writer's samples in flight, their results, and the flushes that wait for them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -15,14 +15,14 @@ use crate::client::error::undelivered;
 /// record), or the error.
 pub(crate) type DeliveryOutcome = Result<Option<u64>, KafkaError>;
 
-/// A sample in flight, and who waits for it.
+/// A sample in flight.
 pub(crate) struct InFlightSample {
     pub(crate) pending: PendingSample,
     /// Present if the topic is exclusive.
     pub(crate) owner: Option<SentByOwner>,
 }
 
-/// A sample without a result.
+/// A sample without a result yet, and the receipt to complete.
 pub(crate) struct PendingSample {
     pub(crate) ticket: Option<ReceiptSender>,
     pub(crate) receipt: Receipt,
@@ -40,7 +40,7 @@ pub(crate) struct SentByOwner {
     pub(crate) has_heartbeat: bool,
 }
 
-/// Decides about delivered samples of an exclusive topic.
+/// The writer of an exclusive topic, which decides about its delivered samples.
 pub(crate) trait SampleOwner: Send + Sync {
     /// A heartbeat that was sent then was acknowledged.
     fn acknowledged(&self, since: DualClock);

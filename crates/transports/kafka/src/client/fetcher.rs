@@ -4,8 +4,8 @@
 //! from the first consumer that does not fetch them already. A second reader of the same partition
 //! starts a second consumer. Two more cases start one: a consumer that already has
 //! [`FetchPace::most`] partitions, and a topic that was recreated under a name that the consumer
-//! has read, because librdkafka never forgets what it knows of a name. Samples stay in librdkafka's
-//! queues, one per partition, until the reader takes them.
+//! has read (see `topic_recreation`). Samples stay in librdkafka's queues, one per partition, until
+//! the reader takes them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +31,7 @@ use crate::client::signal::ReaderSignal;
 /// How soon a consumer's thread notices that the consumer is no longer used.
 const CONSUMER_POLL_TIMEOUT: Duration = Duration::from_millis(100);
 /// How long a leaving group member is waited for, so that a program that exits has left its group.
-/// Brokers that do not answer delay nobody longer.
+/// Brokers that do not answer cause no longer delay.
 const GROUP_LEAVE_TIMEOUT: Duration = Duration::from_millis(300);
 /// The group name of consumers that belong to no group. Nothing is committed to it.
 pub(crate) const NO_GROUP: &str = "_helio";
@@ -65,7 +65,7 @@ pub(crate) struct Fetcher {
     deaf: AtomicBool,
 }
 
-/// What a consumer fetches, and has fetched.
+/// The partitions that a consumer fetches, and the topics that it has read.
 #[derive(Default)]
 struct FetchedPartitions {
     partitions: HashSet<(String, u32)>,
@@ -245,7 +245,7 @@ pub(crate) fn place(told: &TopicPartitionListElem<'_>) -> Option<(u32, u64)> {
     Some((u32::try_from(told.partition()).ok()?, u64::try_from(offset).ok()?))
 }
 
-/// Whether the error means: ask another broker, or the same one a little later.
+/// Whether a retry on another broker, or on the same one a little later, may succeed.
 fn moves(error: &KafkaError) -> bool {
     matches!(
         error.rdkafka_error_code(),
@@ -414,7 +414,7 @@ impl LentPartitions {
         self.assign(&starts, wake).map(Some)
     }
 
-    /// Makes the consumer learn the topic's leaders, which it would do by itself a second later. A
+    /// Makes the consumer learn the topic's leaders, which it would otherwise do a second later. A
     /// new consumer has to find the brokers first. For others the request suffices: they are busy
     /// with a fetch that is not waited for.
     fn learn(&self) {

@@ -42,7 +42,7 @@ pub(crate) fn fetched_ends(
 }
 
 /// The position behind everything that a consumer has taken from a partition's queue, including
-/// transaction markers, which are delivered to nobody. `None` if it has taken nothing since the
+/// transaction markers, which are not delivered. `None` if it has taken nothing since the
 /// assignment or the last seek.
 pub(crate) fn position(
     consumer: &BaseConsumer<impl ConsumerContext>,
@@ -59,8 +59,11 @@ pub(crate) fn position(
     u64::try_from(offset).ok()
 }
 
-/// Commits offsets for a consumer's group; `None` if no broker answers in time. The crate's own
-/// synchronous commit waits without end, and its asynchronous one does not report the result.
+/// Commits offsets for a consumer's group; `None` if no broker answers in time. librdkafka's
+/// synchronous commit has no timeout
+/// ([#3937](https://github.com/confluentinc/librdkafka/pull/3937)), and the crate's asynchronous
+/// one does not report the result. Reproduced by
+/// `a_group_commits_goes_and_comes_while_a_broker_is_frozen` in `tests/soak/outage.rs`.
 pub(crate) fn commit(
     consumer: &BaseConsumer<impl ConsumerContext>,
     list: &TopicPartitionList,
@@ -70,7 +73,7 @@ pub(crate) fn commit(
     let client = consumer.client().native_ptr();
     // SAFETY: the client lives as long as the reference to its consumer, and the list as long as
     // the call, which copies it. The event is this function's own, and its list the event's. Queue
-    // and event are destroyed once; who answers later finds the queue closed.
+    // and event are destroyed once; a later answer finds the queue closed.
     unsafe {
         let queue = bindings::rd_kafka_queue_new(client);
         let null = std::ptr::null_mut();
@@ -98,8 +101,8 @@ pub(crate) fn commit(
 pub(crate) fn has_brokers<C: ClientContext>(client: &Client<C>) -> bool {
     let native = client.native_ptr();
     let mut count = 0;
-    // SAFETY: the client lives as long as the reference to it. The list is given back to where it
-    // comes from, once, and nothing of it is used.
+    // SAFETY: the client lives as long as the reference to it. The list is freed once by
+    // librdkafka's own function, and its contents are not used.
     unsafe {
         let ids = bindings::rd_kafka_brokers_learned_ids(native, &raw mut count);
         bindings::rd_kafka_mem_free(native, ids.cast());
@@ -116,8 +119,7 @@ pub(crate) fn add_brokers<C: ClientContext>(client: &Client<C>, brokers: &CStr) 
 
 /// The metadata committed with the position of each partition of a list.
 pub(crate) fn notes(list: &TopicPartitionList) -> Vec<&[u8]> {
-    // SAFETY: the list is alive, so many elements lie there, and what they name lives as long as
-    // they do.
+    // SAFETY: the list is alive and has `cnt` elements, each of which owns its metadata.
     unsafe {
         let list = &*list.ptr();
         let count = usize::try_from(list.cnt).unwrap_or(0);
@@ -169,9 +171,8 @@ pub(crate) fn describe(
     let client = consumer.client().native_ptr();
     let mut reason = [0; 512];
     // SAFETY: the client lives as long as the reference to its consumer. Names, options and the
-    // collection live as long as the call that copies them. The event is this function's own, and
-    // what it describes the event's. Each is destroyed once; who answers later finds the queue
-    // closed.
+    // collection live as long as the call that copies them. The event is this function's own and
+    // owns the descriptions. Each is destroyed once; a later answer finds the queue closed.
     unsafe {
         let topics =
             bindings::rd_kafka_TopicCollection_of_topic_names(places.as_mut_ptr(), places.len());
@@ -197,15 +198,15 @@ pub(crate) fn describe(
     }
 }
 
-/// What an event describes, if it does.
+/// The topics that an event describes; `None` for another event or an error.
 ///
 /// # Safety
 /// The event is alive, or null.
 unsafe fn described(
     event: *mut bindings::rd_kafka_event_t,
 ) -> Option<HashMap<String, TopicMetadata>> {
-    // SAFETY: the event is alive, or null, which these functions take for another kind of event;
-    // what they give lives as long as it, and so many topics lie there.
+    // SAFETY: the event is alive, or null, which these functions treat as another kind of event.
+    // The returned array lives as long as the event and has `count` topics.
     let topics = unsafe {
         let result = bindings::rd_kafka_event_DescribeTopics_result(event);
         if result.is_null() || refusal(bindings::rd_kafka_event_error(event)).is_err() {
@@ -244,10 +245,10 @@ pub(crate) struct RawHeaders<'a> {
 
 impl<'a> RawHeaders<'a> {
     /// The headers of a record. Their names are bytes: other programs may have written them, and
-    /// the crate's own iterator panics if they are not UTF-8.
+    /// the crate's own iterator panics if they are not UTF-8 (rdkafka 0.39, `BorrowedHeaders`).
     pub(crate) fn of(message: &'a BorrowedMessage<'_>) -> Self {
         let mut all = std::ptr::null_mut();
-        // SAFETY: the message is alive, and what comes back is owned by it; the place is written or
+        // SAFETY: the message is alive and owns the returned headers; the pointer is written or
         // left null.
         let code = unsafe { bindings::rd_kafka_message_headers(message.ptr(), &raw mut all) };
         if RDKafkaErrorCode::from(code) != RDKafkaErrorCode::NoError {
@@ -290,11 +291,12 @@ impl<'a> Iterator for RawHeaders<'a> {
     }
 }
 
-/// How long the connection attempt may take.
+/// How long the connection attempt for a certificate's error may take.
 const CERTIFICATE_PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Connects once more to learn what is wrong with a broker's certificate: librdkafka itself reports
-/// only that it could not be verified. Returns OpenSSL's error number, `None` if nothing is wrong.
+/// Connects once more to find the error of a broker's certificate: librdkafka itself reports only
+/// that the certificate could not be verified (`tests/soak/security.rs`). Returns OpenSSL's error
+/// number, `None` if there is none.
 pub(crate) fn verification(config: &ClientConfig) -> Option<i32> {
     let found: Mutex<Option<i32>> = Mutex::default();
     let native = config.create_native_config().ok()?;

@@ -4,9 +4,9 @@
 //! first (KAFKA-15591; from Kafka 4.5 on not in partitions that never had a record). If it rejects
 //! a request, because the partition was just created or is moving, and accepts the next one that
 //! was in flight already, it never accepts the rejected one. librdkafka then reports the rejected
-//! one as written, because its successor was. So records behind a producer's first one wait here
-//! until that is acknowledged. From then on, brokers know the producer's sequence numbers and
-//! reject any that is not the next.
+//! one as written, because its successor was; a test in `producer` reproduces that. So records
+//! behind a producer's first one wait here until it is acknowledged. From then on, brokers have the
+//! producer's sequence numbers and reject any that is not the next.
 //!
 //! Constraints. A broker forgets a producer whose newest record in a partition is a day old
 //! (`producer.id.expiration.ms`, by the records' timestamps, so forwarded old records are forgotten
@@ -97,7 +97,7 @@ impl WaitingRecord {
 }
 
 impl FirstRecordGate {
-    /// For a producer whose records may be in flight for so long.
+    /// A gate for a producer with this delivery timeout.
     pub(crate) fn new(timeout: Duration) -> Self {
         Self { timeout, topics: RwLock::default(), alone: AtomicUsize::new(0) }
     }
@@ -248,7 +248,7 @@ mod tests {
     const TOO_LARGE: KafkaError =
         KafkaError::MessageProduction(RDKafkaErrorCode::MessageSizeTooLarge);
 
-    /// What was handed over; it refuses what is said to be too large.
+    /// The records handed over; a payload `large` is refused.
     #[derive(Default)]
     struct Client(Mutex<Vec<usize>>);
 
@@ -334,7 +334,7 @@ mod tests {
         assert!(report(&firsts, &client, 2, Some(&TIMED_OUT)).is_empty());
         send(&firsts, &client, 0, 5..7);
         assert_eq!(client.took(), [1, 2, 3, 4, 5]);
-        // Of those before it nothing follows.
+        // Later reports of earlier records release none.
         report(&firsts, &client, 3, None);
         report(&firsts, &client, 4, Some(&TIMED_OUT));
         assert!(client.took().is_empty());

@@ -72,7 +72,7 @@ impl Health {
     pub(crate) fn complained(&self, error: &KafkaError, reason: &str) {
         let mut state = locked(&self.state);
         let is_sum = error.rdkafka_error_code() == Some(RDKafkaErrorCode::AllBrokersDown);
-        // "All brokers down" says less than why one is.
+        // "All brokers down" does not contain the cause.
         if !is_sum || state.complaint.is_empty() {
             reason.clone_into(&mut state.complaint);
         }

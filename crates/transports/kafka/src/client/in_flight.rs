@@ -1,4 +1,9 @@
-//! The records in flight of a producer.
+//! A producer's records in flight, limited in number and bytes.
+//!
+//! Constraints. The counters are our own: librdkafka frees a place in its queue only after it has
+//! reported a whole batch, too late to notify writers that wait for room. Covered by
+//! `a_full_queue_refuses_and_lets_those_in_line_go_on` in `tests/soak/outage.rs`. Each delivery is
+//! reported once, in the order of its partition.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;

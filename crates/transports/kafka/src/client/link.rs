@@ -1,4 +1,4 @@
-//! A connection's clients and settings, and whether it is open.
+//! The ground of a connection: its settings, its clients, and whether it is open.
 
 use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,7 +23,8 @@ const CONNECT_POLL_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often clients are checked for known brokers.
 const REBOOTSTRAP_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The ground of a connection. It knows no topics, readers or writers.
+/// The clients and settings that everything of one connection uses, without topics, readers or
+/// writers.
 pub(crate) struct Link {
     pub(crate) options: Options,
     pub(crate) names: Names,
@@ -117,7 +118,7 @@ impl Link {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// From now on nothing is opened; returns whether that was so before.
+    /// Marks the connection as closed; returns whether it was closed before.
     pub(crate) fn begin_close(&self) -> bool {
         self.closed.swap(true, Ordering::AcqRel)
     }

@@ -1,4 +1,5 @@
-//! librdkafka's clients and the brokers, without topics of the bus.
+//! librdkafka's clients, and the brokers: options, connections, requests, deliveries. It knows no
+//! topics of the bus. Read `link` first.
 
 pub(crate) mod admin;
 pub(crate) mod clock;

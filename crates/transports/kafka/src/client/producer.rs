@@ -1,9 +1,4 @@
-//! The producer that all writers of a connection share, and the records in flight.
-//!
-//! Constraints. Records in flight are limited in number and bytes by counters of our own:
-//! librdkafka frees a place in its queue only after it has reported a whole batch, too late to
-//! notify writers that wait for room. Each delivery is reported once, in the order of its
-//! partition.
+//! The producer that all writers of a connection share. Its records in flight are in `in_flight`.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -95,14 +90,15 @@ fn hand_over(
     producer.send(base).map_err(|(error, _)| cause(producer, error))
 }
 
-/// A record's error. If the producer has a fatal error, that is returned: it says more than "fatal"
-/// or "purged from the queue".
+/// A record's error. If the producer has a fatal error, that is returned: it has the cause that
+/// "fatal" and "purged from the queue" lack.
 fn cause(producer: &NativeProducer, error: KafkaError) -> KafkaError {
     let fatal = producer.client().fatal_error();
     fatal.map_or(error, |(code, _)| KafkaError::MessageProduction(code))
 }
 
-/// Destroys the producer on another thread: it cannot join its own.
+/// Destroys the producer on another thread: its destructor joins the polling thread, on which this
+/// may run.
 fn end<T: Send + 'static>(producer: T) {
     let thread = std::thread::Builder::new().name("kafka-producer-end".to_owned());
     let ended = thread.spawn(move || drop(producer));
@@ -264,8 +260,8 @@ mod tests {
 
     use super::*;
 
-    /// A broker that refuses a request of a partition that it has not heard of yet, and takes the
-    /// next one, which was sent meanwhile, as brokers do before Kafka 4.5.
+    /// A broker that rejects a request for a partition that it does not know yet and accepts the
+    /// next one, which was in flight already, as brokers do before Kafka 4.5 (KAFKA-15591).
     #[test]
     fn what_a_broker_refuses_at_first_is_written_before_what_is_behind_it() {
         let broker = MockCluster::new(1).unwrap();
@@ -285,9 +281,9 @@ mod tests {
             producer.send(record, taken).unwrap();
             outcome
         };
-        // It has the number that brokers know it by.
+        // The producer has its identifier from the brokers now.
         send(1, 0).recv_timeout(HANG_TIMEOUT).unwrap().unwrap();
-        // Each request is answered so late that the next one is under way.
+        // Each answer is so late that the next request is in flight.
         broker.broker_round_trip_time(1, ROUND_TRIP_TIME).unwrap();
         let refused = [RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION];
         broker.request_errors(RDKafkaApiKey::Produce, &refused);
@@ -308,7 +304,7 @@ mod tests {
     const HANG_TIMEOUT: Duration = Duration::from_secs(60);
     const ROUND_TRIP_TIME: Duration = Duration::from_millis(300);
 
-    /// What a broker has in its topic.
+    /// The records in the broker's topic.
     fn written(broker: &MockCluster<'_, impl ClientContext>) -> Vec<u8> {
         let mut config = rdkafka::ClientConfig::new();
         config.set("bootstrap.servers", broker.bootstrap_servers()).set("group.id", "g");

@@ -1,16 +1,16 @@
 //! Reconnects clients that have forgotten all brokers to those of the URL.
 //!
 //! Constraints. A broker that is briefly out of its cluster, as after a freeze, answers with no
-//! brokers. librdkafka 2.12 then drops every broker that it knows, including its configured ones.
-//! It re-bootstraps by itself when its last connection is down: it sets a mark and starts a timer.
+//! brokers. librdkafka 2.12 then drops all its brokers, including the configured ones. It
+//! re-bootstraps automatically when its last connection is down: it sets a mark and starts a timer.
 //! But an answer stops that timer, and this answer does so while its own brokers go down on other
 //! threads. If it comes last, nothing starts, and the mark prevents any later start
 //! ([#5301](https://github.com/confluentinc/librdkafka/issues/5301)).
 //!
-//! Operation. A thread checks all clients, whatever their callbacks wait for. It checks the state
-//! rather than changes: a client may learn brokers and forget them again between two checks. A
-//! client that once knew brokers and now knows none is given those of the URL, and requests
-//! metadata. By librdkafka's sources:
+//! Operation. A thread of its own checks all clients, since their callbacks may wait. It checks the
+//! state rather than changes: a client may learn brokers and forget them again between two checks.
+//! A client that had brokers and now has none gets those of the URL, and requests metadata. By
+//! librdkafka's sources:
 //!
 //! - `rd_kafka_brokers_add` adds a broker of that name unless a configured one exists that is not
 //!   being closed; it ignores those that are. So it helps if no re-bootstrap has started, and does
@@ -21,7 +21,7 @@
 //!   others drops it. Adding it again then has no effect. librdkafka requests little from it: once
 //!   after connecting, and not for topics whose request is in flight or was lost within
 //!   `socket.timeout.ms`. Otherwise it requests topics in use every second; a client without any
-//!   asks once per `topic.metadata.refresh.interval.ms`. So metadata is requested here.
+//!   sends a request once per `topic.metadata.refresh.interval.ms`. So metadata is requested here.
 //! - Every added list is kept for ever, and searched at each re-bootstrap. So lists are added less
 //!   and less often.
 
@@ -40,7 +40,7 @@ use crate::client::ffi;
 /// The maximum number of checks between two additions of brokers.
 const MAX_CHECKS_BETWEEN_REBOOTSTRAPS: u32 = 32;
 
-/// What a client is given.
+/// The brokers that clients get.
 pub(crate) struct BootstrapServers {
     /// The URL's brokers, separated by commas.
     brokers: CString,
@@ -175,7 +175,7 @@ mod tests {
     const METADATA: i16 = 3;
     const API_VERSIONS: i16 = 18;
 
-    /// A broker that is out of its cluster at times. It knows what is asked here of the protocol.
+    /// A broker that is out of its cluster at times. It implements two requests of the protocol.
     struct Fake {
         port: u16,
         is_out: AtomicBool,
@@ -196,7 +196,7 @@ mod tests {
             fake
         }
 
-        /// Answers until the client hangs up.
+        /// Answers until the client disconnects.
         fn serve(&self, mut client: TcpStream) -> std::io::Result<()> {
             loop {
                 let mut size = [0; 4];
@@ -214,7 +214,7 @@ mod tests {
             }
         }
 
-        /// Version 1: brokers, the controller, the topics that were asked for.
+        /// Metadata response, version 1: brokers, the controller, the requested topics.
         fn metadata(&self, request: &[u8]) -> Vec<u8> {
             let mut answer = Vec::new();
             let is_out = self.is_out.load(Ordering::SeqCst);
@@ -237,19 +237,19 @@ mod tests {
             for _ in 0..count {
                 let name;
                 (name, asked) = take_text(asked);
-                // It has no leader, and no partition.
+                // No leader and no partitions.
                 answer.extend(5_i16.to_be_bytes());
                 answer.extend(text(name));
                 answer.push(0);
                 answer.extend(0_i32.to_be_bytes());
             }
-            // librdkafka makes its room by an answer's size: of a small one it reads nothing.
+            // librdkafka allocates by an answer's size and cannot parse a very small one.
             answer.extend([0; 512]);
             answer
         }
     }
 
-    /// Version 3, of what this broker can.
+    /// The versions of the two requests; response version 3.
     fn versions() -> Vec<u8> {
         let range = |key: i16, versions: [u8; 2]| {
             let [first, last] = versions;
@@ -269,14 +269,14 @@ mod tests {
     }
 
     fn options(fake: &Fake) -> Options {
-        // By itself librdkafka does not begin anew, as where it has lost its race.
+        // Disables librdkafka's own re-bootstrap, as if it had lost its race.
         let url = format!("kafka://127.0.0.1:{}?metadata.recovery.strategy=none", fake.port);
         let clock = Arc::new(SystemClock::new());
         Options::parse(&Opening { url: url.parse().unwrap(), clock }).unwrap()
     }
 
-    /// Asks until the client knows brokers, or until it knows none; not for topics by name, for
-    /// which the client would ask by itself from then on.
+    /// Requests metadata until the client has brokers, or has none. No topics are named: the client
+    /// would request those automatically from then on.
     fn asks_until<C: ClientContext>(client: &Client<C>, knows: bool) {
         let until = Instant::now() + HANG_TIMEOUT;
         while ffi::has_brokers(client) != knows {
@@ -285,7 +285,7 @@ mod tests {
         }
     }
 
-    /// Has a client forget its brokers, and learn and forget them again between two looks.
+    /// Makes a client forget its brokers, then learn and forget them again between two checks.
     fn begins_anew<K: RebootstrapClient + 'static, C: ClientContext>(
         fake: &Fake,
         kept: &Arc<K>,
@@ -328,7 +328,7 @@ mod tests {
         clients.look(&named);
         fake.is_out.store(true, Ordering::SeqCst);
         asks_until(admin.inner(), false);
-        // It is given the URL's broker, and hears of none from that.
+        // It gets the URL's broker, whose answer names no brokers.
         clients.look(&named);
         let until = Instant::now() + HANG_TIMEOUT;
         while admin.inner().fetch_metadata(None, Duration::from_millis(20)).is_err() {

@@ -1,4 +1,4 @@
-//! What wakes readers and writers.
+//! Wake-up signals of readers and writers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use helio_bus::{Bell, Outage, Waiters};
 /// Called when there is room.
 pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
 
-/// What wakes a reader: samples in its queues, outages, closing.
+/// A reader's wake-up: for samples in its queues, outages, and the connection's end.
 #[derive(Default)]
 pub(crate) struct ReaderSignal {
     rung: AtomicBool,

@@ -69,7 +69,7 @@ pub(crate) fn table() -> Config {
 fn common() -> Config {
     vec![
         ("max.message.bytes", MAX_RECORD_BYTES.to_string()),
-        // Timestamps are the senders', whatever the brokers' clocks say.
+        // Timestamps are the senders', independent of the brokers' clocks.
         ("message.timestamp.type", "CreateTime".to_owned()),
         ("message.timestamp.after.max.ms", i64::MAX.to_string()),
         ("message.timestamp.before.max.ms", i64::MAX.to_string()),
@@ -91,7 +91,7 @@ pub(crate) fn has_companion(qos: &Qos) -> bool {
     qos.retention.last_value || matches!(qos.history, History::KeepLast(_))
 }
 
-/// The quality of service of a topic without a declaration, as far as its configuration tells.
+/// The quality of service of a topic without a declaration, from its configuration.
 pub(crate) fn foreign(config: &HashMap<String, String>, partitions: u32) -> Qos {
     let number = |name: &str| config.get(name).and_then(|value| value.parse::<u64>().ok());
     let compacted = config.get("cleanup.policy").is_some_and(|p| p.contains("compact"));

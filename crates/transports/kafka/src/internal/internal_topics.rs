@@ -1,4 +1,5 @@
-//! Metadata that Kafka cannot store, in compacted topics of one partition, read as logs.
+//! Topics' declarations and schemas, which Kafka cannot store, in compacted topics of one
+//! partition.
 //!
 //! Constraints. The first attempt wins, and all readers see the same winner: Kafka has no
 //! compare-and-swap, but one order for all. Each attempt is a record with its own key, so that
@@ -14,7 +15,7 @@
 //! | `_helio.schemas` | `text`, schema | the schema |
 //! | `_helio.schemas` | `of`, topic, attempt | `{"schema":…,"after":…}` |
 //!
-//! Writers are in `_helio.producers`; see `producers`.
+//! Writers are in `_helio.producers`; see `writer_table`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,5 @@
-//! The transport's own topics, `_helio.*`.
+//! The transport's own topics, `_helio.*`: topics' declarations, schemas and writers. Read
+//! `internal_topics` first.
 
 pub(crate) mod internal_topics;
 pub(crate) mod ownership_lease;

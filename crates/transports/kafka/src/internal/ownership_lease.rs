@@ -231,14 +231,14 @@ mod tests {
         DualClock { steady: now.steady.checked_sub(ago).unwrap(), utc: now.utc - ago }
     }
 
-    /// Of who has just said that it writes.
+    /// A lease whose writer's heartbeat was just acknowledged.
     fn hold(lease: Option<Duration>) -> OwnershipLease {
         let hold = OwnershipLease::new(lease);
         hold.writer_acked(DualClock::now());
         hold
     }
 
-    /// That was the newest that it has said.
+    /// Sets the time of the newest acknowledged heartbeats.
     fn said(hold: &OwnershipLease, when: DualClock) {
         let acked = &mut locked(&hold.state).acked;
         (acked.process, acked.writer) = (when, Some(when));
@@ -348,12 +348,12 @@ mod tests {
         }
     }
 
-    /// How many were told that it was the owner's, and how many that it was not, or may not be.
+    /// How many reports confirmed the ownership, and how many did not.
     #[derive(Clone, Default)]
     struct ReportCounts(Arc<[AtomicUsize; 2]>);
 
     impl ReportCounts {
-        /// Whether a report waits.
+        /// Whether a report was deferred.
         fn report(&self, hold: &OwnershipLease) -> bool {
             let told = self.clone();
             let counts = move |found: OwnershipCheck| {

@@ -1,8 +1,8 @@
 //! Writers: their claims, takeovers and heartbeats, in `_helio.producers`.
 //!
 //! Constraints. An exclusive topic has at most one writer at a time. A writer that asserts its
-//! liveliness learns whether another has taken over: nobody can take over after its record, and a
-//! takeover before it is found. Publishes check a flag and a clock (see `ownership_lease`).
+//! liveliness learns whether another has taken over: after its record no takeover is possible, and
+//! a takeover before it is found. Publishes check a flag and a clock (see `ownership_lease`).
 //!
 //! Format. See `writer_table`.
 //!
@@ -248,7 +248,7 @@ fn criteria(link: &Link, qos: &Qos) -> LivenessCriteria {
     }
 }
 
-/// A producer's place in a topic.
+/// A writer to be opened.
 #[derive(Clone, Copy)]
 pub(crate) struct ClaimRequest<'a> {
     pub(crate) topic: &'a TopicName,
@@ -308,7 +308,7 @@ impl ClaimRequest<'_> {
                 Ok(Some(claim)) => return Ok(claim),
                 Ok(None) => _ = append(&tables.link, PRODUCERS, &key, None)?,
                 Err(error) => {
-                    // The claim may still arrive, and block everybody. The tombstone follows it.
+                    // The claim may still arrive, and block all others. The tombstone follows it.
                     if exclusive {
                         let _ = send_unconfirmed(&tables.link, PRODUCERS, &key, None);
                     }

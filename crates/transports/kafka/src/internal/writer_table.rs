@@ -67,7 +67,7 @@ pub(crate) fn writer_key(
     format!("writer {topic} {partition} {name} {attempt}")
 }
 
-/// The state that results from all records.
+/// The sessions and writers that result from all records.
 #[derive(Default)]
 pub(crate) struct WriterTable {
     sessions: HashMap<String, Session>,
@@ -356,7 +356,7 @@ mod tests {
         live.map(|entry| entry.incarnation).collect()
     }
 
-    /// As they are in `_helio.producers`: an older record has neither of the last two members.
+    /// Records of `_helio.producers`: an older one lacks the last two members.
     const GOLDEN: [&str; 2] = [
         concat!(
             r#"{"incarnation":11,"exclusive":true,"after":7,"open":true,"seen":-5,"session":"s","#,
@@ -440,7 +440,7 @@ mod tests {
 
     #[test]
     fn compaction_changes_no_holder() {
-        // What is left of: a's claim 10 and words up to 20, b's lost claim 15.
+        // The rest of: a's claim 10 and records up to 20, b's lost claim 15.
         let mut claims = WriterTable::default();
         say(&mut claims, 15, ("b", "2"), word(None, 12));
         say(&mut claims, 20, ("a", "1"), word(Some(11), 0));

@@ -58,7 +58,7 @@ enum RegistryRequest {
     Number { topic: String, id: SchemaId, text: Arc<str> },
 }
 
-/// The object that waits for an answer.
+/// A reader or publisher that waits for an answer.
 enum Waiter {
     /// A reader, and whether it has received an outage.
     Reader(Weak<ReaderSignal>, bool),
@@ -313,7 +313,7 @@ impl Inner {
             RegistryRequest::Text(number) => {
                 let answer = match self.options.client.schema(*number) {
                     Err(RegistryError::Unreachable { cause, .. }) => return Err(cause),
-                    // This says nothing about the number.
+                    // This does not concern the number.
                     Err(RegistryError::Refused { status: 401 | 403, message, .. }) => {
                         return Err(message);
                     }
@@ -348,7 +348,7 @@ impl Inner {
         }
     }
 
-    /// Stores an answer, and notifies those who wait for it.
+    /// Stores an answer, and notifies its waiters.
     fn finish(&self, job: &RegistryRequest, learn: impl FnOnce(&mut State)) {
         let mut state = locked(&self.state);
         learn(&mut state);

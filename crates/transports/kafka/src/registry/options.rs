@@ -24,7 +24,7 @@ pub(crate) struct RegistryOptions {
     pub(crate) strategy: SubjectStrategy,
 }
 
-/// What is done with a schema that a subject does not have.
+/// The treatment of a schema that a subject does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NewSchemas {
     /// It is registered.

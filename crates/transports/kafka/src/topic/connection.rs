@@ -1,4 +1,4 @@
-//! A connection: its registries of readers and writers, and how it is closed.
+//! A connection: its readers and writers, their heartbeats, and how it is closed.
 
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};

@@ -1,7 +1,8 @@
 //! Detects consumers that stop fetching after an outage.
 //!
 //! Constraints. A reader was observed that received nothing for a minute after its frozen broker
-//! continued; why librdkafka did not fetch is unknown. Its own consumer cannot be queried, so
+//! continued; why librdkafka did not fetch is unknown, and no upstream issue matches. The tests
+//! below pause a consumer instead. Its own consumer cannot be queried, so
 //! another client queries the partitions' ends. A reader's consumer is abandoned if its known end
 //! was below the queried one, is still below it after [`WatchdogTimeouts::fetch_silence`], and its
 //! reader has taken all fetched samples. The reader then resumes at its position with another
@@ -141,7 +142,7 @@ mod tests {
     use crate::topic::transport::KafkaTransport;
 
     const HANG_TIMEOUT: Duration = Duration::from_secs(60);
-    /// Those of a connection whose readers poll all the time.
+    /// The timeouts of a connection whose readers poll all the time.
     const TIMEOUTS: WatchdogTimeouts = WatchdogTimeouts {
         fetch_silence: Duration::from_millis(100),
         reader_poll: Duration::from_millis(50),
@@ -155,7 +156,7 @@ mod tests {
         crate::open(options, &opening).unwrap()
     }
 
-    /// A topic with these samples, and where more can be written.
+    /// A new topic, and a function that writes a sample to it.
     fn topic(broker: &Broker, kafka: &KafkaTransport) -> (Arc<dyn TransportTopic>, impl Fn(&[u8])) {
         let name = unique("deaf").replace('/', "_");
         let kafka_name = broker.kafka_name(&name);
@@ -165,7 +166,7 @@ mod tests {
         (topic, move |payload: &[u8]| _ = deliver(&producer, (&kafka_name, 0), payload).unwrap())
     }
 
-    /// What comes up to and with a payload, or an assignment; there is no gap.
+    /// Reads payloads and assignments up to one payload; fails on a gap.
     fn read(reader: &mut dyn Reader, last: &[u8]) -> Vec<Vec<u8>> {
         let (until, mut read) = (Instant::now() + HANG_TIMEOUT, Vec::new());
         while read.last().is_none_or(|newest| newest != last) {
@@ -196,16 +197,16 @@ mod tests {
         [b"1", b"2"].iter().for_each(|payload| write(*payload));
         let request = ReaderRequest { from: Begin::Earliest, partitions: &[], group: None };
         let [mut one, mut other] = [(); 2].map(|()| topic.reader(&request).unwrap());
-        // What was fetched behind it is not handed on yet.
+        // The fetched sample behind it is not delivered yet.
         assert_eq!(read(&mut *one, b"1"), [b"1"]);
         assert_eq!(read(&mut *other, b"2"), [b"1", b"2"]);
         kafka.connection.link.health.clients.deafen();
-        // A fetch that is under way hears of the first, and gives it to nobody.
+        // A fetch in flight returns the first of these, which is dropped.
         [b"3", b"4"].iter().for_each(|payload| write(*payload));
         kafka.connection.watch_readers();
         assert_eq!(read(&mut *one, b"4"), [b"2", b"3", b"4"]);
         assert_eq!(read(&mut *other, b"4"), [b"3", b"4"]);
-        // A second time, as after another outage, with what it goes on with.
+        // A second time, as after another outage, with the replacing consumer.
         kafka.connection.link.health.clients.deafen();
         [b"5", b"6"].iter().for_each(|payload| write(*payload));
         kafka.connection.watch_readers();
@@ -226,10 +227,10 @@ mod tests {
         write(b"1");
         assert_eq!(read(&mut *member, b"1"), [b"1"]);
         kafka.connection.link.health.clients.deafen();
-        // A fetch that is under way hears of the first, and gives it to nobody.
+        // A fetch in flight returns the first of these, which is dropped.
         [b"2", b"3"].iter().for_each(|payload| write(*payload));
         kafka.connection.watch_readers();
-        // Nothing was committed, and it does not begin with what is newest now.
+        // Nothing was committed; it resumes at its position rather than at the newest sample.
         let read: Vec<_> = read(&mut *member, b"3");
         let samples: Vec<_> = read.iter().filter(|read| **read != b"assigned").collect();
         assert_eq!(samples, [b"2", b"3"]);

@@ -136,7 +136,7 @@ impl Membership {
 }
 
 impl GroupEvents for Membership {
-    /// Takes partitions over: the member resumes at its own position if nobody else read in
+    /// Takes partitions over. The member resumes at its own position if no other member read in
     /// between.
     fn assign(&self, consumer: &Arc<Consumer>, list: &TopicPartitionList) {
         let news = loop {
@@ -350,7 +350,7 @@ fn committed_of(
     });
     let told = told.map_err(failed("read a group's positions"))?;
     let note = id.map(note);
-    // Metadata of other programs says nothing.
+    // Metadata of other programs is ignored.
     let is_former = |said: &[u8]| {
         said.starts_with(COMMIT_METADATA_PREFIX.as_bytes())
             && note.as_ref().is_some_and(|n| n.as_bytes() != said)
@@ -376,7 +376,7 @@ mod tests {
 
     const TOPIC: &str = "t";
 
-    /// A cluster that answers as it is told to, with a topic of one partition, and its consumer.
+    /// A mock cluster with a topic of one partition, and a consumer of it.
     fn cluster() -> (MockCluster<'static, DefaultProducerContext>, Consumer) {
         let cluster = MockCluster::new(1).unwrap();
         cluster.create_topic(TOPIC, 1, 1).unwrap();
@@ -401,7 +401,7 @@ mod tests {
             RDKafkaRespErr::RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS,
         ] {
             assert!(asked().unwrap().here.is_empty());
-            // More than librdkafka tries.
+            // More errors than librdkafka's retries.
             cluster.request_errors(RDKafkaApiKey::OffsetFetch, &[error; 20]);
             let told = asked();
             cluster.clear_request_errors(RDKafkaApiKey::OffsetFetch);

@@ -4,7 +4,7 @@
 //! clients read them without this. A record's Kafka timestamp is the sample's time in UTC,
 //! truncated to milliseconds; the nanoseconds are here.
 //!
-//! | bytes | what |
+//! | bytes | contents |
 //! | --- | --- |
 //! | 0 | version: 1 |
 //! | 1 | flags, below |
@@ -64,7 +64,7 @@ pub(crate) enum KeySource {
     Without,
 }
 
-/// What precedes a payload.
+/// The bytes that precede a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Frame {
     /// Nothing.

@@ -1,4 +1,5 @@
-//! The bus's topics: their samples, readers and writers, behind the bus's traits.
+//! The bus's topics: their samples, readers and writers, behind the bus's traits. Read `transport`
+//! first.
 
 pub(crate) mod connection;
 pub(crate) mod create_topics;

@@ -29,7 +29,7 @@ use crate::topic::state::TopicState;
 use crate::topic::topic_recreation::{PartitionSelection, ReaderRegistration};
 
 /// How long a lagging reader may wait for its lag, once every [`LAG_QUERY_INTERVAL`]: fetched
-/// samples do not tell the log's current end. An event loop does not notice this delay.
+/// samples do not contain the log's current end. The delay is too short to disturb an event loop.
 const LAG_QUERY_TIMEOUT: Duration = Duration::from_millis(20);
 /// The minimum time between two such queries.
 const LAG_QUERY_INTERVAL: Duration = Duration::from_millis(50);
@@ -93,7 +93,8 @@ impl Cursor {
         (there > wanted).then(|| Gap::retention(partition, wanted, there))
     }
 
-    /// What is reported when another log replaces this one; a gap only if this one had any records.
+    /// The items to report when another log replaces this one. A gap is one of them only if this
+    /// log had any records.
     fn replaced(&self, from: u64) -> impl Iterator<Item = Item<'static>> + use<> {
         let (partition, to) = (self.partition, self.next.max(self.end.get()));
         let gap = Gap { partition, lost: 0, cause: GapCause::Damaged { from, to } };

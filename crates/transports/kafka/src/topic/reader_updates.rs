@@ -1,4 +1,4 @@
-//! Changes to a reader's topic, from background threads to the reader; and its positions, back.
+//! Data between a reader and background threads: changes of its topic, and its positions.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -54,7 +54,7 @@ struct TopicChanges {
     partitions: u32,
 }
 
-/// What others change for a reader, and what it publishes for them.
+/// A reader's signal, the changes of its topic, and its published positions.
 #[derive(Default)]
 pub(crate) struct ReaderUpdates {
     pub(crate) signal: Arc<ReaderSignal>,
@@ -135,12 +135,12 @@ impl ReaderUpdates {
         stands.as_ref().filter(|(at, _)| *at >= since).map(|(_, places)| places.clone())
     }
 
-    /// A check has found that the topic is the one that is read.
+    /// Counts a check that found the topic unchanged.
     pub(crate) fn unchanged(&self) {
         self.same.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// How many checks have found that.
+    /// How many checks have found the topic unchanged.
     pub(crate) fn unchanged_checks(&self) -> u64 {
         self.same.load(Ordering::SeqCst)
     }

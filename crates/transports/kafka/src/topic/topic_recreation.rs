@@ -1,9 +1,12 @@
 //! Topics that are deleted and recreated under the same name; their identifiers differ.
 //!
 //! librdkafka stores a partition's state by its topic's name: the position, and the leader epoch.
-//! The new topic's leader epochs start again; librdkafka takes them for stale metadata and ignores
-//! them for ever. A reader of such a topic therefore gets another consumer, from the new topic's
-//! first records.
+//! A consumer does not detect the new topic
+//! ([#3255](https://github.com/confluentinc/librdkafka/issues/3255)). The new topic's leader epochs
+//! start again, and librdkafka ignores them as stale metadata for ever
+//! ([#4898](https://github.com/confluentinc/librdkafka/issues/4898)). A reader of such a topic
+//! therefore gets another consumer, from the new topic's first records. Tests:
+//! `a_topic_that_is_made_anew…` in `tests/soak/outage.rs`, and `tests/soak/others.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -22,7 +25,7 @@ use crate::topic::state::TopicState;
 
 /// How often topics are checked for new partitions and recreation.
 const TOPIC_CHECK_INTERVAL: Duration = Duration::from_secs(20);
-/// How long the brokers may take to answer.
+/// How long the brokers may take to describe the topics.
 const METADATA_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The partitions that a reader reads.

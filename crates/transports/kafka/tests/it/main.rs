@@ -1,5 +1,5 @@
-//! The quick tests: a round trip on the broker that all test programs of the machine share, and
-//! what needs no broker. The rest is in `tests/soak`.
+//! The quick tests: round trips on the broker that all test programs of the machine share, and
+//! tests without a broker. The rest is in `tests/soak`.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 #[path = "../support/mod.rs"]

@@ -1,4 +1,4 @@
-//! Three brokers, of which one after the other is killed: nothing acknowledged is lost or repeated.
+//! Three brokers, killed one after the other: no acknowledged sample is lost or repeated.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -13,7 +13,7 @@ use rdkafka::admin::{AdminOptions, NewTopic, TopicReplication};
 
 use crate::support::{Broker, HANG_TIMEOUT, admin, deliver, done, plain, unique};
 
-/// The tests hurt one cluster, one after the other.
+/// The tests use one cluster, one after the other.
 static TEST_LOCK: Mutex<()> = Mutex::new(());
 
 fn cluster() -> Option<&'static Broker> {
@@ -21,11 +21,11 @@ fn cluster() -> Option<&'static Broker> {
     CLUSTER.get_or_init(|| Broker::start(3)).as_ref()
 }
 
-/// How many of a storm's numbers are under way at most.
+/// How many of a storm's numbers are in flight at most.
 const MAX_IN_FLIGHT: usize = 500;
 
-/// Publishes numbers until it is told to stop, some ahead of their receipts; counts those that were
-/// acknowledged, all of them in order.
+/// Publishes numbers until `stop`, some ahead of their receipts, and counts the acknowledged ones,
+/// in order.
 fn storm(publisher: &Publisher, stop: &AtomicBool, acknowledged: &AtomicU64) {
     let mut pending = std::collections::VecDeque::new();
     let arrives = |one: PendingPublish| {
@@ -61,10 +61,10 @@ fn a_storm_survives_the_death_of_one_broker_after_the_other() {
         std::thread::spawn(move || storm(&publisher, &shared.0, &shared.1))
     };
     let acknowledged = || shared.1.load(Ordering::SeqCst);
-    // Whoever leads the partition is killed in the course of this, and both who follow.
+    // The partition's leader and both followers are among the killed.
     for node in ["1", "2", "3", "1"] {
         cluster.does_to("kill", node);
-        // Of more than what was under way at most some was published after its death.
+        // Beyond the limit in flight, some were published after its death.
         let (goal, until) =
             (acknowledged() + MAX_IN_FLIGHT as u64 + 1, Instant::now() + HANG_TIMEOUT);
         while acknowledged() < goal {
@@ -111,7 +111,7 @@ fn a_claim_that_was_given_up_keeps_nobody_out() {
         bus.topic(spec).unwrap()
     };
     let (other, topic) = (open("other"), open("claimed"));
-    // Its session lives, so that a claim in its name would live too.
+    // The session lives, so that its unconfirmed claim would count as live, too.
     let _other = publish(&other).unwrap();
     cluster.set("_helio.producers", "min.insync.replicas", "3");
     cluster.does_to("kill", "3");
@@ -146,7 +146,7 @@ fn a_partition_without_a_leader_is_an_outage_too() {
             match samples.next_timeout(left).unwrap() {
                 Some(Event::Outage(outage)) if wanted(&outage) => return,
                 Some(_) => {}
-                None => panic!("it was never told"),
+                None => panic!("it was never reported"),
             }
         }
     };
@@ -163,7 +163,7 @@ fn a_partition_without_a_leader_is_an_outage_too() {
     pending.into_iter().for_each(|one| _ = one.wait_timeout(HANG_TIMEOUT).unwrap());
 }
 
-/// The node that keeps a group's positions: Kafka finds it by the group's name, as Java hashes it.
+/// The node that stores a group's positions, by Java's hash of the group's name.
 fn coordinator(cluster: &Broker, group: &str) -> String {
     let hash =
         group.bytes().fold(0_i32, |hash, byte| hash.wrapping_mul(31).wrapping_add(i32::from(byte)));
@@ -189,13 +189,13 @@ fn read_until(reader: &mut Subscription, payload: &[u8]) {
         match reader.next_timeout(HANG_TIMEOUT).unwrap() {
             Some(Event::Sample(sample)) if sample.payload[..] == *payload => return,
             Some(_) => {}
-            None => panic!("it is not read on"),
+            None => panic!("the sample does not come"),
         }
     }
 }
 
-/// Its readers are given the new one nevertheless, and wait there; nobody else waits for it: not
-/// those who say that this process lives, and look whether it still owns what it does.
+/// The topic's readers continue with the new one and wait for its leader. Heartbeats and ownership
+/// checks do not wait with them.
 #[test]
 fn a_topic_made_anew_without_a_leader_makes_nobody_a_dead_owner() {
     let Some(cluster) = cluster() else { return };
@@ -216,7 +216,7 @@ fn a_topic_made_anew_without_a_leader_makes_nobody_a_dead_owner() {
     let spec = || TopicSpec::new(&owned).unwrap().qos(exclusive.clone());
     let (bus, rival) = (cluster.bus("Mount"), cluster.bus("rival"));
     let publisher = publish(&bus.topic(spec()).unwrap()).unwrap();
-    // What is asked of the rest goes on.
+    // The topics in use must have other leaders.
     let busy = [leader(cluster, &owned, 0), leader(cluster, "_helio.producers", 0)];
     let idle = ["1", "2", "3"].into_iter().find(|node| !busy.contains(&(*node).to_owned()));
     let idle = idle.unwrap();
@@ -225,7 +225,7 @@ fn a_topic_made_anew_without_a_leader_makes_nobody_a_dead_owner() {
     let topic = loop {
         match bus.topic(TopicSpec::new(&read).unwrap()) {
             Ok(topic) => break topic,
-            // Brokers hear of a new topic a little later.
+            // Brokers learn of a new topic a little later.
             Err(error) => assert!(Instant::now() < until, "{error}"),
         }
     };
@@ -238,12 +238,12 @@ fn a_topic_made_anew_without_a_leader_makes_nobody_a_dead_owner() {
     let rival = rival.topic(spec()).unwrap();
     let (until, mut told, mut refused) = (Instant::now() + HANG_TIMEOUT, [false; 3], 0);
     while told.contains(&false) || refused == 0 {
-        assert!(Instant::now() < until, "{told:?} were told, {refused} times there was an owner");
+        assert!(Instant::now() < until, "gaps: {told:?}, refused claims: {refused}");
         match rival.publisher() {
             Err(TopicError::Transport(TransportError::Owned { .. })) => refused += 1,
             // One of the brokers is down.
             Err(TopicError::Transport(TransportError::Outage { .. })) => {}
-            other => panic!("the owner is taken for dead: {:?}", other.map(drop)),
+            other => panic!("the owner was declared dead: {:?}", other.map(drop)),
         }
         publisher.publish(Message::new(b"mine")).wait_timeout(HANG_TIMEOUT).unwrap();
         for (reader, told) in readers.iter_mut().zip(&mut told) {
@@ -257,7 +257,7 @@ fn a_topic_made_anew_without_a_leader_makes_nobody_a_dead_owner() {
     readers.iter_mut().for_each(|reader| read_until(reader, b"mine"));
 }
 
-/// A broker that does not answer, until this is dropped: other tests have the same cluster.
+/// A frozen broker. It is thawed when this is dropped, since other tests use the same cluster.
 struct Frozen<'a>(&'a Broker, String);
 
 impl<'a> Frozen<'a> {
@@ -273,8 +273,8 @@ impl Drop for Frozen<'_> {
     }
 }
 
-/// A member is assigned its partitions, and the broker of one of them does not answer where it
-/// begins: it is asked until it does, and nothing is read twice or passed over meanwhile.
+/// A member is assigned partitions while the broker of one does not answer the query of its start.
+/// The query is retried until it does, and no sample is repeated or skipped.
 #[test]
 fn a_rebalance_that_failed_is_tried_again() {
     let Some(cluster) = cluster() else { return };
@@ -308,16 +308,16 @@ fn a_rebalance_that_failed_is_tried_again() {
     assert!(first.iter().all(|(_, payload)| payload[..] == *b"before"), "{first:?}");
     committed.unwrap();
     (0..3).for_each(|partition| publish(b"after", partition));
-    // The group goes on meanwhile.
+    // The coordinator must answer meanwhile.
     let coordinator = coordinator(cluster, &format!("{name}.g"));
     let mut leaders = (0..3).map(|partition| leader(cluster, &name, partition));
     let silent = leaders.find(|node| *node != coordinator).unwrap();
-    // What a topic is like may be asked of any broker, which may be the silent one.
+    // Opened before: the query of a topic may go to any broker, also the frozen one.
     let second = cluster.bus("second").topic(TopicSpec::new(&name).unwrap()).unwrap();
     let (frozen, began) = (Frozen::new(cluster, silent), Instant::now());
-    // Another member comes: both are assigned anew while a leader is silent.
+    // A second member joins: both get new assignments while a leader is frozen.
     let second = second.subscribe(Subscribe::from(Start::Earliest).group("g")).unwrap();
-    // Longer than one try takes: nothing tells that it has failed.
+    // Longer than one attempt: a failed attempt is not observable.
     std::thread::sleep(Duration::from_secs(15).saturating_sub(began.elapsed()));
     drop(frozen);
     drop(second);

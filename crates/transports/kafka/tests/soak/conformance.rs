@@ -1,4 +1,4 @@
-//! The conformance suite on a real broker, which is stopped and started in between.
+//! The conformance suite on a real broker, which is stopped and started during the suite.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -24,12 +24,12 @@ impl Harness for Kafka<'_> {
         HANG_TIMEOUT
     }
 
-    /// Most of a check waits for the broker.
+    /// More than the cores: a check mostly waits for the broker.
     fn jobs(&self) -> usize {
         6
     }
 
-    /// A partition that was just opened waits for the fetch under way, and machines are busy.
+    /// A partition that was just opened waits for the fetch in flight, and machines are busy.
     fn quiet_period(&self) -> Duration {
         Duration::from_millis(500)
     }
@@ -45,7 +45,7 @@ impl Engine for Kafka<'_> {
     }
 }
 
-/// A broker of this test's own, which is stopped in between.
+/// A broker of this test's own, which the test stops.
 fn broker() -> Option<&'static Broker> {
     static BROKER: OnceLock<Option<Broker>> = OnceLock::new();
     BROKER.get_or_init(|| Broker::start(1)).as_ref()

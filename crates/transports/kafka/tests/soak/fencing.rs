@@ -1,4 +1,4 @@
-//! A writer of an exclusive topic whose process stands still while another takes over.
+//! A writer of an exclusive topic whose process is stopped while another takes over.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader};
@@ -14,9 +14,9 @@ use helio_core::qos::{Liveliness, Ownership};
 
 use crate::support::{HANG_TIMEOUT, admin, broker, deliver_keyed, plain, test_in, unique};
 
-/// What the child says stands behind this; the test harness writes to the same output.
+/// The prefix of the child's lines: the test harness writes to the same output.
 const OUTPUT_MARK: &str = "owner: ";
-/// How many of the child's publishes are under way when it is stopped.
+/// How many of the child's publishes are in flight when it is stopped.
 const MAX_IN_FLIGHT: usize = 200;
 
 fn exclusive(lease: Option<Duration>) -> Qos {
@@ -32,8 +32,8 @@ fn lease(millis: u64) -> Option<Duration> {
     Some(Duration::from_millis(millis)).filter(|lease| !lease.is_zero())
 }
 
-/// The first owner, in a process of its own: it publishes numbers as fast as it can, and says what
-/// became of each, until one is fenced and nothing is under way any more.
+/// The first owner, in a process of its own. It publishes numbers as fast as it can and prints each
+/// result, until one is fenced and none is in flight.
 #[test]
 fn child() {
     let Ok(url) = std::env::var("HELIO_TEST_URL") else { return };
@@ -55,7 +55,7 @@ fn child() {
     }
 }
 
-/// An owner in a process of its own that publishes once, and then only lives.
+/// An owner in a process of its own that publishes once and then only sends heartbeats.
 #[test]
 fn idle_child() {
     let Ok(url) = std::env::var("HELIO_TEST_URL") else { return };
@@ -67,7 +67,7 @@ fn idle_child() {
     let _ = std::io::stdin().read_line(&mut String::new());
 }
 
-/// Says what became of a publish; whether it was fenced.
+/// Prints the result of a publish; returns whether it was fenced.
 fn tell((number, publishing): (u64, PendingPublish)) -> bool {
     let outcome = publishing.wait_timeout(HANG_TIMEOUT);
     let fenced = matches!(&outcome, Err(PublishError::Transport(TransportError::Fenced { .. })));
@@ -117,14 +117,14 @@ impl Owner {
         assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
     }
 
-    /// Everything that it says until its end, a publish after the other.
+    /// The results of its publishes, in order, until its end.
     fn said(&mut self) -> Vec<String> {
         let lines = BufReader::new(self.0.stdout.take().unwrap()).lines();
         lines.filter_map(|line| Some(line.unwrap().strip_prefix(OUTPUT_MARK)?.to_owned())).collect()
     }
 }
 
-/// Takes the topic over as soon as that is possible.
+/// Takes the topic over as soon as possible.
 fn taken_over(topic: &Topic) -> Publisher {
     let until = Instant::now() + HANG_TIMEOUT;
     loop {
@@ -133,11 +133,11 @@ fn taken_over(topic: &Topic) -> Publisher {
             Err(TopicError::Transport(TransportError::Owned { .. })) => {}
             Err(error) => panic!("{error}"),
         }
-        assert!(Instant::now() < until, "the owner that stands still is taken for a live one");
+        assert!(Instant::now() < until, "the stopped owner still counts as alive");
     }
 }
 
-/// Who published each sample up to the last of this producer's, and its number.
+/// The incarnation and the number of each sample up to the last.
 fn read_until(
     samples: &mut Subscription,
     mut is_last: impl FnMut(u64, u64) -> bool,
@@ -158,7 +158,8 @@ fn read_until(
     }
 }
 
-/// A owns and publishes, is stopped, B takes over and publishes, A goes on. The names of both.
+/// A owns and publishes, and is stopped. B takes over and publishes. A continues. `names` are
+/// theirs.
 fn stopped_and_continued(names: [&str; 2], lease: Option<Duration>) {
     let Some(broker) = broker() else { return };
     let (url, name) = (broker.url(""), unique("stopped"));
@@ -209,7 +210,7 @@ fn nor_where_only_the_process_has_to_live() {
     stopped_and_continued(["Dome:a", "Dome:b"], None);
 }
 
-/// Nobody takes over: what was held back is published, once and in order.
+/// Without a takeover, the deferred samples are published once and in order.
 #[test]
 fn who_stood_still_and_was_not_replaced_goes_on() {
     let Some(broker) = broker() else { return };
@@ -219,9 +220,9 @@ fn who_stood_still_and_was_not_replaced_goes_on() {
     let old = Owner::start(&url, &name, ("Mount", LEASE));
     let before = read_until(&mut samples, |_, number| number >= MAX_IN_FLIGHT as u64);
     old.signal("-STOP");
-    // Longer than the lease; nothing can be waited for but the time.
+    // Longer than the lease. No event marks its end.
     std::thread::sleep(LEASE.unwrap() * 2);
-    // What it has published by now lies before this, each number at its offset.
+    // Its samples so far are below this end, each number at its offset.
     let end = topic.partitions().unwrap()[0].end;
     old.signal("-CONT");
     let goal = end + 10 * MAX_IN_FLIGHT as u64;
@@ -231,7 +232,7 @@ fn who_stood_still_and_was_not_replaced_goes_on() {
     assert_eq!(samples.stats().lost, 0);
 }
 
-/// Whether a topic's writers live, by name.
+/// The liveliness of a topic's writers, by name.
 fn lives(topic: &Topic) -> Vec<(String, Option<Alive>)> {
     let writers = topic.writers_within(HANG_TIMEOUT).unwrap();
     writers.iter().map(|info| (info.producer.name.to_string(), info.alive)).collect()
@@ -245,12 +246,12 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Who takes over has read that the owner is silent, and says its claim when that one goes on and
-/// has found nobody.
+/// The rival has read that the owner is silent. It sends its claim after the owner has continued
+/// and has found no takeover.
 #[test]
 fn a_claim_by_what_was_read_before_the_owner_went_on_is_lost() {
     let Some(broker) = broker() else { return };
-    // Nobody else writes to these tables.
+    // No other test writes to these tables.
     let (url, name) = (broker.url("prefix=late."), unique("late"));
     let table = "late._helio.producers";
     let topic = topic(&Bus::connect(&url).unwrap(), &name, None);
@@ -259,13 +260,13 @@ fn a_claim_by_what_was_read_before_the_owner_went_on_is_lost() {
     read_until(&mut samples, |_, _| true);
     old.signal("-STOP");
     let is = |alive| lives(&topic) == [("Mount".to_owned(), Some(alive))];
-    until("it is taken for a live one", || is(Alive::No));
+    until("it still counts as alive", || is(Alive::No));
     let admin = admin(broker);
     let end = || admin.inner().fetch_watermarks(table, 0, HANG_TIMEOUT).unwrap().1;
     let read = end();
     old.signal("-CONT");
-    // It says twice that it lives, or three times: in between it has looked who owns the topic.
-    until("it does not go on", || end() >= read + 3);
+    // After three more records, the owner has sent heartbeats and checked its ownership between.
+    until("it does not continue", || end() >= read + 3);
     let word = serde_json::json!({
         "incarnation": null, "exclusive": true, "after": read,
         "open": true, "seen": 0, "session": "s",
@@ -275,7 +276,8 @@ fn a_claim_by_what_was_read_before_the_owner_went_on_is_lost() {
     assert!(is(Alive::Yes), "{:?}", lives(&topic));
 }
 
-/// Readers drop what comes behind the first sample of the next owner.
+/// A closed writer's record follows its samples: readers drop samples behind the next owner's
+/// first.
 #[test]
 fn who_goes_says_so_behind_what_it_has_under_way() {
     let Some(broker) = broker() else { return };

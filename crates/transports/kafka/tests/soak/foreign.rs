@@ -1,4 +1,4 @@
-//! Plain Kafka clients beside the bus: what they write is read, what the bus writes they read.
+//! Plain Kafka clients and the bus read each other's records.
 
 use std::time::Instant;
 
@@ -35,7 +35,7 @@ fn make(broker: &Broker, name: &str, partitions: i32, options: &[(&str, &str)]) 
     let topic = options.iter().fold(topic, |topic, (key, value)| topic.set(key, value));
     let made = done(admin.create_topics([&topic], &AdminOptions::new())).unwrap();
     made.into_iter().for_each(|made| assert!(made.is_ok(), "{made:?}"));
-    // Brokers hear of a new topic a little later.
+    // Brokers learn of a new topic a little later.
     let until = Instant::now() + HANG_TIMEOUT;
     let known = || admin.inner().fetch_metadata(Some(name), HANG_TIMEOUT).unwrap();
     while known().topics().iter().any(|topic| topic.error().is_some()) {
@@ -129,7 +129,7 @@ fn what_others_write_into_a_topic_with_an_owner_is_read() {
         let qos = Qos { ownership: Ownership::Exclusive, ..Qos::stream() };
         bus.topic(TopicSpec::new(name).unwrap().qos(qos)).unwrap()
     };
-    // The first incarnation of all is another topic's.
+    // Another topic gets the first incarnation of all.
     drop(opened(&unique("first")).publisher().unwrap());
     let topic = opened(&name);
     let publisher = topic.publisher().unwrap();

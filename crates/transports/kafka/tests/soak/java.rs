@@ -14,7 +14,8 @@ use crate::support::{Broker, HANG_TIMEOUT, apicurio::Apicurio, broker, unique};
 
 const TIME_MS: i64 = 1_800_000_000_123;
 
-/// Runs `others/Plain.java`; none where this machine's Java has no compiler, which is said.
+/// Runs `foreign_clients/Plain.java`; `None`, with a message, if this machine's Java has no
+/// compiler.
 fn java(broker: &Broker, topic: &str, arguments: &[&str]) -> Option<Vec<String>> {
     let text = |name: &str| broker.report["java"][name].as_str().unwrap().to_owned();
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/foreign_clients/Plain.java");

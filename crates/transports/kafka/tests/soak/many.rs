@@ -13,10 +13,10 @@ fn many_topics_are_made_at_once_and_whole() {
         let qos = if n.is_multiple_of(2) { Qos::event() } else { Qos::command() };
         TopicSpec::new(&format!("{base}/{n}")).unwrap().qos(qos)
     };
-    // One of them is there, and differs: that is told when it is opened, and holds up no other.
+    // One of them exists and differs: that is reported when it is opened, and blocks no other.
     bus.topic(spec(7).qos(Qos::state())).unwrap();
     let mut specs: Vec<_> = (0..60).map(spec).collect();
-    // One is refused by the broker, which finds its name like one that is there.
+    // One is rejected by the broker, because its name collides with an existing one.
     let refused = TopicSpec::new(&format!("{base}.refused")).unwrap().qos(Qos::event());
     let alike = format!("{}_refused", base.replace('/', ".."));
     let alike = NewTopic::new(&alike, 1, TopicReplication::Fixed(1));
@@ -41,7 +41,7 @@ fn many_topics_are_made_at_once_and_whole() {
     let refused: Vec<String> = refused.collect();
     let names = |text: &str| refused.iter().filter(|told| told.contains(text)).count();
     assert_eq!((refused.len(), names("/7"), names(".refused")), (2, 1, 1), "{refused:?}");
-    // Again it takes nothing, from another connection as well.
+    // Repeating the call creates nothing, also on another connection.
     specs.remove(20);
     broker.bus("others").make_topics(&specs, |made| assert_eq!(made, 60)).unwrap();
     let topic = bus.topic(spec(0)).unwrap();
@@ -49,7 +49,7 @@ fn many_topics_are_made_at_once_and_whole() {
     assert!(matches!(last.next_timeout(HANG_TIMEOUT).unwrap(), Some(Event::Sample(_))));
 }
 
-/// Who reads many topics fetches them in three ways: each has all of its samples.
+/// A reader of many topics fetches them at three paces, and gets all samples of each.
 #[test]
 fn who_reads_many_topics_misses_nothing_of_any() {
     const SAMPLES_PER_TOPIC: u64 = 3;

@@ -1,5 +1,5 @@
-//! What others do to topics: transactions, retention, a topic deleted and made anew, more
-//! partitions, codecs. Nothing of it is lost in silence, and nothing is taken for a loss.
+//! Changes of topics by other programs: transactions, retention, recreation, more partitions,
+//! codecs. Every loss is reported, and nothing else counts as a loss.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ fn send(producer: &BaseProducer, topic: &str, payloads: &[&[u8]]) {
     producer.flush(HANG_TIMEOUT).unwrap();
 }
 
-/// Writes what a topic that was made anew begins with.
+/// Writes the first samples of a recreated topic.
 fn begin(broker: &Broker, topic: &str, payloads: &[&[u8]]) {
     let producer = plain(broker);
     for (offset, payload) in (0..).zip(payloads) {
@@ -37,13 +37,13 @@ fn open(bus: &Bus, name: &str) -> helio_bus::Topic {
     loop {
         match bus.topic(TopicSpec::new(name).unwrap()) {
             Ok(topic) => return topic,
-            // Brokers hear of a new topic a little later.
+            // Brokers learn of a new topic a little later.
             Err(error) => assert!(Instant::now() < until, "{error}"),
         }
     }
 }
 
-/// The payloads up to one, and everything else that came.
+/// The payloads up to one, and all other events.
 fn until(subscription: &mut Subscription, last: &[u8]) -> (Vec<Vec<u8>>, Vec<Event>) {
     let until = Instant::now() + HANG_TIMEOUT;
     let (mut payloads, mut others) = (Vec::<Vec<u8>>::new(), Vec::new());
@@ -93,7 +93,7 @@ fn marks_of_transactions_are_no_losses_and_hold_nobody_up() {
         end.unwrap();
     }
     let mut all = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();
-    // The last record is a mark: who asks for the log's samples must not wait for one behind it.
+    // The last record is a marker: a history scan must not wait for a sample behind it.
     let mut last = topic.subscribe(Subscribe::from(Start::Last(2))).unwrap();
     let (payloads, others) = until(&mut last, b"two");
     assert_eq!((payloads.len(), others.len()), (3, 0), "{payloads:?} {others:?}");
@@ -123,7 +123,7 @@ fn who_has_passed_the_marks_behind_the_last_sample_is_at_the_end() {
     };
     transaction(&[b"one", b"two"], true);
     transaction(&[b"not"], false);
-    // Two samples, one that is none, and a mark behind each transaction, which comes a bit later.
+    // Two samples, an aborted one, and a marker behind each transaction, which comes a bit later.
     let (end, late) = (5, Instant::now() + HANG_TIMEOUT);
     while topic.partitions().unwrap()[0].end < end {
         assert!(Instant::now() < late, "the marks do not come");
@@ -146,7 +146,7 @@ fn who_has_passed_the_marks_behind_the_last_sample_is_at_the_end() {
     let mut marks =
         topic.subscribe(Subscribe::from(Start::Offset { partition: 0, offset: 2 })).unwrap();
     reads_to_the_end(&mut marks, &[]);
-    // Who goes back has passed nothing.
+    // After a seek back, the markers count as unread.
     all.seek(0, 1).unwrap();
     assert_eq!(all.positions()[0].next, 1);
     reads_to_the_end(&mut all, &[b"two"]);
@@ -181,20 +181,20 @@ fn a_topic_that_was_deleted_and_made_anew_is_read_from_its_first_record() {
         matches!(told[..], [Gap { lost: 0, cause: GapCause::Damaged { to: 5, .. }, .. }]),
         "{told:?}"
     );
-    // Brokers forget a group's positions with the topic.
+    // Brokers delete a group's positions with the topic.
     let mut member = topic.subscribe(Subscribe::from(Start::Earliest).group("g")).unwrap();
     let (payloads, _) = until(&mut member, b"new");
     assert_eq!(payloads, [&b"first"[..], b"new"]);
 }
 
-/// Deletes a topic and makes it anew, of one partition.
+/// Deletes a topic and recreates it with one partition.
 fn remake(admin: &Admin, name: &str) {
     done(admin.delete_topics(&[name], &AdminOptions::new())).unwrap()[0].as_ref().unwrap();
     make(admin, name, &[]);
 }
 
-/// What is ahead of a reader has its consumer fetch nothing meanwhile, so that it does not notice:
-/// it goes on in the new topic where it was in the former one.
+/// The reader's consumer has fetched ahead and fetches nothing meanwhile, so that it does not
+/// detect the recreation: it would continue in the new topic at its position in the former one.
 #[test]
 fn what_lies_before_a_readers_place_in_a_topic_made_anew_comes_too() {
     let Some(broker) = broker() else { return };
@@ -218,7 +218,7 @@ fn what_lies_before_a_readers_place_in_a_topic_made_anew_comes_too() {
     });
     let new: Vec<_> = (0..20).map(|n| format!("new {n}").into_bytes()).collect();
     names.iter().for_each(|name| remake(&admin, name));
-    // A producer that the reader has never seen, and a plain one.
+    // A producer that is new to the reader, and a plain client.
     let publisher = open(&broker.bus("after"), &names[0]).publisher().unwrap();
     for payload in &new {
         publisher.publish(Message::new(payload)).wait_timeout(HANG_TIMEOUT).unwrap();
@@ -250,7 +250,7 @@ fn a_topic_made_anew_with_fewer_partitions_is_read_as_far_as_it_goes() {
     for partition in 0..3 {
         deliver(&producer, (&name, partition), b"old").unwrap();
     }
-    // Nothing of these two is looked at before the topic is another one.
+    // These two are not polled before the topic is recreated.
     let mut unread = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();
     let mut last = topic.subscribe(Subscribe::from(Start::Last(1))).unwrap();
     let mut one = topic.subscribe(Subscribe::from(Start::Earliest).partitions([2])).unwrap();
@@ -259,7 +259,7 @@ fn a_topic_made_anew_with_fewer_partitions_is_read_as_far_as_it_goes() {
     (0..3).for_each(|_| _ = event(&mut all, |event| matches!(event, Event::Sample(_))));
     remake(&admin, &name);
     begin(broker, &name, &[b"new"]);
-    // Only who was given another consumer is told of a partition that has nothing to read.
+    // Only a reader with another consumer reports a partition without records.
     event(&mut all, |event| matches!(event, Event::Gap(gap) if gap.partition == 2));
     let partitions = all.positions().iter().map(|at| at.partition).collect::<Vec<_>>();
     assert_eq!(partitions, [0]);
@@ -283,7 +283,7 @@ fn a_topic_made_anew_with_fewer_partitions_is_read_as_far_as_it_goes() {
     event(&mut one, |event| matches!(event, Event::Outage(Outage::Restored)));
 }
 
-/// What the brokers have as a group's position in the first partition, and what is written beside.
+/// A group's committed position in the first partition, and its metadata.
 fn position(broker: &Broker, name: &str, group: &str) -> (Offset, String) {
     let group = format!("{name}.{group}");
     let consumer: BaseConsumer = config(broker).set("group.id", group).create().unwrap();
@@ -314,7 +314,7 @@ fn what_a_member_commits_of_a_former_topic_is_not_a_place_in_the_next() {
     let next = broker.bus("next");
     let topic = open(&next, &name);
     assert!(topic.committed("g").unwrap().is_empty());
-    // The group has read nothing of it, wherever one would begin that is new.
+    // The group has read nothing of the new topic, whatever start a member requests.
     let behind = Start::Time(Tai::from_unix_nanos(4_000_000_000_000_000_000));
     for start in [Start::Latest, behind, Start::Earliest] {
         let mut member = topic.subscribe(group(start)).unwrap();
@@ -330,7 +330,7 @@ fn what_a_member_commits_of_a_former_topic_is_not_a_place_in_the_next() {
     assert_eq!(until(&mut member, b"f").0, [b"f"]);
 }
 
-/// Else what it commits would be taken for a place in the next topic of the name.
+/// Without the identifier, its position would count in the next topic of the name.
 #[test]
 fn a_member_that_was_there_before_its_topic_commits_which_one_it_is() {
     let Some(broker) = broker() else { return };
@@ -358,8 +358,8 @@ fn a_member_that_was_there_before_its_topic_commits_which_one_it_is() {
     assert!(offset == Offset::Offset(2) && note.starts_with("topic="), "{offset:?} {note}");
 }
 
-/// With clients that look often, and believe at once that a topic is gone: in half a minute
-/// others do, too.
+/// The clients refresh metadata often and accept at once that a topic is missing. With the defaults
+/// this takes half a minute.
 #[test]
 fn readers_wait_for_a_topic_that_is_deleted_and_go_on_with_the_next_of_its_name() {
     let Some(broker) = broker() else { return };
@@ -400,12 +400,12 @@ fn what_retention_takes_from_a_topic_of_others_is_told() {
     let bus =
         Bus::connect(&broker.url("queued.min.messages=1&queued.max.messages.kbytes=1")).unwrap();
     let topic = open(&bus, &name);
-    // It begins in the middle of what will not be there any more.
+    // It starts among records that retention will delete.
     let mut reader = topic.subscribe(Subscribe::from(Start::Latest)).unwrap();
     assert!(reader.try_next().unwrap().is_none());
     let first = Instant::now() + HANG_TIMEOUT;
     broker.set(&name, "retention.ms", "1");
-    // Segments end when something is written to them.
+    // A segment is closed by a write.
     while topic.partitions().unwrap()[0].first < 3 {
         send(&producer, &name, &[b"filler"]);
         assert!(Instant::now() < first, "retention takes nothing");
@@ -427,7 +427,7 @@ fn partitions_that_others_add_are_read_from_their_first_record() {
     let Some(broker) = broker() else { return };
     let (admin, name) = (admin(broker), unique("wider").replace('/', "_"));
     make(&admin, &name, &[]);
-    // A member hears of it from its own client, which asks as often as this says.
+    // A member learns of it from its own client's metadata, refreshed at this interval.
     let bus = Bus::connect(&broker.url("topic.metadata.refresh.interval.ms=500")).unwrap();
     let topic = open(&bus, &name);
     let mut reader = topic.subscribe(Subscribe::from(Start::Latest)).unwrap();
@@ -435,7 +435,7 @@ fn partitions_that_others_add_are_read_from_their_first_record() {
     event(&mut member, |event| matches!(event, Event::Assigned(_)));
     let more = NewPartitions::new(&name, 2);
     done(admin.create_partitions([&more], &AdminOptions::new())).unwrap()[0].as_ref().unwrap();
-    // The broker hears of it later than its controller, and clients of its broker.
+    // The controller knows first, then the broker, then the clients.
     let late = Instant::now() + HANG_TIMEOUT;
     while let Err(error) = deliver(&plain(broker), (&name, 1), b"there") {
         assert!(Instant::now() < late, "{error}");

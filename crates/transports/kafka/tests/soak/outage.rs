@@ -1,4 +1,5 @@
-//! A broker that freezes, dies and comes back: told, survived, and nobody is held up.
+//! A broker that freezes, dies and returns: the outage is reported and survived, and no call
+//! blocks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -15,7 +16,7 @@ use rdkafka::admin::{AdminOptions, NewPartitions};
 
 use crate::support::{Broker, HANG_TIMEOUT, admin, deliver, done, make, plain, unique};
 
-/// The broker of these tests, which they hurt.
+/// The broker of these tests, which freeze and kill it.
 fn broker() -> Option<&'static Broker> {
     static BROKER: OnceLock<Option<Broker>> = OnceLock::new();
     BROKER.get_or_init(|| Broker::start(1)).as_ref()
@@ -24,7 +25,7 @@ fn broker() -> Option<&'static Broker> {
 /// One test at a time.
 static TEST_LOCK: Mutex<()> = Mutex::new(());
 
-/// The broker for one test, going, whatever became of the test before.
+/// Reserves the broker for one test, and thaws it in case the test before failed.
 fn alone(broker: &Broker) -> MutexGuard<'static, ()> {
     let one = TEST_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     broker.does("thaw");
@@ -135,8 +136,8 @@ fn a_broker_that_was_killed_comes_back() {
     assert_eq!(samples.stats().lost, 0);
 }
 
-/// Its first leader's time is over, and the new topic's begins: clients must not take that for old
-/// news.
+/// The leader epochs of the new topic start again below those of the former one. Clients must not
+/// ignore them as stale.
 #[test]
 fn a_topic_that_is_made_anew_after_its_leader_has_changed_is_read_on() {
     let Some(broker) = broker() else { return };
@@ -147,7 +148,7 @@ fn a_topic_that_is_made_anew_after_its_leader_has_changed_is_read_on() {
     let topic = bus.topic(TopicSpec::new(&name).unwrap()).unwrap();
     let mut reader = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();
     let mut member = topic.subscribe(Subscribe::from(Start::Earliest).group("g")).unwrap();
-    // So that all consumers of this bus have read the first topic.
+    // All consumers of this bus shall have read the first topic, also those of history.
     let newest = || topic.subscribe(Subscribe::from(Start::Last(1))).unwrap();
     let publisher = broker.bus("before").topic(TopicSpec::new(&name).unwrap()).unwrap();
     let publisher = publisher.publisher().unwrap();
@@ -173,7 +174,7 @@ fn a_topic_that_is_made_anew_after_its_leader_has_changed_is_read_on() {
         .publish(Message::new(b"new"))
         .wait_timeout(HANG_TIMEOUT)
         .unwrap();
-    // Who comes now knows nothing of a former topic, and is not to wait until that is noticed.
+    // A new reader must not wait until the recreation is detected.
     let mut later = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();
     for reads in [&mut later, &mut newest(), &mut reader, &mut member] {
         let seen = until_event(reads, is(b"new"));
@@ -181,7 +182,7 @@ fn a_topic_that_is_made_anew_after_its_leader_has_changed_is_read_on() {
     }
 }
 
-/// What a reader has noticed of a log that was cut says nothing of the topic that takes its place.
+/// A truncation that a reader has detected must not hide a later recreation of the topic.
 #[test]
 fn a_topic_that_is_made_anew_after_its_log_was_cut_is_read_from_its_first_record() {
     let Some(broker) = broker() else { return };
@@ -207,12 +208,12 @@ fn a_topic_that_is_made_anew_after_its_log_was_cut_is_read_from_its_first_record
     }
     let seen = until_event(&mut reader, is(b"d"));
     assert!(seen.iter().any(damaged), "{seen:?}");
-    // Nobody has looked meanwhile: both wait.
+    // No check has run meanwhile, so both outage events are still pending.
     for wanted in [lost, restored] {
         until_event(&mut looks, wanted);
     }
-    // Topics are looked at all at once: when this one is found to be wider, the other one is found
-    // to be the same.
+    // One check covers all topics: when it finds this one's new partition, it also finds the other
+    // one unchanged.
     let more = NewPartitions::new(&other, 2);
     done(admin.create_partitions([&more], &AdminOptions::new())).unwrap()[0].as_ref().unwrap();
     let late = Instant::now() + HANG_TIMEOUT;
@@ -295,7 +296,7 @@ fn many_exclusive_writers_do_not_keep_an_outage_from_being_noticed() {
     broker.does("freeze");
     let began = Instant::now();
     let seen = loop {
-        // Who asks who writes does not stand behind those who wait for the broker.
+        // A query of the writers does not queue behind calls that wait for the broker.
         match topics[0].writers() {
             Err(error) => assert!(error.is_outage(), "{error}"),
             Ok(writers) => assert_eq!(writers[0].alive, Some(Alive::Yes)),
@@ -309,7 +310,7 @@ fn many_exclusive_writers_do_not_keep_an_outage_from_being_noticed() {
     assert!(lost(&seen), "{seen:?}");
 }
 
-/// It says so as often as it can; others hear of it when the broker is back.
+/// The owner asserts its liveliness all the time; its heartbeats arrive after the outage.
 #[test]
 fn nobody_is_told_that_a_lease_ran_out_in_an_outage() {
     let Some(broker) = broker() else { return };
@@ -332,14 +333,14 @@ fn nobody_is_told_that_a_lease_ran_out_in_an_outage() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !ended.load(Ordering::Relaxed) {
-                // It fails while nobody answers.
+                // It fails while the broker does not answer.
                 let _ = publisher.assert_alive();
                 std::thread::sleep(lease / 8);
             }
         });
         broker.does("freeze");
         let mut seen = until_event(&mut samples, lost);
-        // Longer than the lease, whenever it was noticed.
+        // Longer than the lease, from the report of the outage.
         let over = Instant::now() + lease * 2;
         while let Some(left) = over.checked_duration_since(Instant::now()) {
             seen.extend(samples.next_timeout(left).unwrap());
@@ -359,7 +360,8 @@ fn nobody_is_told_that_a_lease_ran_out_in_an_outage() {
     assert_eq!(topic.writers_within(HANG_TIMEOUT).unwrap()[0].alive, Some(Alive::Yes));
 }
 
-/// What arrives while the bus is closed, and its owner is not sure any more that it still is.
+/// Samples are delivered while the bus is being closed and their writer's ownership is
+/// unconfirmed.
 #[test]
 fn receipts_that_wait_for_a_look_come_when_the_bus_is_closed() {
     let Some(broker) = broker() else { return };
@@ -374,7 +376,7 @@ fn receipts_that_wait_for_a_look_come_when_the_bus_is_closed() {
     let mut pending = Vec::new();
     std::thread::scope(|scope| {
         let frozen = scope.spawn(|| broker.does("freeze"));
-        // It is refused when three quarters of the lease are over: before an outage is noticed.
+        // Refused after three quarters of the lease, before the outage is detected.
         loop {
             let publishing = publisher.publish(Message::new(b"under way"));
             match publishing.outcome() {
@@ -390,7 +392,7 @@ fn receipts_that_wait_for_a_look_come_when_the_bus_is_closed() {
     });
     for publishing in pending {
         let outcome = publishing.wait_timeout(HANG_TIMEOUT);
-        // It is not known where the broker was not there again in time.
+        // Unknown if the broker did not return in time.
         assert!(matches!(outcome, Ok(_) | Err(PublishError::Unknown { .. })), "{outcome:?}");
     }
 }
@@ -448,7 +450,7 @@ fn writers_that_promise_little_are_told_apart_all_the_same() {
     }
 }
 
-/// Whose samples a bridge has: with an incarnation of another bus, older than any owner's here.
+/// A producer of another bus, as a bridge has it: its incarnation is older than any owner's here.
 fn far() -> Producer {
     Producer { name: ProducerName::new("Far").unwrap(), incarnation: 1 }
 }
@@ -470,7 +472,7 @@ fn sample<'a>(producer: &'a Producer, sequence: u64, payload: &'a [u8]) -> Sampl
     }
 }
 
-/// As a bridge publishes.
+/// Publishes a sample as a bridge does.
 fn forwarded(topic: &Topic, sequence: u64) {
     let (producer, payload) = (far(), sequence.to_le_bytes());
     let mut forwarder = topic.forwarder(&producer, 0).unwrap();
@@ -492,9 +494,9 @@ fn a_bus_whose_broker_stands_still_is_closed_and_each_receipt_is_told() {
     for publisher in &publishers {
         publisher.publish(Message::new(b"before")).wait_timeout(HANG_TIMEOUT).unwrap();
     }
-    // Not before: a plain client that asks a broker out of its cluster may not come back.
+    // Not before the writers: a plain client whose broker is out of its cluster may never recover.
     let admin = admin(broker);
-    // Samples of another bus have a producer for each of these sizes.
+    // Forwarders have a producer for each of these batch sizes.
     let far = far();
     let mut forwarders = ["1048588", "300000", "100000", "20000"].map(|bytes| {
         let name = unique("far").replace('/', "_");
@@ -529,7 +531,7 @@ fn a_bridged_owner_is_read_though_the_broker_did_not_say_so_once() {
         let qos = Qos { ownership: Ownership::Exclusive, ..Qos::stream() };
         bus.topic(TopicSpec::new(name).unwrap().qos(qos)).unwrap()
     };
-    // The first incarnation of all is another topic's.
+    // Another topic gets the first incarnation of all.
     drop(opened(&native, &unique("first")).publisher().unwrap());
     let publisher = opened(&native, &name).publisher().unwrap();
     assert!(publisher.producer().incarnation > 1);
@@ -543,11 +545,11 @@ fn a_bridged_owner_is_read_though_the_broker_did_not_say_so_once() {
         move |event: &Event| matches!(event, Event::Sample(it) if it.payload[..] == payload)
     };
     forwarded(&topic, 1);
-    // It has come, and was not looked at yet.
+    // The sample has arrived and was not polled yet.
     assert!(samples.wait_until(Instant::now().checked_add(HANG_TIMEOUT)).unwrap());
     broker.does("freeze");
     let first = samples.try_next().unwrap();
-    assert!(first.is_none(), "{first:?} came, and nobody was asked");
+    assert!(first.is_none(), "{first:?} came without a query");
     until_event(&mut samples, is(1));
     broker.does("thaw");
     forwarded(&topic, 2);

@@ -1,5 +1,5 @@
-//! A real registry beside a real broker: framed payloads there and back, and what becomes of
-//! samples when the registry says no or nothing.
+//! A real registry beside a real broker: framed payloads in both directions, and samples whose
+//! schema the registry rejects or does not answer for.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ struct Engines {
     registry: Apicurio,
 }
 
-/// The test binary's engines; none where this machine cannot run them, which is said.
+/// The test binary's engines; `None`, with a message, if this machine cannot run them.
 fn engines() -> Option<&'static Engines> {
     static ENGINES: OnceLock<Option<Engines>> = OnceLock::new();
     let start = || Some(Engines { broker: broker()?, registry: Apicurio::start()? });
@@ -107,7 +107,7 @@ fn what_the_bus_writes_is_framed_and_its_schema_registered() {
     assert_eq!(client.look_up(&format!("{name}-value"), &registered).unwrap(), number);
     assert!(client.subjects().unwrap().contains(&format!("{name}-value")));
 
-    // Whoever names no registry reads it too, and so does who joins late.
+    // Readers without a registry and late joiners read it, too.
     for bus in [engines.broker.bus("plain"), engines.bus(&engines.registry, "")] {
         let topic = bus.topic(spec(&name, wind())).unwrap();
         for start in [Start::Earliest, Start::Last(1)] {
@@ -121,7 +121,7 @@ fn what_the_bus_writes_is_framed_and_its_schema_registered() {
 fn what_confluent_s_clients_write_is_read_by_its_schema() {
     let Some(engines) = engines() else { return };
     let (name, client) = (unique("foreign").replace('/', "."), engines.registry.client());
-    // Their schema has another order, and a field more.
+    // The foreign schema has another order and one more field.
     let theirs = record("test.Wind").field("gust", int()).field("speed", double());
     let number = client.register(&format!("{name}-value"), &text(theirs.clone()).text).unwrap();
     let mut framed = Vec::new();
@@ -139,7 +139,7 @@ fn what_confluent_s_clients_write_is_read_by_its_schema() {
     }
     let mut last = topic.subscribe(Subscribe::from(Start::Last(1))).unwrap();
     assert_eq!(sample(&mut last).payload[..], 2.5_f64.to_le_bytes());
-    // As it was written, for who forwards: with the schema's identity, and its text at hand.
+    // Unconverted, as a forwarder reads it: the schema's identity and text are available.
     let raw = bus.topic(TopicSpec::new(&name).unwrap()).unwrap();
     let raw = sample(&mut raw.subscribe(Subscribe::from(Start::Earliest)).unwrap());
     assert_eq!(raw.header.schema, text(theirs).id);
@@ -163,7 +163,7 @@ fn what_the_registry_refuses_is_incompatible() {
         other => panic!("{:?}", other.map(|_| ()).map_err(|error| error.to_string())),
     };
     assert!(told.contains("rejected the request") && told.contains("409"), "{told}");
-    // It is none of the topic's, so that the next schema is not held against it.
+    // The topic does not get the rejected schema: the next one is not compared with it.
     assert_eq!(info(&bus, &name).schemas, [text(wind()).id]);
     client.set_compatibility(Some(&subject), Compatibility::None).unwrap();
     opened(other).publisher().unwrap();
@@ -229,7 +229,7 @@ fn forwarded_samples_have_their_schemas_registered_on_the_way() {
     let told = publisher.publish(unknown).wait().unwrap_err().to_string();
     assert!(told.contains("put its text") || told.contains("put it"), "{told}");
     bus.put_schema(&schema).unwrap();
-    // There is no room until the number is known: who waits for room has it go out in order.
+    // No room until the number is known: a blocked publish is sent in order then.
     let until = Instant::now() + HANG_TIMEOUT;
     let receipt = loop {
         match publisher.publish(Message::new(&[1; 8]).schema(schema.id)).wait() {
@@ -255,7 +255,7 @@ impl Engines {
 #[test]
 fn a_registry_that_falls_silent_loses_nothing_and_holds_up_nobody_else() {
     let Some(engines) = engines() else { return };
-    // Its own, for others use the common one at the same time.
+    // A registry of its own: other tests use the common one at the same time.
     let Some(registry) = Apicurio::start() else { return };
     let (name, client) = (unique("silent").replace('/', "."), registry.client());
     let number = client.register(&format!("{name}-value"), &text(wind()).text).unwrap();
@@ -273,7 +273,7 @@ fn a_registry_that_falls_silent_loses_nothing_and_holds_up_nobody_else() {
         frame(number, &speed.to_le_bytes(), &mut framed);
         engines.send(&name, b"k", &framed);
     }
-    // What is known goes on, in time.
+    // Known schemas continue to work.
     publisher.publish(Message::new(&[1; 8]).key(b"k")).wait().unwrap();
     let mut own = known.subscribe(Subscribe::from(Start::Earliest)).unwrap();
     assert_eq!(sample(&mut own).payload[..], [1; 8]);
@@ -281,7 +281,7 @@ fn a_registry_that_falls_silent_loses_nothing_and_holds_up_nobody_else() {
         Event::Outage(Outage::Lost { cause }) => assert!(cause.contains("registry"), "{cause}"),
         other => panic!("{other:?} came"),
     }
-    // Looking waits for nobody meanwhile, and the samples are not passed over.
+    // Polling does not wait meanwhile, and the samples are not skipped.
     assert!(all.try_next().unwrap().is_none());
     assert_eq!(all.positions()[0].next, 1);
     let fresh = bus.topic(spec(&unique("fresh").replace('/', "."), wind())).unwrap();

@@ -1,5 +1,5 @@
-//! A registry behind TLS and a password: samples there and back, and what is told who is not let
-//! in, or cannot trust it.
+//! A registry behind TLS and a password: samples in both directions, and the errors of a wrong
+//! password and of an untrusted certificate.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -37,18 +37,18 @@ impl Engines {
         PathBuf::from(self.broker.report["tls"]["ca"].as_str().unwrap())
     }
 
-    /// A front of the registry with one of the authority's certificates.
+    /// A TLS proxy of the registry with one of the authority's certificates.
     fn front(&self, certificate: &str) -> Front {
         Front::start(&self.registry.url, &self.authority().with_file_name(certificate))
     }
 
-    /// A bus of which only the registry has TLS.
+    /// A bus whose registry has TLS and whose brokers do not.
     fn bus(&self, registry: &str, options: &str) -> Bus {
         let brokers = self.broker.report["internal_url"].as_str().unwrap();
         Bus::connect(&format!("{brokers}?schema.registry.url={registry}&{options}")).unwrap()
     }
 
-    /// The options of who is let in.
+    /// The options of an authorized client.
     fn options(&self) -> String {
         let authority = self.authority();
         let authority = authority.display();
@@ -56,7 +56,8 @@ impl Engines {
     }
 }
 
-/// TLS and a password before a registry; it ends with its standard input, and so with the test.
+/// A proxy with TLS and a password before a registry. It ends with its standard input, and so with
+/// the test.
 struct Front {
     child: Child,
     url: String,
@@ -104,7 +105,7 @@ fn payload(subscription: &mut Subscription) -> Vec<u8> {
     }
 }
 
-/// Why a topic with a schema cannot be written.
+/// The error of opening or writing a topic with a schema.
 fn refused(bus: &Bus) -> String {
     let topic = bus.topic(spec(&unique("refused").replace('/', ".")));
     let published = topic
@@ -117,7 +118,7 @@ fn has(told: &str, words: &[&str]) {
     assert!(words.iter().all(|word| told.contains(word)), "{words:?} are not in: {told}");
 }
 
-/// Writes a framed record as others do.
+/// Writes a framed record with a plain client.
 fn send(engines: &Engines, topic: &str, payload: &[u8]) {
     let mut config = config(&engines.broker);
     let brokers = engines.broker.report["internal_url"].as_str().unwrap();
@@ -137,7 +138,7 @@ fn samples_go_there_and_back() {
     let (ours, theirs) = (7.5_f64.to_le_bytes(), 9.25_f64.to_le_bytes());
     let published = topic.publisher().unwrap().publish(Message::new(&ours).key(b"k"));
     published.wait_timeout(HANG_TIMEOUT).unwrap();
-    // Others read what the bus wrote, without its word for the schema.
+    // A reader without the topic's schema gets it from the registry.
     let raw = engines.bus(&front.url, &engines.options());
     let mut samples =
         raw.topic(spec(&name)).unwrap().subscribe(Subscribe::from(Start::Earliest)).unwrap();
@@ -157,7 +158,7 @@ fn a_wrong_password_is_told_to_writers_and_readers() {
     for wrong in ["helio:wrong", "nobody:open sesame"] {
         let bus = engines.bus(&front.url, &engines.options().replace(USER, wrong));
         has(&refused(&bus), &[&front.url, "401", "who are you?", "basic.auth.user.info"]);
-        // A reader that meets the number of others' schemas gets nothing that it could not decode.
+        // A reader gets no sample with a schema number that it cannot resolve.
         let name = unique("met").replace('/', ".");
         let right = engines.bus(&front.url, &engines.options());
         let topic = right.topic(spec(&name)).unwrap();
@@ -186,10 +187,10 @@ fn a_certificate_that_cannot_be_trusted_is_told_with_why() {
     let user = format!("basic.auth.user.info={USER}");
     let told = refused(&engines.bus(&good.url, &user));
     has(&told, &["certificate cannot be trusted", remedy]);
-    // It is the same host, by a name that the certificate does not have.
+    // The same host, by a name that the certificate does not have.
     let told = refused(&engines.bus(&good.url.replace("127.0.0.1", "127.1"), &engines.options()));
     has(&told, &["certificate cannot be trusted", "for this host", remedy]);
-    // Plain where TLS is spoken, and the reverse.
+    // Plain HTTP to a TLS port, and the reverse.
     let reverse = engines.registry.url.replace("http:", "https:");
     has(&refused(&engines.bus(&reverse, &engines.options())), &["TLS", "http://"]);
     has(&refused(&engines.bus(&good.url.replace("https:", "http:"), "")), &[&good.url[5..]]);

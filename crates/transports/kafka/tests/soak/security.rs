@@ -1,10 +1,10 @@
-//! Brokers behind TLS and SASL: who is let in, and what those are told who are not.
+//! Brokers behind TLS and SASL: accepted logins, and the errors of rejected ones.
 
 use helio_bus::{Bus, Event, Message, Qos, Start, Subscribe, TopicSpec};
 
 use crate::support::{Broker, HANG_TIMEOUT, unique};
 
-/// A broker with everything; none where this machine lacks Java or openssl, which is said.
+/// A broker with TLS, access control and SASL; `None`, with a message, without Java or openssl.
 fn broker() -> Option<Broker> {
     Broker::start_with(&["--tls", "--acl", "--sasl", "plain", "--sasl", "scram-sha-512"])
 }
@@ -29,7 +29,7 @@ fn url(base: &str, options: &[(String, String)]) -> String {
     format!("{base}?{}", options.join("&"))
 }
 
-/// The same options with another value of one; none takes it away.
+/// The same options with another value of one; `None` removes it.
 fn with(options: &[(String, String)], name: &str, value: Option<&str>) -> Vec<(String, String)> {
     let mut options = options.to_vec();
     options.retain(|(known, _)| known != name);
@@ -71,7 +71,7 @@ fn who_is_let_in_and_who_is_not_is_told_why() {
         &refused(&url(&base, &with(&admin, "ssl.ca.location", None))),
         &["certificate", "ssl.ca.location"],
     );
-    // It is the same host, by a name that the certificate does not have.
+    // The same host, by a name that the certificate does not have.
     let other = base.replace("127.0.0.1", "127.1");
     has(&refused(&url(&other, &admin)), &["certificate", "another host"]);
     let internal = broker.report["internal_url"].as_str().unwrap();
@@ -107,7 +107,7 @@ fn a_permission_that_is_missing_is_named() {
     let new = TopicSpec::new(&unique("new")).unwrap().qos(Qos::event());
     has(&reader.topic(new).map(drop).unwrap_err().to_string(), &["uthorization", "CREATE"]);
 
-    // A group is joined in the background: its reader is told, by the group's own error.
+    // A group is joined in the background, so its reader gets the error.
     let loner = connect("loner");
     let topic = loner.topic(spec()).unwrap();
     let mut alone = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();

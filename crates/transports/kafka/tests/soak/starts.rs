@@ -1,5 +1,5 @@
-//! Where readers begin: at a time, in whatever is left of the log, and with the last values, each
-//! of which lies in the log and in the companion once.
+//! Start positions of readers: at a time, also in a compacted log, and with the last values, each
+//! of which is once in the log and once in the companion.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
@@ -12,10 +12,10 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 
 use crate::support::{Broker, HANG_TIMEOUT, admin, config, make, unique};
 
-/// The first sample's time, milliseconds of UTC.
+/// The first sample's time, in milliseconds of UTC.
 const FIRST_SAMPLE_MS: i64 = 1_800_000_000_000;
 
-/// A broker that compacts at once; none where this machine has no Java, which is said.
+/// A broker that compacts at once; `None`, with a message, without Java.
 fn broker() -> Option<&'static Broker> {
     static BROKER: OnceLock<Option<Broker>> = OnceLock::new();
     let options = ["--set", "log.cleaner.backoff.ms=100"];
@@ -30,7 +30,7 @@ fn number(payload: &[u8]) -> u64 {
     u64::from_le_bytes(payload.try_into().unwrap())
 }
 
-/// Reads until a sample is the last; gives the numbers of all.
+/// Reads up to the last sample; returns the numbers of all.
 fn until(samples: &mut Subscription, mut is_last: impl FnMut(u64) -> bool) -> Vec<u64> {
     let mut read = Vec::new();
     loop {
@@ -47,8 +47,8 @@ fn until(samples: &mut Subscription, mut is_last: impl FnMut(u64) -> bool) -> Ve
     }
 }
 
-/// A topic of four partitions; of the last one nothing is written. Sample `n` is of 10 ms after
-/// `n - 1`, and in partition `n % 3`.
+/// A topic of four partitions, of which the last is empty. Sample `n` is 10 ms later than `n - 1`,
+/// in partition `n % 3`.
 fn written(bus: &Bus, numbers: std::ops::Range<u64>) -> Topic {
     let qos = Qos { partitions: 4, ..Qos::stream() };
     let topic = bus.topic(TopicSpec::new(&unique("times")).unwrap().qos(qos)).unwrap();
@@ -67,7 +67,7 @@ fn a_time_before_in_and_after_the_log_of_many_partitions() {
     let Some(broker) = broker() else { return };
     let bus = broker.bus("times");
     let topic = written(&bus, 0..30);
-    // Just before a sample, at it, and just behind it, all in one millisecond.
+    // Just before a sample, at it, and just after it, all in one millisecond.
     let from = [
         (at(-3_600_000_000), 0),
         (at(0), 0),
@@ -86,7 +86,7 @@ fn a_time_before_in_and_after_the_log_of_many_partitions() {
         });
         assert_eq!(BTreeSet::from_iter(read), (first..30).collect(), "from {time:?}");
     }
-    // Behind the end: what comes from then on, also in the partition that was empty.
+    // After the end: later samples, also in the partition that was empty.
     let mut after = topic.subscribe(Subscribe::from(Start::Time(at(290_001)))).unwrap();
     let parts = Subscribe::from(Start::Time(at(200_000))).partitions([1, 3]);
     let mut parts = topic.subscribe(parts).unwrap();
@@ -103,7 +103,7 @@ fn a_time_before_in_and_after_the_log_of_many_partitions() {
     };
     assert_eq!(all(&mut after, 2), [31, 99].into());
     assert_eq!(all(&mut parts, 5), [22, 25, 28, 31, 99].into());
-    // A group whose members have committed nothing begins there too.
+    // A group without committed positions starts there, too.
     let group = Subscribe::from(Start::Time(at(285_000))).group("late");
     let mut member = topic.subscribe(group).unwrap();
     while !matches!(
@@ -132,7 +132,7 @@ fn a_time_within_what_compaction_has_taken() {
         producer.send(record).map_err(|(error, _)| error).unwrap();
         producer.flush(HANG_TIMEOUT).unwrap();
     };
-    // Of the keys a and b only the newest stay: 20 and 21, and each filler until the next.
+    // Only the newest samples of the keys a and b remain, 20 and 21, and the newest filler.
     (0..20).for_each(|number| send(number, if number < 10 { "a" } else { "b" }));
     send(20, "a");
     send(21, "b");
@@ -141,7 +141,7 @@ fn a_time_within_what_compaction_has_taken() {
     let until_compacted = Instant::now() + HANG_TIMEOUT;
     let mut filler = 100;
     loop {
-        // A segment ends when something is written behind its time; the newest is not compacted.
+        // A segment is closed by a write after its time; the newest one is not compacted.
         filler += 1;
         send(filler, "filler");
         let mut samples = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();
@@ -213,14 +213,14 @@ fn last_values_are_written_and_handed_out_once() {
         assert_eq!(twice, None, "{sample:?} came twice");
     }
     assert_eq!(read, newest);
-    // The next is a new one, of which there is one more in both.
+    // The next sample of a key is one more record in both.
     let topic = bus.topic(spec()).unwrap();
     let bytes = 1_000_u64.to_le_bytes();
     let published = topic.publisher().unwrap().publish(Message::new(&bytes).key(b"k0"));
     published.wait_timeout(HANG_TIMEOUT).unwrap();
     assert_eq!(until(&mut samples, |_| true), [1_000]);
     assert_eq!(records(broker, &format!("_helio.last.{name}")), 101);
-    // Who promises none has none.
+    // A topic without last values has no companion.
     let plain = unique("plain").replace('/', ".");
     let topic = bus.topic(TopicSpec::new(&plain).unwrap().qos(Qos::stream())).unwrap();
     let published = topic.publisher().unwrap().publish(Message::new(&bytes).key(b"k"));

@@ -1,4 +1,4 @@
-//! A real registry, started and hurt by `tests/engines/apicurio`.
+//! A real registry, started and frozen by `tests/engines/apicurio`.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use helio_kafka::registry::client::{Client, ClientOptions};
 
-/// Exit code of an engine's program where this machine lacks what it needs.
+/// The exit code of an engine's program if this machine lacks a requirement.
 const EXIT_SKIPPED: i32 = 3;
 
 /// A registry of a test's own. It ends with the process.
@@ -21,7 +21,7 @@ fn program() -> PathBuf {
 }
 
 impl Apicurio {
-    /// A registry; none where this machine has no Java that is new enough, which is said.
+    /// Starts a registry; `None`, with a message, without a Java that is new enough.
     pub(crate) fn start() -> Option<Self> {
         let owner = std::process::id().to_string();
         let output = Command::new(program()).args(["start", "--json", "--owner", &owner]).output();
@@ -41,7 +41,7 @@ impl Apicurio {
         Client::new(&self.url, ClientOptions::default()).expect("it is a URL")
     }
 
-    /// Does something to it: `freeze`, `thaw`.
+    /// Runs a command of the engine's program on it: `freeze`, `thaw`.
     pub(crate) fn does(&self, what: &str) {
         let output = Command::new(program()).args([what, "1", "--dir", &self.folder]).output();
         let output = output.expect("tests/engines/apicurio runs");

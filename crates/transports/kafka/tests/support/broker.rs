@@ -1,4 +1,4 @@
-//! A real broker, started and hurt by `tests/engines/kafka`.
+//! A real broker, started, frozen and killed by `tests/engines/kafka`.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::io::Write;
@@ -8,36 +8,36 @@ use std::sync::OnceLock;
 
 use helio_bus::Bus;
 
-/// Exit code of an engine's program where this machine lacks what it needs.
+/// The exit code of an engine's program if this machine lacks a requirement.
 const EXIT_SKIPPED: i32 = 3;
 
 /// A broker. It ends with the process, or with the last one that uses it.
 pub(crate) struct Broker {
     url: String,
     folder: String,
-    /// Stands before the topics' names of this process, where others use the broker too.
+    /// Precedes this process's topic names if other processes use the broker, too.
     prefix: String,
-    /// All that the engine's program tells.
+    /// The report of the engine's program.
     pub(crate) report: serde_json::Value,
 }
 
-/// Says that a test is skipped, and why; fails where nothing may be, as the engines' programs do.
+/// Reports that a test is skipped, and why. Fails if engines are required, as their programs do.
 pub(crate) fn skipped(why: &str) {
     let required = std::env::var_os("HELIO_ENGINES_REQUIRED").is_some_and(|set| !set.is_empty());
     assert!(!required, "{why}");
-    // Not by `eprintln!`, which a test that passes keeps to itself.
+    // Not by `eprintln!`: the harness captures it in passing tests.
     std::io::stderr().write_all(format!("skipped: {why}\n").as_bytes()).expect("it is there");
 }
 
-/// The broker of this process, which no test hurts; none where this machine has no Java, which is
-/// said.
+/// The broker of this process, which no test freezes or kills; `None`, with a message, without
+/// Java.
 pub(crate) fn broker() -> Option<&'static Broker> {
     static BROKER: OnceLock<Option<Broker>> = OnceLock::new();
     BROKER.get_or_init(|| Broker::start(1)).as_ref()
 }
 
-/// The broker of all test processes of this machine, with a prefix of this process's own; none
-/// where this machine has no Java, which is said.
+/// The broker of all test processes of this machine, with a prefix of this process's own; `None`,
+/// with a message, without Java.
 pub(crate) fn shared_broker() -> Option<&'static Broker> {
     static BROKER: OnceLock<Option<Broker>> = OnceLock::new();
     let start = || {
@@ -54,14 +54,14 @@ fn program() -> PathBuf {
 }
 
 impl Broker {
-    /// Brokers that end with the process; none where this machine has no Java, which is said.
+    /// Starts brokers that end with the process; `None`, with a message, without Java.
     pub(crate) fn start(nodes: u8) -> Option<Self> {
         Self::start_with(&["--nodes", &nodes.to_string()])
     }
 
     /// The same with options of the engine's program.
     pub(crate) fn start_with(options: &[&str]) -> Option<Self> {
-        // A topic's limits are applied often, so that no test waits for minutes.
+        // Retention is applied often, so that no test waits for minutes.
         Self::run(&[&["--set", "log.retention.check.interval.ms=500"], options].concat())
     }
 
@@ -72,7 +72,7 @@ impl Broker {
         start.args(["start", "--json", "--owner", &owner]).args(options);
         let output = start.output().expect("tests/engines/kafka runs");
         if output.status.code() == Some(EXIT_SKIPPED) {
-            // Not by `eprintln!`, which a test that passes keeps to itself.
+            // Not by `eprintln!`: the harness captures it in passing tests.
             std::io::stderr().write_all(&output.stderr).expect("there is standard error");
             return None;
         }
@@ -96,13 +96,13 @@ impl Broker {
         self.url.trim_start_matches("kafka://")
     }
 
-    /// What a topic of the bus is called on the broker, where Kafka allows its name.
+    /// The Kafka name of a topic whose name Kafka allows.
     pub(crate) fn kafka_name(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }
 
-    /// Takes the second half of a partition's log away, as a broker loses it that was not in sync.
-    /// To be done while it is down.
+    /// Truncates a partition's log to half, as a broker out of sync loses it. The broker must be
+    /// down.
     pub(crate) fn cut(&self, topic: &str) {
         let segment = format!("node-1/data/{topic}-0/00000000000000000000.log");
         let file = Path::new(&self.folder).join(segment);
@@ -116,7 +116,8 @@ impl Broker {
         Bus::builder().producer(producer).connect(&self.url("")).expect("the broker answers")
     }
 
-    /// Does something to the only broker: `kill`, `restart`, `freeze`, `thaw`.
+    /// Runs a command of the engine's program on the only broker: `kill`, `restart`, `freeze`,
+    /// `thaw`.
     pub(crate) fn does(&self, what: &str) {
         self.does_to(what, "1");
     }
@@ -131,7 +132,7 @@ impl Broker {
     }
 }
 
-/// A topic's name that no other test has.
+/// A topic name that no other test uses.
 pub(crate) fn unique(base: &str) -> String {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     format!("{base}/{:x}", since.expect("it is later").as_nanos())

@@ -1,4 +1,4 @@
-//! What the tests on real brokers share: the brokers, a registry, and plain clients of them.
+//! Shared by the tests on real brokers: the brokers, a registry, and plain clients.
 #![allow(dead_code, unused_imports, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -41,34 +41,34 @@ pub(crate) fn admin(broker: &Broker) -> Admin {
     config(broker).create().expect("librdkafka knows its options")
 }
 
-/// A guard against hanging, not an expectation: how long a test waits for what must come.
+/// How long a test waits for an event. It guards against hanging and is no expectation.
 pub(crate) const HANG_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long for one answer: a client whose question got lost in a broker that stood still asks on a
-/// new connection then.
+/// How long one request may take. If a frozen broker has lost it, the client repeats it on a new
+/// connection.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Makes a topic, and waits until its broker has it, and nothing is in it: brokers hear later of
-/// what was agreed, and until then take what is written to a topic that was deleted.
+/// Creates a topic, and waits until its broker has it and it is empty. Brokers learn of changes
+/// later, and until then accept records for a deleted topic.
 pub(crate) fn make(admin: &Admin, name: &str, options: &[(&str, &str)]) {
     let topic = NewTopic::new(name, 1, TopicReplication::Fixed(1));
     let topic = options.iter().fold(topic, |topic, (key, value)| topic.set(key, value));
     let until = Instant::now() + HANG_TIMEOUT;
     let made = || done(admin.create_topics([&topic], &AdminOptions::new())).unwrap().pop();
-    // A name that was just deleted is free a little later.
+    // The name of a deleted topic is free a little later.
     while let Some(Err(error)) = made() {
         assert!(Instant::now() < until, "{error:?}");
     }
     while !matches!(admin.inner().fetch_watermarks(name, 0, ANSWER_TIMEOUT), Ok((_, 0))) {
-        assert!(Instant::now() < until, "the broker has not heard of {name}");
+        assert!(Instant::now() < until, "the broker does not know {name}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// A plain producer that knows what became of its records.
+/// A plain producer that stores its delivery reports.
 pub(crate) type Plain = BaseProducer<Reports>;
 
-/// What became of records: their offsets.
+/// The results of deliveries: offsets or errors.
 #[derive(Default)]
 pub(crate) struct Reports(Mutex<Vec<KafkaResult<i64>>>);
 
@@ -87,7 +87,7 @@ pub(crate) fn plain(broker: &Broker) -> Plain {
     config(broker).create_with_context(Reports::default()).expect("librdkafka knows its options")
 }
 
-/// Writes a record, and waits until the broker has it; gives its offset.
+/// Writes a record, and waits until the broker has it; returns its offset.
 pub(crate) fn deliver(
     producer: &Plain,
     (topic, partition): (&str, i32),
@@ -105,7 +105,7 @@ pub(crate) fn deliver_keyed(
     let record = BaseRecord::<[u8], [u8]>::to(topic).key(key).payload(payload);
     producer.send(record.partition(partition)).map_err(|(error, _)| error)?;
     producer.flush(HANG_TIMEOUT)?;
-    producer.context().0.lock().unwrap().pop().expect("it was told")
+    producer.context().0.lock().unwrap().pop().expect("it was reported")
 }
 
 /// Runs an administrator's future; its client has a thread of its own.
