@@ -42,7 +42,7 @@ pub(crate) type SampleQueue = PartitionQueue<Context>;
 /// Makes a queue signal the reader from now on; samples that are in it already do not. All handles
 /// of a partition's queue share one callback, which is removed when any of them is dropped: earlier
 /// handles must be gone.
-pub(crate) fn rings(queue: &mut SampleQueue, wake: &Arc<ReaderSignal>) {
+pub(crate) fn signal_when_nonempty(queue: &mut SampleQueue, wake: &Arc<ReaderSignal>) {
     let wake = Arc::downgrade(wake);
     queue.set_nonempty_callback(move || {
         if let Some(wake) = wake.upgrade() {
@@ -62,7 +62,7 @@ pub(crate) struct Fetcher {
     pace: FetchPace,
     started: Instant,
     /// The consumer was abandoned: no more partitions are lent from it.
-    deaf: AtomicBool,
+    abandoned: AtomicBool,
 }
 
 /// The partitions that a consumer fetches, and the topics that it has read.
@@ -122,14 +122,14 @@ impl Fetcher {
         let thread = std::thread::Builder::new().name("kafka-fetcher".to_owned()).spawn(serve);
         thread.map_err(|error| engine("start a thread", error))?;
         let (lent, ended) = (Mutex::default(), Mutex::new(ended));
-        let [has_brokers, deaf] = [false; 2].map(AtomicBool::new);
+        let [has_brokers, abandoned] = [false; 2].map(AtomicBool::new);
         let (pace, started) = (options.pace, Instant::now());
-        Ok(Self { consumer, ended, lent, has_brokers, pace, started, deaf })
+        Ok(Self { consumer, ended, lent, has_brokers, pace, started, abandoned })
     }
 
     /// It stopped fetching: no more partitions are lent from it.
-    pub(crate) fn give_up(&self) {
-        self.deaf.store(true, Ordering::Relaxed);
+    pub(crate) fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Relaxed);
     }
 
     /// Drops the consumer, and waits briefly for it to leave its group.
@@ -234,15 +234,15 @@ fn patiently<T>(
             Err(error) if moves(&error) && !left.is_zero() => {
                 std::thread::sleep(Duration::from_millis(5));
             }
-            told => return told,
+            answer => return answer,
         }
     }
 }
 
 /// A partition with its offset, if it has one.
-pub(crate) fn place(told: &TopicPartitionListElem<'_>) -> Option<(u32, u64)> {
-    let Offset::Offset(offset) = told.offset() else { return None };
-    Some((u32::try_from(told.partition()).ok()?, u64::try_from(offset).ok()?))
+pub(crate) fn place(element: &TopicPartitionListElem<'_>) -> Option<(u32, u64)> {
+    let Offset::Offset(offset) = element.offset() else { return None };
+    Some((u32::try_from(element.partition()).ok()?, u64::try_from(offset).ok()?))
 }
 
 /// Whether a retry on another broker, or on the same one a little later, may succeed.
@@ -315,14 +315,14 @@ impl FetcherPool {
         is_meant: impl Fn(&Fetcher) -> bool,
     ) -> Result<LentPartitions, TransportError> {
         let mut fetchers = locked(&self.fetchers);
-        let hears = |fetcher: &&Arc<Fetcher>| !fetcher.deaf.load(Ordering::Relaxed);
+        let is_usable = |fetcher: &&Arc<Fetcher>| !fetcher.abandoned.load(Ordering::Relaxed);
         let prompt =
-            fetchers.iter().filter(|fetcher| fetcher.pace == FetchPace::Prompt).filter(hears);
+            fetchers.iter().filter(|fetcher| fetcher.pace == FetchPace::Prompt).filter(is_usable);
         let prompt: usize = prompt.map(|fetcher| locked(&fetcher.lent).partitions.len()).sum();
         let is_first = prompt == 0 || prompt + partitions.len() <= FetchPace::Prompt.most();
         let pace = if is_first { FetchPace::Prompt } else { pace };
         let free = |fetcher: &&Arc<Fetcher>| {
-            hears(fetcher)
+            is_usable(fetcher)
                 && is_meant(fetcher)
                 && fetcher.pace == pace
                 && locked(&fetcher.lent).is_free(topic, partitions, pace.most())
@@ -359,7 +359,7 @@ impl FetcherPool {
         let mut place = 0;
         fetchers.retain(|fetcher| {
             place += 1;
-            let stays = place == 1 && !fetcher.deaf.load(Ordering::Relaxed);
+            let stays = place == 1 && !fetcher.abandoned.load(Ordering::Relaxed);
             stays || !idle || !Arc::ptr_eq(fetcher, &lent.fetcher)
         });
     }
@@ -387,7 +387,7 @@ impl LentPartitions {
         let consumer = &self.fetcher.consumer;
         let each = starts.iter().map(|(p, _)| Fetcher::queue(consumer, (&self.topic, *p)));
         let mut queues = each.collect::<Result<Vec<_>, _>>()?;
-        queues.iter_mut().for_each(|queue| rings(queue, wake));
+        queues.iter_mut().for_each(|queue| signal_when_nonempty(queue, wake));
         let list = partition_list(&self.topic, starts.iter().copied())?;
         consumer.incremental_assign(&list).map_err(failed("fetch partitions"))?;
         self.assigned = true;

@@ -213,14 +213,14 @@ impl FirstRecordGate {
     }
 
     /// Drops all records that wait behind a first one, with this error.
-    pub(crate) fn give_up(&self, error: &KafkaError) -> FailedRecords {
+    pub(crate) fn purge(&self, error: &KafkaError) -> FailedRecords {
         let mut topics = self.write();
         let partitions = topics.values_mut().flat_map(HashMap::values_mut);
-        let kept = partitions.filter_map(|partition| match partition {
+        let waiting = partitions.filter_map(|partition| match partition {
             Partition::Alone { behind, .. } => Some(std::mem::take(behind)),
             Partition::Known => None,
         });
-        kept.flatten().map(|kept| (kept.opaque, error.clone())).collect()
+        waiting.flatten().map(|waiting| (waiting.opaque, error.clone())).collect()
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Topics> {
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(client.took(), [7, 8]);
         assert!(report(&firsts, &client, 2, None).is_empty());
         assert!(firsts.is_any_alone(), "the other partition's");
-        assert_eq!(firsts.give_up(&TIMED_OUT), [(6, TIMED_OUT)]);
+        assert_eq!(firsts.purge(&TIMED_OUT), [(6, TIMED_OUT)]);
     }
 
     #[test]

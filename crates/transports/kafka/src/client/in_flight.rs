@@ -34,7 +34,7 @@ pub(crate) enum DeliveryReceiver {
 }
 
 impl DeliveryReceiver {
-    fn tell(self, outcome: DeliveryOutcome) {
+    fn report(self, outcome: DeliveryOutcome) {
         match self {
             Self::Writer(sample) => sample.delivered(outcome),
             // The receiver may have timed out.
@@ -50,7 +50,7 @@ struct InFlight {
     /// The bytes that each of them occupies.
     pub(crate) bytes: usize,
     outcome: DeliveryOutcome,
-    told: DeliveryReceiver,
+    receiver: DeliveryReceiver,
 }
 
 /// Identifies a sample in flight.
@@ -110,14 +110,14 @@ impl InFlightQueue {
         self.records.load(Ordering::Relaxed)
     }
 
-    /// Reserves room for a sample of so many records, each of so many bytes. `told` is called when
-    /// all of them were reported; each must be sent. If there is no room, `notify` is called when
+    /// Reserves room for a sample of so many records, each of so many bytes. `receiver` gets
+    /// the result when all of them were reported; each must be sent. If there is no room, `notify` is called when
     /// there is.
     pub(crate) fn reserve(
         &self,
         (records, bytes): (u8, usize),
         notify: Option<&Notify>,
-        told: impl FnOnce() -> DeliveryReceiver,
+        receiver: impl FnOnce() -> DeliveryReceiver,
     ) -> Option<InFlightKey> {
         let room = || self.take(usize::from(records), usize::from(records) * bytes);
         let has_room = room()
@@ -126,7 +126,7 @@ impl InFlightQueue {
                 // Everything may have been reported in between, and then nothing would notify.
                 room()
             });
-        let sample = || InFlight { left: records, bytes, outcome: Ok(None), told: told() };
+        let sample = || InFlight { left: records, bytes, outcome: Ok(None), receiver: receiver() };
         has_room.then(|| InFlightKey(locked(&self.samples).insert(sample())))
     }
 
@@ -135,7 +135,7 @@ impl InFlightQueue {
         let sample = locked(&self.samples).remove(taken.0);
         let records = usize::from(sample.left);
         self.give_back(records, records * sample.bytes);
-        self.tell();
+        self.notify_waiting();
     }
 
     /// Reserves room for records; false if there is none. A sample larger than the limit is sent
@@ -170,13 +170,13 @@ impl InFlightQueue {
         drop(samples);
         self.give_back(1, bytes);
         if let Some(sample) = whole {
-            sample.told.tell(sample.outcome);
+            sample.receiver.report(sample.outcome);
         }
-        self.tell();
+        self.notify_waiting();
     }
 
     /// Notifies writers that wait for room.
-    fn tell(&self) {
+    fn notify_waiting(&self) {
         if self.anybody_waits.swap(false, Ordering::SeqCst) {
             let waiting = std::mem::take(&mut *locked(&self.waiting));
             waiting.iter().for_each(|notify| notify());

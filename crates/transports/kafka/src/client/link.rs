@@ -104,7 +104,7 @@ impl Link {
         let health = Arc::clone(&self.health);
         let run = move || {
             while !health.wait_for_end(REBOOTSTRAP_CHECK_INTERVAL) {
-                health.clients.look(&servers);
+                health.clients.check(&servers);
             }
         };
         std::thread::Builder::new().name("kafka-brokers".to_owned()).spawn(run).map(drop)

@@ -50,7 +50,7 @@ impl DeliveryContext {
         let producer = self.producer.get().and_then(Weak::upgrade);
         let hand_over = |record: OutgoingRecord<'_>, opaque| match &producer {
             Some(producer) => hand_over(producer, record, opaque),
-            None => Err(given_up()),
+            None => Err(purged()),
         };
         let partition = u32::try_from(message.partition()).unwrap_or(u32::MAX);
         let failed = self.firsts.reported((message.topic(), partition), report, &hand_over);
@@ -71,7 +71,7 @@ impl DeliveryContext {
 }
 
 /// librdkafka's error for records that were purged before they were sent.
-fn given_up() -> KafkaError {
+fn purged() -> KafkaError {
     KafkaError::MessageProduction(RDKafkaErrorCode::PurgeQueue)
 }
 
@@ -159,16 +159,16 @@ impl Producer {
         self.inner.as_ref().expect("it is there until this is dropped")
     }
 
-    /// Reserves room for a sample of so many records, each of so many bytes. `told` is called when
-    /// all of them were reported; each must be sent. If there is no room, `notify` is called when
+    /// Reserves room for a sample of so many records, each of so many bytes. `receiver` gets
+    /// the result when all of them were reported; each must be sent. If there is no room, `notify` is called when
     /// there is.
     pub(crate) fn take(
         &self,
         (records, bytes): (u8, usize),
         notify: Option<&Notify>,
-        told: impl FnOnce() -> DeliveryReceiver,
+        receiver: impl FnOnce() -> DeliveryReceiver,
     ) -> Option<InFlightKey> {
-        self.flight.reserve((records, bytes), notify, told)
+        self.flight.reserve((records, bytes), notify, receiver)
     }
 
     /// The number of records in flight.
@@ -205,9 +205,9 @@ impl Producer {
     }
 
     /// Purges unreported records.
-    fn give_up(&self) {
+    fn purge(&self) {
         let reports = self.inner().context();
-        reports.failed(reports.firsts.give_up(&given_up()));
+        reports.failed(reports.firsts.purge(&purged()));
         self.inner().purge(PurgeConfig::default().queue().inflight());
     }
 
@@ -234,7 +234,7 @@ impl Producer {
 /// Waits until then for the records in flight of all these producers, and purges the rest.
 pub(crate) fn close<'a>(producers: impl Iterator<Item = &'a Producer>, until: Instant) {
     let late: Vec<_> = producers.filter(|producer| !producer.is_reported_by(until)).collect();
-    late.iter().for_each(|producer| producer.give_up());
+    late.iter().for_each(|producer| producer.purge());
     let until = Instant::now() + PURGE_TIMEOUT;
     late.iter().for_each(|producer| _ = producer.is_reported_by(until));
 }

@@ -65,7 +65,7 @@ pub(crate) struct ClientState {
 
 impl ClientState {
     /// Checks a client, without waiting.
-    fn look<C: ClientContext>(&mut self, client: &Client<C>, named: &BootstrapServers) {
+    fn check<C: ClientContext>(&mut self, client: &Client<C>, named: &BootstrapServers) {
         if ffi::has_brokers(client) {
             *self = Self { knew: true, without: 0 };
         } else if self.knew {
@@ -84,34 +84,34 @@ impl ClientState {
 /// Any client of librdkafka.
 pub(crate) trait RebootstrapClient: Send + Sync {
     /// Checks it, without waiting.
-    fn look(&self, seen: &mut ClientState, named: &BootstrapServers);
+    fn check(&self, seen: &mut ClientState, named: &BootstrapServers);
 
     /// Makes it stop fetching its current partitions.
     #[cfg(test)]
-    fn deafen(&self) {}
+    fn stop_fetching(&self) {}
 }
 
 impl<C: ConsumerContext + 'static> RebootstrapClient for BaseConsumer<C> {
-    fn look(&self, seen: &mut ClientState, named: &BootstrapServers) {
-        seen.look(self.client(), named);
+    fn check(&self, seen: &mut ClientState, named: &BootstrapServers) {
+        seen.check(self.client(), named);
     }
 
     #[cfg(test)]
-    fn deafen(&self) {
+    fn stop_fetching(&self) {
         let fetched = self.assignment().expect("it is a consumer");
         self.pause(&fetched).expect("it fetches them");
     }
 }
 
 impl<C: ProducerContext + 'static> RebootstrapClient for ThreadedProducer<C> {
-    fn look(&self, seen: &mut ClientState, named: &BootstrapServers) {
-        seen.look(self.client(), named);
+    fn check(&self, seen: &mut ClientState, named: &BootstrapServers) {
+        seen.check(self.client(), named);
     }
 }
 
 impl RebootstrapClient for AdminClient<DefaultClientContext> {
-    fn look(&self, seen: &mut ClientState, named: &BootstrapServers) {
-        seen.look(self.inner(), named);
+    fn check(&self, seen: &mut ClientState, named: &BootstrapServers) {
+        seen.check(self.inner(), named);
     }
 }
 
@@ -128,29 +128,29 @@ impl ClientList {
     }
 
     /// Checks each client.
-    pub(crate) fn look(&self, named: &BootstrapServers) {
+    pub(crate) fn check(&self, named: &BootstrapServers) {
         let mut all = locked(&self.0);
-        let looked: Vec<_> = all
+        let checked: Vec<_> = all
             .iter_mut()
             .filter_map(|(client, seen)| {
                 let client = client.upgrade()?;
-                client.look(seen, named);
+                client.check(seen, named);
                 Some(client)
             })
             .collect();
         drop(all);
         // Not earlier: this may drop the last reference of a client.
-        drop(looked);
+        drop(checked);
     }
 }
 
 #[cfg(test)]
 impl ClientList {
     /// Makes all consumers stop fetching their current partitions.
-    pub(crate) fn deafen(&self) {
+    pub(crate) fn stop_fetching(&self) {
         let all: Vec<_> =
             locked(&self.0).iter().filter_map(|(client, _)| client.upgrade()).collect();
-        all.iter().for_each(|client| client.deafen());
+        all.iter().for_each(|client| client.stop_fetching());
     }
 }
 
@@ -296,13 +296,13 @@ mod tests {
         clients.add(kept);
         let has_nobody = || client.fetch_metadata(None, Duration::from_millis(200)).is_err();
         asks_until(client, true);
-        clients.look(&named);
+        clients.check(&named);
         for _ in 0..2 {
             fake.is_out.store(true, Ordering::SeqCst);
             asks_until(client, false);
             fake.is_out.store(false, Ordering::SeqCst);
             assert!(has_nobody(), "it begins anew by itself: this shows nothing");
-            clients.look(&named);
+            clients.check(&named);
             asks_until(client, true);
         }
     }
@@ -325,11 +325,11 @@ mod tests {
         let admin = Admin::new(&options, &Arc::default()).client().unwrap();
         clients.add(&admin);
         asks_until(admin.inner(), true);
-        clients.look(&named);
+        clients.check(&named);
         fake.is_out.store(true, Ordering::SeqCst);
         asks_until(admin.inner(), false);
         // It gets the URL's broker, whose answer names no brokers.
-        clients.look(&named);
+        clients.check(&named);
         let until = Instant::now() + HANG_TIMEOUT;
         while admin.inner().fetch_metadata(None, Duration::from_millis(20)).is_err() {
             assert!(Instant::now() < until, "it does not connect");
@@ -337,7 +337,7 @@ mod tests {
         fake.is_out.store(false, Ordering::SeqCst);
         while !ffi::has_brokers(admin.inner()) {
             assert!(Instant::now() < until, "it is not asked");
-            clients.look(&named);
+            clients.check(&named);
             std::thread::sleep(Duration::from_millis(10));
         }
     }

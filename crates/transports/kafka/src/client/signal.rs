@@ -40,7 +40,7 @@ impl ReaderSignal {
     }
 
     /// Reports, once, that the topic or its partitions do not exist.
-    pub(crate) fn gone(&self, what: &str) {
+    pub(crate) fn topic_missing(&self, what: &str) {
         if !self.gone.swap(true, Ordering::SeqCst) {
             let cause = format!(
                 "{what}: deleted by another program; reading continues at the first record when \
@@ -51,19 +51,19 @@ impl ReaderSignal {
     }
 
     /// The topic exists: reports the end of the outage if its absence was reported.
-    pub(crate) fn there(&self) {
+    pub(crate) fn topic_exists(&self) {
         if self.gone.load(Ordering::Relaxed) && self.gone.swap(false, Ordering::SeqCst) {
             self.report(&Outage::Restored);
         }
     }
 
     /// Before a poll: everything that arrives from now on signals again.
-    pub(crate) fn looking(&self) {
+    pub(crate) fn begin_poll(&self) {
         self.rung.store(false, Ordering::SeqCst);
     }
 
     /// After a poll that did not read everything.
-    pub(crate) fn more(&self) {
+    pub(crate) fn keep_ready(&self) {
         self.rung.store(true, Ordering::SeqCst);
     }
 

@@ -17,8 +17,8 @@ impl Fetcher {
     /// The number of a Kafka topic's partitions; `None` if it does not exist.
     pub(crate) fn partitions(&self, name: &str) -> Result<Option<u32>, TransportError> {
         let what = format!("find the topic {name}");
-        let told = self.fetch_metadata(Some(name), BROKER_TIMEOUT).map_err(failed(&what))?;
-        let Some(topic) = told.topics().iter().find(|topic| topic.name() == name) else {
+        let metadata = self.fetch_metadata(Some(name), BROKER_TIMEOUT).map_err(failed(&what))?;
+        let Some(topic) = metadata.topics().iter().find(|topic| topic.name() == name) else {
             return Ok(None);
         };
         match topic.error().map(RDKafkaErrorCode::from) {
@@ -45,7 +45,7 @@ impl Fetcher {
         loop {
             let asked = std::iter::once(name.to_owned());
             let left = answered_by.saturating_duration_since(Instant::now());
-            let Some(told) = ffi::describe(&self.consumer, asked, left) else {
+            let Some(topics) = ffi::describe(&self.consumer, asked, left) else {
                 // A lost broker gives no answer, and does so before the timeout.
                 if Instant::now() >= answered_by {
                     return Err(outage(format!("no broker has described the topic {name}")));
@@ -54,7 +54,7 @@ impl Fetcher {
                 continue;
             };
             answered_by = Instant::now() + BROKER_TIMEOUT;
-            if let Some(described) = told.get(name) {
+            if let Some(described) = topics.get(name) {
                 return Ok(Some(*described));
             }
             if Instant::now() >= until {
@@ -73,9 +73,9 @@ impl Fetcher {
         let until = Instant::now() + patience;
         let mut pause = Duration::from_millis(1);
         loop {
-            let told = self.fetch_metadata(Some(name), BROKER_TIMEOUT);
-            let told = told.map_err(failed("wait for a new topic"))?;
-            let topic = told.topics().iter().find(|topic| topic.name() == name);
+            let metadata = self.fetch_metadata(Some(name), BROKER_TIMEOUT);
+            let metadata = metadata.map_err(failed("wait for a new topic"))?;
+            let topic = metadata.topics().iter().find(|topic| topic.name() == name);
             let leads = |topic: &rdkafka::metadata::MetadataTopic| {
                 let partitions = topic.partitions();
                 topic.error().is_none()

@@ -40,7 +40,7 @@ pub(crate) struct InternalTopics {
     topics: Table<TopicTable>,
     schemas: Table<SchemaTable>,
     pub(crate) writers: Table<WriterTable>,
-    looks: Mutex<BackgroundReads>,
+    reads: Mutex<BackgroundReads>,
 }
 
 /// Background reads of the topics' table, for callers that must not wait.
@@ -176,7 +176,7 @@ impl InternalTopics {
             topics: Table::new(link),
             schemas: Table::new(link),
             writers: Table::new(link),
-            looks: Mutex::default(),
+            reads: Mutex::default(),
         }
     }
 
@@ -230,7 +230,7 @@ impl InternalTopics {
 
     /// Deletes the declaration of a topic that no longer exists.
     pub(crate) fn forget(&self, topic: &TopicName) -> Result<(), TransportError> {
-        let first = self.topics.look(|topics| topics.first(topic).map(|(by, _)| by.to_owned()));
+        let first = self.topics.inspect(|topics| topics.first(topic).map(|(by, _)| by.to_owned()));
         if let Some(attempt) = first {
             append(&self.link, TOPICS, &format!("{topic} {attempt}"), None)?;
         }
@@ -239,7 +239,7 @@ impl InternalTopics {
 
     /// Whether a topic has samples of another bus, as of the last read.
     pub(crate) fn is_forwarded(&self, topic: &TopicName) -> bool {
-        self.topics.look(|topics| topics.forwarded.contains(topic))
+        self.topics.inspect(|topics| topics.forwarded.contains(topic))
     }
 
     /// Whether the incarnations of a topic's owners increase, as of a time or later. Samples of
@@ -249,9 +249,9 @@ impl InternalTopics {
         topic: &TopicName,
         since: Instant,
     ) -> OwnerOrder {
-        let mut looks = locked(&self.looks);
+        let mut reads = locked(&self.reads);
         // Taken before the mark, which is known once the table was read.
-        let was_read = looks.was_read(since);
+        let was_read = reads.was_read(since);
         if self.is_forwarded(topic) {
             return OwnerOrder::No;
         }
@@ -259,8 +259,8 @@ impl InternalTopics {
             Some(true) => OwnerOrder::Yes,
             Some(false) => OwnerOrder::Unknown,
             None => {
-                looks.reading = looks.reading || self.read_topics_in_background();
-                if looks.reading { OwnerOrder::Asked } else { OwnerOrder::Unknown }
+                reads.reading = reads.reading || self.read_topics_in_background();
+                if reads.reading { OwnerOrder::Asked } else { OwnerOrder::Unknown }
             }
         }
     }
@@ -268,13 +268,13 @@ impl InternalTopics {
     /// Reads the topics' table on a thread; returns whether one was started.
     fn read_topics_in_background(self: &Arc<Self>) -> bool {
         let tables = Arc::clone(self);
-        let look = move || {
+        let read_all = move || {
             let begun = Instant::now();
             let read = tables.topics.glance(|_| ()).is_ok();
             let last = Some(BackgroundRead { begun, done: Instant::now(), read });
-            *locked(&tables.looks) = BackgroundReads { reading: false, last };
+            *locked(&tables.reads) = BackgroundReads { reading: false, last };
         };
-        std::thread::Builder::new().name("kafka-look".to_owned()).spawn(look).is_ok()
+        std::thread::Builder::new().name("kafka-look".to_owned()).spawn(read_all).is_ok()
     }
 
     /// Marks a topic as having samples of another bus.
@@ -327,7 +327,7 @@ impl InternalTopics {
 
     /// A schema's text, as of the last read.
     pub(crate) fn known_schema(&self, id: SchemaId) -> Option<String> {
-        self.schemas.look(|all| all.texts.get(&id).cloned())
+        self.schemas.inspect(|all| all.texts.get(&id).cloned())
     }
 
     /// A schema's text.

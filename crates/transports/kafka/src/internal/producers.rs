@@ -168,7 +168,7 @@ impl WriterClaim {
         acked: Option<AckedHeartbeats>,
     ) -> Result<(), TransportError> {
         let (now, name) = (tables.link.clock.now(), &self.producer.name);
-        let ((newest, is_claimed), (own, _)) = tables.writers.look(|writers| {
+        let ((newest, is_claimed), (own, _)) = tables.writers.inspect(|writers| {
             let takeover = writers.takeover(&self.topic, self.partition, self.order, now);
             (takeover, writers.incarnations(&self.topic, self.partition, name))
         });
@@ -378,9 +378,9 @@ impl ClaimRequest<'_> {
 
     /// Deletes records of an exclusive partition's former writers.
     fn delete_former_writers(&self, tables: &InternalTopics) -> Result<(), TransportError> {
-        let former = tables
-            .writers
-            .look(|writers| writers.former_writers(self.topic, self.partition, MAX_FORMER_WRITERS));
+        let former = tables.writers.inspect(|writers| {
+            writers.former_writers(self.topic, self.partition, MAX_FORMER_WRITERS)
+        });
         delete(&tables.link, &former)
     }
 }
@@ -467,6 +467,6 @@ pub(crate) fn end_session(link: &Link, patience: Duration) -> Result<(), Transpo
 pub(crate) fn sweep(tables: &InternalTopics) -> Result<(), TransportError> {
     let long_ago =
         utc_millis() - i64::try_from(SILENT_RECORD_RETENTION.as_millis()).unwrap_or(i64::MAX);
-    let keys = tables.writers.look(|writers| writers.forgotten(long_ago));
+    let keys = tables.writers.inspect(|writers| writers.forgotten(long_ago));
     delete(&tables.link, &keys)
 }

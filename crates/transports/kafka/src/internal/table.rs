@@ -73,15 +73,15 @@ impl<F: Fold> Table<F> {
     }
 
     /// Inspects the state as of the last read.
-    pub(crate) fn look<R>(&self, look: impl FnOnce(&F) -> R) -> R {
-        look(&locked(&self.fold))
+    pub(crate) fn inspect<R>(&self, inspect: impl FnOnce(&F) -> R) -> R {
+        inspect(&locked(&self.fold))
     }
 
     /// Reads to the log's current end, then inspects the state.
     pub(crate) fn read<R>(
         &self,
         patience: Duration,
-        look: impl FnOnce(&F) -> R,
+        inspect: impl FnOnce(&F) -> R,
     ) -> Result<R, TransportError> {
         self.link.check_open()?;
         let came = self.begun.load(Ordering::SeqCst);
@@ -91,7 +91,7 @@ impl<F: Fold> Table<F> {
         }
         drop(log);
         self.link.check_open()?;
-        Ok(self.look(look))
+        Ok(self.inspect(inspect))
     }
 
     /// Reads to the log's current end within a time limit, also while another thread reads it or
@@ -131,7 +131,7 @@ impl<F: Fold> Table<F> {
 
     /// The same for callers that must not wait long: within [`GLANCE_TIMEOUT`], also while another
     /// thread reads. The first call opens the table and may take longer.
-    pub(crate) fn glance<R>(&self, look: impl FnOnce(&F) -> R) -> Result<R, TransportError> {
+    pub(crate) fn glance<R>(&self, inspect: impl FnOnce(&F) -> R) -> Result<R, TransportError> {
         self.link.check_open()?;
         let until = Instant::now() + GLANCE_TIMEOUT;
         let came = self.begun.load(Ordering::SeqCst);
@@ -143,7 +143,7 @@ impl<F: Fold> Table<F> {
             self.read_on(&mut log, patience)?;
         }
         drop(log);
-        Ok(self.look(look))
+        Ok(self.inspect(inspect))
     }
 
     fn read_on(
@@ -176,7 +176,7 @@ impl<F: Fold> Table<F> {
             .is_some_and(|since| since.elapsed() >= self.link.options.watchdog.fetch_silence)
         {
             self.link.check_open()?;
-            log.lent.fetcher.give_up();
+            log.lent.fetcher.abandon();
             *log = LogReader::open(&self.link, &topic, log.next)?;
         }
         log.read_on((end, patience), |entry| locked(&self.fold).take(entry))?;
@@ -276,7 +276,7 @@ pub(crate) fn append_within(
     patience: Duration,
 ) -> Result<Vec<Option<u64>>, TransportError> {
     let name = link.names.internal(table);
-    let mut under_way = Vec::with_capacity(records.len());
+    let mut in_flight = Vec::with_capacity(records.len());
     let until = Instant::now() + patience;
     for (key, value) in records {
         let (sender, receiver) = mpsc::sync_channel(1);
@@ -287,13 +287,13 @@ pub(crate) fn append_within(
             }
             std::thread::sleep(LOG_LOCK_POLL_INTERVAL);
         }
-        under_way.push((writing(table, key), receiver));
+        in_flight.push((writing(table, key), receiver));
     }
     let producer = link.internal_producer()?;
-    let arrived = under_way.into_iter().map(|(what, receiver)| {
+    let arrived = in_flight.into_iter().map(|(what, receiver)| {
         let left = until.saturating_duration_since(Instant::now());
-        let told = receiver.recv_timeout(left).map_err(|_| late(&what))?;
-        told.map_err(|error| failed(&what)(producer.cause(error)))
+        let outcome = receiver.recv_timeout(left).map_err(|_| late(&what))?;
+        outcome.map_err(|error| failed(&what)(producer.cause(error)))
     });
     arrived.collect()
 }
@@ -318,11 +318,11 @@ fn send(
     link: &Link,
     name: &str,
     (key, value): (&str, Option<&[u8]>),
-    told: &SyncSender<DeliveryOutcome>,
+    report: &SyncSender<DeliveryOutcome>,
 ) -> Result<bool, TransportError> {
     let producer = link.internal_producer()?;
     let bytes = key.len() + value.map_or(0, <[u8]>::len);
-    let Some(taken) = producer.take((1, bytes), None, || DeliveryReceiver::Table(told.clone()))
+    let Some(taken) = producer.take((1, bytes), None, || DeliveryReceiver::Table(report.clone()))
     else {
         return Ok(false);
     };

@@ -99,23 +99,23 @@ impl Registry {
     }
 
     /// The schema of a number, if it is cached; otherwise `wake` is signalled when it is.
-    pub(crate) fn look(&self, number: u32, wake: &Arc<ReaderSignal>) -> NumberLookup {
+    pub(crate) fn lookup(&self, number: u32, wake: &Arc<ReaderSignal>) -> NumberLookup {
         let mut state = locked(&self.0.state);
-        let look = state.numbers.look(number);
-        if look == NumberLookup::Wait {
+        let found = state.numbers.lookup(number);
+        if found == NumberLookup::Wait {
             let waiter = Waiter::Reader(Arc::downgrade(wake), false);
             self.ask(&mut state, RegistryRequest::Text(number), waiter);
         }
-        look
+        found
     }
 
     /// The same for callers that may wait, until then.
     pub(crate) fn wait(&self, number: u32, until: Instant) -> Result<NumberLookup, TransportError> {
         let wake = Arc::<ReaderSignal>::default();
         loop {
-            let look = self.look(number, &wake);
-            if look != NumberLookup::Wait {
-                return Ok(look);
+            let found = self.lookup(number, &wake);
+            if found != NumberLookup::Wait {
+                return Ok(found);
             }
             let state = locked(&self.0.state);
             if state.ended {
@@ -199,7 +199,7 @@ impl Registry {
             Vec::new()
         });
         if !waiters.iter().any(|other| other.is(&waiter)) {
-            lost.iter().for_each(|cause| waiter.tell_lost(cause));
+            lost.iter().for_each(|cause| waiter.report_lost(cause));
             waiters.push(waiter);
         }
         if !state.is_started {
@@ -239,20 +239,20 @@ impl Waiter {
         }
     }
 
-    fn tell_lost(&mut self, cause: &str) {
-        if let Self::Reader(wake, told @ false) = self
+    fn report_lost(&mut self, cause: &str) {
+        if let Self::Reader(wake, notified @ false) = self
             && let Some(wake) = wake.upgrade()
         {
-            *told = true;
+            *notified = true;
             wake.report(&Outage::Lost { cause: cause.to_owned() });
         }
     }
 
-    fn tell_restored(&mut self) {
-        if let Self::Reader(wake, told @ true) = self
+    fn report_restored(&mut self) {
+        if let Self::Reader(wake, notified @ true) = self
             && let Some(wake) = wake.upgrade()
         {
-            *told = false;
+            *notified = false;
             wake.report(&Outage::Restored);
         }
     }
@@ -356,7 +356,7 @@ impl Inner {
         let mut waiters = state.waiting.remove(job).unwrap_or_default();
         if state.lost.take().is_some() {
             let others = state.waiting.values_mut().flatten();
-            others.chain(&mut waiters).for_each(Waiter::tell_restored);
+            others.chain(&mut waiters).for_each(Waiter::report_restored);
         }
         drop(state);
         self.changed.notify_all();
@@ -366,7 +366,7 @@ impl Inner {
     fn lost(&self, cause: &str) {
         let cause = format!("the schema registry {}: {cause}", self.options.client.url());
         let mut state = locked(&self.state);
-        state.waiting.values_mut().flatten().for_each(|waiter| waiter.tell_lost(&cause));
+        state.waiting.values_mut().flatten().for_each(|waiter| waiter.report_lost(&cause));
         state.lost = Some(cause);
     }
 }

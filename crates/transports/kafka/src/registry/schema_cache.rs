@@ -47,7 +47,7 @@ pub(super) struct SchemaCache {
 }
 
 impl SchemaCache {
-    pub(super) fn look(&self, number: u32) -> NumberLookup {
+    pub(super) fn lookup(&self, number: u32) -> NumberLookup {
         match self.all.get(&number) {
             Some(Ok(known)) => NumberLookup::Known(known.clone()),
             Some(Err(until)) if Instant::now() < *until => NumberLookup::Unknown,
@@ -101,14 +101,14 @@ mod tests {
         let mut numbers = SchemaCache::default();
         let first = known(1, 0);
         numbers.learn(1, Ok(first.clone()));
-        assert_eq!(numbers.look(1), NumberLookup::Known(first.clone()));
+        assert_eq!(numbers.lookup(1), NumberLookup::Known(first.clone()));
         assert!(numbers.text(first.id).is_some());
         for n in 2..=40 {
             numbers.learn(n, Ok(known(n as usize, 2 << 20)));
         }
         assert!(numbers.bytes <= MAX_TEXT_BYTES && numbers.all.len() > 20);
-        assert_eq!((numbers.look(1), numbers.text(first.id)), (NumberLookup::Wait, None));
-        assert!(matches!(numbers.look(40), NumberLookup::Known(_)));
+        assert_eq!((numbers.lookup(1), numbers.text(first.id)), (NumberLookup::Wait, None));
+        assert!(matches!(numbers.lookup(40), NumberLookup::Known(_)));
         let later = Instant::now() + std::time::Duration::from_secs(600);
         for n in 0..=MAX_NUMBERS {
             numbers.learn(100 + n as u32, Err(later));
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!((numbers.all.len(), numbers.order.len()), (MAX_NUMBERS, MAX_NUMBERS));
         assert_eq!((numbers.bytes, numbers.texts.len()), (0, 0));
         assert_eq!(
-            (numbers.look(101), numbers.look(100)),
+            (numbers.lookup(101), numbers.lookup(100)),
             (NumberLookup::Unknown, NumberLookup::Wait)
         );
     }
@@ -125,9 +125,9 @@ mod tests {
     fn no_is_no_for_a_while() {
         let mut numbers = SchemaCache::default();
         numbers.learn(7, Err(Instant::now()));
-        assert_eq!(numbers.look(7), NumberLookup::Wait);
+        assert_eq!(numbers.lookup(7), NumberLookup::Wait);
         numbers.learn(7, Ok(known(7, 0)));
-        assert!(matches!(numbers.look(7), NumberLookup::Known(_)));
+        assert!(matches!(numbers.lookup(7), NumberLookup::Known(_)));
         assert_eq!(numbers.order.len(), 1);
     }
 

@@ -40,9 +40,9 @@ impl Connection {
         &self,
         topics: &'a [(TopicName, Qos)],
     ) -> Result<Vec<(String, &'a TopicWithQos)>, TransportError> {
-        let told = self.link.client.fetch_metadata(None, BROKER_TIMEOUT);
-        let told = told.map_err(failed("list the topics"))?;
-        let there: HashSet<_> = told.topics().iter().map(|topic| topic.name()).collect();
+        let metadata = self.link.client.fetch_metadata(None, BROKER_TIMEOUT);
+        let metadata = metadata.map_err(failed("list the topics"))?;
+        let there: HashSet<_> = metadata.topics().iter().map(|topic| topic.name()).collect();
         let mut seen = HashSet::new();
         let missing = topics.iter().filter(|(name, _)| seen.insert(name)).filter_map(|topic| {
             // Impossible topics report their errors when they are opened.
@@ -64,8 +64,8 @@ impl Connection {
         let unknown: Vec<_> = unknown
             .map(|(topic, _)| (topic.name, self.declaration(topic.name, topic.qos, None)))
             .collect();
-        let mut said = self.tables.describe(&unknown)?.into_iter();
-        let holds = known.into_iter().map(|known| known.or_else(|| said.next()));
+        let mut declared = self.tables.describe(&unknown)?.into_iter();
+        let holds = known.into_iter().map(|known| known.or_else(|| declared.next()));
         let same = |(topic, holds): (WantedTopic<'a>, Option<TopicDeclaration>)| {
             let holds = holds?;
             first_difference(topic.name, &holds.qos, topic.qos).is_none().then_some(topic)

@@ -61,13 +61,13 @@ impl WatchedReader {
         let Some(updates) = self.reader.updates() else { return false };
         let Some(places) = updates.stands(self.rung) else { return true };
         let behind = |ends: &EndOffsets, place: &ReaderPosition| {
-            ends.get(&place.partition).is_none_or(|end| place.heard <= *end)
+            ends.get(&place.partition).is_none_or(|end| place.fetched_end <= *end)
         };
         if !places.is_empty() && !places.iter().any(|place| behind(&self.first, place)) {
             return false;
         }
         let is_deaf = |place: &ReaderPosition| {
-            self.last.get(&place.partition).is_some_and(|end| place.heard < *end)
+            self.last.get(&place.partition).is_some_and(|end| place.fetched_end < *end)
         };
         if places.iter().any(is_deaf) {
             // If no consumer can be started, the next check repeats it.
@@ -200,14 +200,14 @@ mod tests {
         // The fetched sample behind it is not delivered yet.
         assert_eq!(read(&mut *one, b"1"), [b"1"]);
         assert_eq!(read(&mut *other, b"2"), [b"1", b"2"]);
-        kafka.connection.link.health.clients.deafen();
+        kafka.connection.link.health.clients.stop_fetching();
         // A fetch in flight returns the first of these, which is dropped.
         [b"3", b"4"].iter().for_each(|payload| write(*payload));
         kafka.connection.watch_readers();
         assert_eq!(read(&mut *one, b"4"), [b"2", b"3", b"4"]);
         assert_eq!(read(&mut *other, b"4"), [b"3", b"4"]);
         // A second time, as after another outage, with the replacing consumer.
-        kafka.connection.link.health.clients.deafen();
+        kafka.connection.link.health.clients.stop_fetching();
         [b"5", b"6"].iter().for_each(|payload| write(*payload));
         kafka.connection.watch_readers();
         for reader in [&mut one, &mut other] {
@@ -226,7 +226,7 @@ mod tests {
         read(&mut *member, b"assigned");
         write(b"1");
         assert_eq!(read(&mut *member, b"1"), [b"1"]);
-        kafka.connection.link.health.clients.deafen();
+        kafka.connection.link.health.clients.stop_fetching();
         // A fetch in flight returns the first of these, which is dropped.
         [b"2", b"3"].iter().for_each(|payload| write(*payload));
         kafka.connection.watch_readers();
@@ -243,7 +243,7 @@ mod tests {
         let name = |base| TopicName::new(&unique(base)).unwrap();
         let first = name("first");
         kafka.create_topic(&first, &Qos::stream()).unwrap();
-        kafka.connection.link.health.clients.deafen();
+        kafka.connection.link.health.clients.stop_fetching();
         let second = name("second");
         other.create_topic(&second, &Qos::stream()).unwrap();
         let connection = &kafka.connection;

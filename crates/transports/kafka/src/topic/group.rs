@@ -159,7 +159,7 @@ impl GroupEvents for Membership {
         state.refused = None;
         let own: Vec<u32> = partitions(list);
         if news.is_ok() && !own.is_empty() {
-            self.signal.there();
+            self.signal.topic_exists();
         }
         state.kept.retain(|partition| own.contains(partition));
         state.own = own;
@@ -180,7 +180,7 @@ impl GroupEvents for Membership {
     /// The topic was deleted.
     fn gone(&self) {
         if !self.is_over() {
-            self.signal.gone(&format!("the topic {}", self.topic.kafka));
+            self.signal.topic_missing(&format!("the topic {}", self.topic.kafka));
         }
     }
 
@@ -343,23 +343,23 @@ fn committed_of(
     partitions: &[u32],
 ) -> Result<CommittedPositions, TransportError> {
     let list = partition_list(name, partitions.iter().map(|partition| (*partition, 0)))?;
-    let told = consumer.committed_offsets(list, BROKER_TIMEOUT).and_then(|told| {
+    let positions = consumer.committed_offsets(list, BROKER_TIMEOUT).and_then(|positions| {
         // A partition without an answer may have a position.
-        told.elements().iter().try_for_each(TopicPartitionListElem::error)?;
-        Ok(told)
+        positions.elements().iter().try_for_each(TopicPartitionListElem::error)?;
+        Ok(positions)
     });
-    let told = told.map_err(failed("read a group's positions"))?;
+    let positions = positions.map_err(failed("read a group's positions"))?;
     let note = id.map(note);
     // Metadata of other programs is ignored.
-    let is_former = |said: &[u8]| {
-        said.starts_with(COMMIT_METADATA_PREFIX.as_bytes())
-            && note.as_ref().is_some_and(|n| n.as_bytes() != said)
+    let is_former = |metadata: &[u8]| {
+        metadata.starts_with(COMMIT_METADATA_PREFIX.as_bytes())
+            && note.as_ref().is_some_and(|n| n.as_bytes() != metadata)
     };
     let mut committed = CommittedPositions::default();
-    for (told, said) in told.elements().iter().zip(ffi::notes(&told)) {
-        match place(told) {
-            Some((partition, _)) if is_former(said) => committed.former.push(partition),
-            told => committed.here.extend(told),
+    for (position, metadata) in positions.elements().iter().zip(ffi::notes(&positions)) {
+        match place(position) {
+            Some((partition, _)) if is_former(metadata) => committed.former.push(partition),
+            position => committed.here.extend(position),
         }
     }
     Ok(committed)
@@ -403,9 +403,12 @@ mod tests {
             assert!(asked().unwrap().here.is_empty());
             // More errors than librdkafka's retries.
             cluster.request_errors(RDKafkaApiKey::OffsetFetch, &[error; 20]);
-            let told = asked();
+            let positions = asked();
             cluster.clear_request_errors(RDKafkaApiKey::OffsetFetch);
-            assert!(matches!(told, Err(TransportError::Outage { .. })), "{error:?}: {told:?}");
+            assert!(
+                matches!(positions, Err(TransportError::Outage { .. })),
+                "{error:?}: {positions:?}"
+            );
         }
         assert!(asked().unwrap().here.is_empty());
     }
@@ -413,7 +416,7 @@ mod tests {
     #[test]
     fn a_partition_that_is_not_answered_for_is_not_one_without_a_position() {
         let (_cluster, consumer) = cluster();
-        let told = committed_of(&consumer, (TOPIC, None), &[0, 1]);
-        assert!(told.is_err(), "{told:?}");
+        let positions = committed_of(&consumer, (TOPIC, None), &[0, 1]);
+        assert!(positions.is_err(), "{positions:?}");
     }
 }

@@ -174,7 +174,7 @@ impl KafkaReader {
             }
         };
         updates.set_partitions(described.map_or(0, |described| described.partitions));
-        updates.signal.more();
+        updates.signal.keep_ready();
         Ok(Self {
             topic: Arc::clone(topic),
             cursors,
@@ -238,7 +238,7 @@ impl KafkaReader {
         }
         drop(before);
         match std::mem::replace(&mut self.source, source) {
-            Source::Lent(lent) => lent.fetcher.give_up(),
+            Source::Lent(lent) => lent.fetcher.abandon(),
             Source::Member(member) => member.quit(),
         }
     }
@@ -248,8 +248,9 @@ impl KafkaReader {
         let (consumer, name) = (self.source.consumer(), &self.topic.kafka);
         let place = |cursor: &Cursor| {
             let Cursor { partition, next, .. } = *cursor;
-            let heard = ffi::fetched_ends(consumer, name, partition).map_or(0, |(_, end)| end);
-            cursor.held.is_none().then_some(ReaderPosition { partition, next, heard })
+            let fetched_end =
+                ffi::fetched_ends(consumer, name, partition).map_or(0, |(_, end)| end);
+            cursor.held.is_none().then_some(ReaderPosition { partition, next, fetched_end })
         };
         self.cursors.iter().map(place).collect()
     }
@@ -273,9 +274,9 @@ impl KafkaReader {
             });
         }
         drop(before);
-        self.cursors
-            .iter_mut()
-            .for_each(|cursor| fetcher::rings(&mut cursor.queue, &self.updates.signal));
+        self.cursors.iter_mut().for_each(|cursor| {
+            fetcher::signal_when_nonempty(&mut cursor.queue, &self.updates.signal)
+        });
         self.cursors.sort_unstable_by_key(|cursor| cursor.partition);
         let own: Vec<u32> = self.cursors.iter().map(|cursor| cursor.partition).collect();
         Ok(visit.item(Item::Assigned(&own)))
@@ -325,12 +326,12 @@ impl KafkaReader {
                 Ok(message) => message,
                 Err(error) if is_gone(&error) => {
                     // Its consumer continues when the topic exists again.
-                    signal.gone(&format!("the topic {name}"));
+                    signal.topic_missing(&format!("the topic {name}"));
                     continue;
                 }
                 Err(error) => return Err(failed("read a topic")(error)),
             };
-            signal.there();
+            signal.topic_exists();
             let offset = u64::try_from(message.offset()).unwrap_or(0);
             let first = || ffi::fetched_ends(consumer, name, cursor.partition).map(|ends| ends.0);
             let gap = cursor.gap_to(offset, first);
@@ -379,9 +380,9 @@ impl KafkaReader {
                 return Ok(ControlFlow::Break(()));
             }
         }
-        let (anew, instead, there) = self.updates.topic();
-        match (anew, instead) {
-            (Some(anew), _) => self.recreate(anew),
+        let (recreated, instead, there) = self.updates.topic();
+        match (recreated, instead) {
+            (Some(recreated), _) => self.recreate(recreated),
             (None, Some(instead)) => self.resume(instead),
             (None, None) => {}
         }
@@ -389,8 +390,8 @@ impl KafkaReader {
         if self.reassign(visit)?.is_break() {
             return Ok(ControlFlow::Break(()));
         }
-        while let Some(told) = self.news.pop_front() {
-            if visit.item(told).is_break() {
+        while let Some(item) = self.news.pop_front() {
+            if visit.item(item).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -488,10 +489,10 @@ impl Reader for KafkaReader {
             return Ok(0);
         }
         let mut visit = Visit::new(visit, max);
-        self.updates.signal.looking();
+        self.updates.signal.begin_poll();
         let polled = self.poll_all(&mut visit);
         if !matches!(polled, Ok(ControlFlow::Continue(()))) {
-            self.updates.signal.more();
+            self.updates.signal.keep_ready();
         }
         polled.map(|_| max - visit.left())
     }

@@ -40,14 +40,14 @@ pub(crate) struct ReaderPosition {
     pub(crate) partition: u32,
     pub(crate) next: u64,
     /// The partition's end as of its consumer's newest fetch; 0 before the first.
-    pub(crate) heard: u64,
+    pub(crate) fetched_end: u64,
 }
 
 /// Changes to a reader's topic by others.
 #[derive(Default)]
 struct TopicChanges {
     /// The topic was recreated: the new topic's queues.
-    anew: Option<ReplacementSource>,
+    recreated: Option<ReplacementSource>,
     /// The topic is the same, and its consumer stopped fetching: queues of another consumer.
     instead: Option<ReplacementSource>,
     /// The current number of partitions.
@@ -71,12 +71,12 @@ pub(crate) struct ReaderUpdates {
 
 impl ReaderUpdates {
     /// Makes the reader continue with the queues of a recreated topic that has so many partitions.
-    pub(crate) fn recreate(&self, anew: ReplacementSource, partitions: u32) {
+    pub(crate) fn recreate(&self, recreated: ReplacementSource, partitions: u32) {
         let mut topic = locked(&self.topic);
         topic.partitions = partitions;
         let not_needed = match self.ended.load(Ordering::SeqCst) {
-            true => Some(anew),
-            false => topic.anew.replace(anew),
+            true => Some(recreated),
+            false => topic.recreated.replace(recreated),
         };
         drop(topic);
         drop(not_needed);
@@ -99,7 +99,7 @@ impl ReaderUpdates {
     pub(crate) fn end(&self) {
         let mut topic = locked(&self.topic);
         self.ended.store(true, Ordering::SeqCst);
-        let not_needed = (topic.anew.take(), topic.instead.take());
+        let not_needed = (topic.recreated.take(), topic.instead.take());
         drop(topic);
         drop(not_needed);
     }
@@ -108,7 +108,7 @@ impl ReaderUpdates {
     /// of partitions. Queues are returned once.
     pub(crate) fn topic(&self) -> (Option<ReplacementSource>, Option<ReplacementSource>, u32) {
         let mut topic = locked(&self.topic);
-        (topic.anew.take(), topic.instead.take(), topic.partitions)
+        (topic.recreated.take(), topic.instead.take(), topic.partitions)
     }
 
     /// Makes the reader publish its position until [`Self::unwatch`].

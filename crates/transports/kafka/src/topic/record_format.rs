@@ -139,10 +139,10 @@ impl RecordFormat {
         wake: &Arc<ReaderSignal>,
     ) -> bool {
         let Some((registry, number)) = self.unknown(meta, payload) else { return true };
-        match registry.look(number, wake) {
+        match registry.lookup(number, wake) {
             NumberLookup::Wait => false,
-            look => {
-                self.take(meta, look);
+            found => {
+                self.take(meta, found);
                 true
             }
         }
@@ -173,8 +173,8 @@ impl RecordFormat {
     }
 
     /// A sample with an unknown number is delivered as bytes, including the number.
-    fn take(&self, meta: &mut SampleMeta, look: NumberLookup) {
-        let NumberLookup::Known(known) = look else {
+    fn take(&self, meta: &mut SampleMeta, found: NumberLookup) {
+        let NumberLookup::Known(known) = found else {
             meta.form = RecordForm::Known(0, KeySource::Own);
             return;
         };

@@ -36,7 +36,7 @@ impl TopicState {
         let config = match self.link.admin.describe(&self.kafka) {
             Err(outage @ TransportError::Outage { .. }) => return Err(outage),
             // Reading configurations may be forbidden.
-            told => told.unwrap_or_default(),
+            config => config.unwrap_or_default(),
         };
         let most = config.get("max.message.bytes").and_then(|most| most.parse::<u32>().ok());
         let fits = |bytes: &u32| most.is_none_or(|most| *bytes <= most);

@@ -125,13 +125,14 @@ impl ReaderRegistration {
         let mut id = locked(&self.id);
         match *id {
             Some(id) if id != described.id => {
-                let anew = self.anew(&topic, &updates.signal, described)?;
-                updates.recreate(anew, described.partitions);
-                updates.signal.there();
+                let source = self.recreated_source(&topic, &updates.signal, described)?;
+                updates.recreate(source, described.partitions);
+                updates.signal.topic_exists();
                 if let Some(these) = self.are_gone(described.partitions) {
-                    updates
-                        .signal
-                        .gone(&format!("partitions {these:?} of the topic {}", topic.kafka));
+                    updates.signal.topic_missing(&format!(
+                        "partitions {these:?} of the topic {}",
+                        topic.kafka
+                    ));
                 }
             }
             Some(_) => updates.unchanged(),
@@ -152,7 +153,7 @@ impl ReaderRegistration {
         }
     }
 
-    fn anew(
+    fn recreated_source(
         &self,
         topic: &Arc<TopicState>,
         signal: &Arc<ReaderSignal>,

@@ -122,8 +122,8 @@ impl Transport for KafkaTransport {
             None => {
                 producers::possible(name, qos)?;
                 let description = self.connection.declaration(name, qos, there);
-                let said = tables.describe(&[(name, description.clone())])?;
-                said.into_iter().next().unwrap_or(description)
+                let declared = tables.describe(&[(name, description.clone())])?;
+                declared.into_iter().next().unwrap_or(description)
             }
         };
         if let Some(error) = first_difference(name, &holds.qos, qos) {
@@ -161,9 +161,9 @@ impl Transport for KafkaTransport {
 
     fn topics(&self) -> Result<Vec<TopicName>, TransportError> {
         self.connection.link.check_open()?;
-        let told = self.connection.link.client.fetch_metadata(None, BROKER_TIMEOUT);
-        let told = told.map_err(failed("list the topics"))?;
-        let names = told.topics().iter().map(|topic| topic.name());
+        let metadata = self.connection.link.client.fetch_metadata(None, BROKER_TIMEOUT);
+        let metadata = metadata.map_err(failed("list the topics"))?;
+        let names = metadata.topics().iter().map(|topic| topic.name());
         let mut names: Vec<_> =
             names.filter_map(|name| self.connection.link.names.bus(name)).collect();
         names.sort_unstable();

@@ -121,8 +121,8 @@ impl KafkaWriter {
         let number = self.counter.sent();
         let counter = Arc::clone(&self.counter);
         let pending = PendingSample { ticket, receipt, number, counter };
-        let told = || DeliveryReceiver::Writer(InFlightSample { pending, owner });
-        let Some(taken) = producer.take((records, bytes), self.notify.as_ref(), told) else {
+        let receiver = || DeliveryReceiver::Writer(InFlightSample { pending, owner });
+        let Some(taken) = producer.take((records, bytes), self.notify.as_ref(), receiver) else {
             self.counter.unsent();
             return Err(full(producer));
         };
@@ -174,10 +174,10 @@ impl KafkaWriter {
     /// The heartbeat that goes with a publish, if the writer has a lease and one is due. The
     /// publish is delivered when the heartbeat is.
     fn heartbeat(&self) -> Result<Option<Heartbeat>, TransportError> {
-        let Some((every, said)) = self.lease else { return Ok(None) };
+        let Some((every, sent)) = self.lease else { return Ok(None) };
         let link = &self.topic.link;
         let now = link.clock.now();
-        let since = u128::try_from(now.nanos().saturating_sub(said.nanos())).unwrap_or(0);
+        let since = u128::try_from(now.nanos().saturating_sub(sent.nanos())).unwrap_or(0);
         if since < every.as_nanos() {
             return Ok(None);
         }
