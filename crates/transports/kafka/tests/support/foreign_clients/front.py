@@ -1,4 +1,4 @@
-"""A front of a server: TLS and a password before plain HTTP, as facilities have it.
+"""A proxy that adds TLS and a password to a plain HTTP server.
 
 Arguments: the server's host and port, a file with a key and its certificate, USER:PASSWORD. Prints
 its own port, and ends when its standard input does.
@@ -16,14 +16,14 @@ WRONG = b'{"error_code": 401, "message": "who are you?"}'
 
 
 class Front(http.server.BaseHTTPRequestHandler):
-    """Passes requests on that have the password."""
+    """Forwards requests with the password; answers 401 to others."""
 
     protocol_version = "HTTP/1.1"
     server_address: tuple[str, int]
     authorization: str
 
     def do_any(self) -> None:
-        """Any method."""
+        """Handles a request of any method."""
         body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
         if self.headers.get("Authorization") != self.authorization:
             self.answer(401, "application/json", WRONG)
@@ -38,7 +38,7 @@ class Front(http.server.BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_DELETE = do_any  # noqa: N815
 
     def answer(self, status: int, kind: str | None, body: bytes) -> None:
-        """Answers a request."""
+        """Sends an answer."""
         self.send_response(status)
         self.send_header("Content-Type", kind or "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -46,7 +46,7 @@ class Front(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 def main(host: str, port: str, certificate: str, user: str) -> None:
