@@ -110,9 +110,9 @@ impl InFlightQueue {
         self.records.load(Ordering::Relaxed)
     }
 
-    /// Reserves room for a sample of so many records, each of so many bytes. `receiver` gets
-    /// the result when all of them were reported; each must be sent. If there is no room, `notify` is called when
-    /// there is.
+    /// Reserves room for a sample of so many records, each of so many bytes. `receiver` gets the
+    /// result when all of them were reported; each must be sent. If there is no room, `notify` is
+    /// called when there is.
     pub(crate) fn reserve(
         &self,
         (records, bytes): (u8, usize),

@@ -159,9 +159,9 @@ impl Producer {
         self.inner.as_ref().expect("it is there until this is dropped")
     }
 
-    /// Reserves room for a sample of so many records, each of so many bytes. `receiver` gets
-    /// the result when all of them were reported; each must be sent. If there is no room, `notify` is called when
-    /// there is.
+    /// Reserves room for a sample of so many records, each of so many bytes. `receiver` gets the
+    /// result when all of them were reported; each must be sent. If there is no room, `notify` is
+    /// called when there is.
     pub(crate) fn take(
         &self,
         (records, bytes): (u8, usize),
