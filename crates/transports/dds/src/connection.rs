@@ -11,16 +11,14 @@ use helio_bus::{Clock, TransportError};
 use helio_core::{ProducerName, TopicName};
 
 use crate::announcements::{
-    Announcement, Announcements, Effect, EndpointKind, OpenedEndpoint, Request, RequestKind,
-    Response, hex,
+    Announcement, Announcements, Effect, EndpointGuids, EndpointKind, OpenedEndpoint, Request,
+    RequestKind, Response, hex,
 };
-use crate::endpoints::EndpointGuids;
 use crate::entity::{Domain, Participant, Qos, Struct, Topic};
 use crate::error::{engine, failed};
 use crate::names::Names;
 use crate::options::Options;
 use crate::peer_messages::{self, PeerMessages};
-use crate::reader::ReaderCore;
 use crate::topic::TopicState;
 use crate::writer::WriterCore;
 
@@ -57,10 +55,36 @@ pub(crate) struct Connection {
     topics: Mutex<HashMap<(String, Struct), Weak<Topic>>>,
     held: Mutex<HashMap<TopicName, Weak<TopicState>>>,
     writers: Mutex<Vec<Weak<WriterCore>>>,
-    readers: Mutex<Vec<Weak<ReaderCore>>>,
+    readers: Mutex<Vec<Weak<dyn OpenReader>>>,
     alarm: Arc<Wakeup>,
     receipts: Arc<Wakeup>,
     closed: AtomicBool,
+}
+
+/// What the connection's threads need of a reader.
+pub(crate) trait OpenReader: Send + Sync {
+    fn topic(&self) -> &TopicName;
+
+    /// Empty is all.
+    fn partitions(&self) -> &[u32];
+
+    /// Opens the end of the topic's first schema, where that is another than it was. Where that
+    /// fails it is tried again when it is read, which is told.
+    fn adopt(&self) -> Result<(), TransportError>;
+
+    fn guids(&self) -> EndpointGuids;
+
+    /// Whether it has met a bus's writer.
+    fn has_met(&self, writer: &EndpointGuids) -> bool;
+
+    /// The newest incarnation of a producer that was read; 0 is none.
+    fn newest(&self, producer: &ProducerName) -> u64;
+
+    /// Wakes who reads.
+    fn ring(&self);
+
+    /// Takes what has come, within bounds, where nobody else does.
+    fn attend(&self);
 }
 
 /// What wakes a thread.
@@ -262,17 +286,17 @@ impl Connection {
         writers.push(Arc::downgrade(writer));
     }
 
-    pub(crate) fn add_reader(&self, reader: &Arc<ReaderCore>) {
+    pub(crate) fn add_reader(&self, reader: Weak<dyn OpenReader>) {
         let mut readers = locked(&self.readers);
         readers.retain(|reader| reader.strong_count() > 0);
-        readers.push(Arc::downgrade(reader));
+        readers.push(reader);
     }
 
     pub(crate) fn writers(&self) -> Vec<Arc<WriterCore>> {
         locked(&self.writers).iter().filter_map(Weak::upgrade).collect()
     }
 
-    fn readers(&self) -> Vec<Arc<ReaderCore>> {
+    fn readers(&self) -> Vec<Arc<dyn OpenReader>> {
         locked(&self.readers).iter().filter_map(Weak::upgrade).collect()
     }
 
@@ -306,12 +330,8 @@ impl Connection {
     /// when they are used, and say so then.
     pub(crate) fn adopt(&self, topic: &TopicName) -> Result<(), TransportError> {
         let mut outcome = Ok(());
-        for reader in self.readers().iter().filter(|reader| reader.topic.name == *topic) {
-            let adopted = reader.endpoints.adopt(&reader.topic).map(drop);
-            if adopted.is_err() {
-                reader.ring();
-            }
-            outcome = outcome.and(adopted);
+        for reader in self.readers().iter().filter(|reader| reader.topic() == topic) {
+            outcome = outcome.and(reader.adopt());
         }
         for writer in self.writers().iter().filter(|writer| writer.topic.name == *topic) {
             outcome = outcome.and(writer.endpoints.adopt(&writer.topic));
@@ -424,7 +444,7 @@ impl Connection {
     /// The newest incarnation of a producer that this session knows: from words, or from samples.
     pub(crate) fn newest(&self, topic: &TopicName, producer: &ProducerName) -> u64 {
         let readers = self.readers();
-        let readers = readers.iter().filter(|reader| reader.topic.name == *topic);
+        let readers = readers.iter().filter(|reader| reader.topic() == topic);
         let read = readers.map(|reader| reader.newest(producer)).max().unwrap_or(0);
         read.max(self.announcements.with_state(|state| state.newest(topic, producer)))
     }
@@ -445,13 +465,13 @@ impl Connection {
     }
 
     fn met_by_readers(&self, opened: &OpenedEndpoint, answer: &mut Response) -> bool {
-        let wanted = |reader: &&Arc<ReaderCore>| {
-            reader.topic.name == opened.topic && overlap(&opened.partitions, &reader.partitions)
+        let wanted = |reader: &&Arc<dyn OpenReader>| {
+            *reader.topic() == opened.topic && overlap(&opened.partitions, reader.partitions())
         };
         let mut all = true;
         for reader in self.readers().iter().filter(wanted) {
-            let met = reader.endpoints.has_met(&opened.guids);
-            answer.met.extend(reader.endpoints.guids().all().filter(|_| met));
+            let met = reader.has_met(&opened.guids);
+            answer.met.extend(reader.guids().all().filter(|_| met));
             all &= met;
         }
         all

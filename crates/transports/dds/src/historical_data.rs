@@ -481,7 +481,7 @@ mod tests {
         MessageWriter, PAGE_TOPIC, PageHeader, REQUEST_TOPIC, framed, message_qos, page,
     };
     use crate::reorder_queue::AcceptResent;
-    use crate::topic::Dds;
+    use crate::transport::DdsTransport;
     use helio_bus::transport::{Opening, Transport};
     use helio_bus::{Qos, TopicName};
 
@@ -580,7 +580,7 @@ mod tests {
         reading: &Arc<Connection>,
         trouble: [Option<&str>; 2],
     ) -> ([Service; 2], Arc<TopicState>) {
-        Dds::new(Arc::clone(reading)).create_topic(name, &Qos::event()).unwrap();
+        DdsTransport::new(Arc::clone(reading)).create_topic(name, &Qos::event()).unwrap();
         let mut services = [(); 2].map(|()| Service::of(name, &reading.announcements.session));
         services.sort_by_key(|service| service.name().to_owned());
         for (service, trouble) in services.iter().zip(trouble) {
@@ -596,7 +596,7 @@ mod tests {
             assert!(Instant::now() < until, "they are not seen");
             std::thread::yield_now();
         }
-        (services, Dds::new(Arc::clone(reading)).state(name).unwrap().unwrap())
+        (services, DdsTransport::new(Arc::clone(reading)).state(name).unwrap().unwrap())
     }
 
     /// How far Mount is.
@@ -783,9 +783,9 @@ mod tests {
     #[test]
     fn who_was_forgotten_by_the_service_begins_again() {
         let (name, reading) = ("kept".parse::<TopicName>().unwrap(), connect());
-        Dds::new(Arc::clone(&reading)).create_topic(&name, &Qos::event()).unwrap();
+        DdsTransport::new(Arc::clone(&reading)).create_topic(&name, &Qos::event()).unwrap();
         let mut service = Service::of(&name, &reading.announcements.session);
-        let topic = Dds::new(Arc::clone(&reading)).state(&name).unwrap().unwrap();
+        let topic = DdsTransport::new(Arc::clone(&reading)).state(&name).unwrap().unwrap();
         let (to, mut reorder_queue) =
             (await_service(&topic).unwrap(), ReorderQueue::new(&[0], AcceptResent::History));
         reorder_queue.begin_past();

@@ -53,6 +53,7 @@ mod test_domain;
 #[cfg(test)]
 mod tests;
 mod topic;
+mod transport;
 mod writer;
 
 use std::sync::Arc;
@@ -76,7 +77,7 @@ pub fn register() {
 fn connect(opening: &Opening) -> Result<Arc<dyn Transport>, ConnectError> {
     let options = Options::parse(opening)?;
     let connection = connection::Connection::open(&options, &opening.clock)?;
-    Ok(Arc::new(topic::Dds::new(connection)))
+    Ok(Arc::new(transport::DdsTransport::new(connection)))
 }
 
 fn capabilities() -> Capabilities {

@@ -11,11 +11,11 @@ use helio_bus::transport::{
     not_ours,
 };
 use helio_bus::{Bell, Outage, TransportError};
-use helio_core::ProducerName;
+use helio_core::{ProducerName, TopicName};
 
 use crate::SCHEME;
-use crate::announcements::{EndpointKind, ProducerPosition};
-use crate::connection::Connection;
+use crate::announcements::{EndpointGuids, EndpointKind, ProducerPosition};
+use crate::connection::{Connection, OpenReader};
 use crate::endpoints::ReaderEndpoints;
 use crate::entity::{Listener, News};
 use crate::error::{failed, unsupported};
@@ -31,11 +31,11 @@ use crate::topic::{TopicState, no_service};
 const MAX_UNATTENDED_SAMPLES: u64 = 256;
 
 /// What a connection knows of a reader.
-pub(crate) struct ReaderCore {
-    pub(crate) topic: Arc<TopicState>,
+struct ReaderCore {
+    topic: Arc<TopicState>,
     /// Empty is all.
-    pub(crate) partitions: Vec<u32>,
-    pub(crate) endpoints: ReaderEndpoints,
+    partitions: Vec<u32>,
+    endpoints: ReaderEndpoints,
     reorder_queue: Mutex<ReorderQueue>,
     wake: Arc<ReaderWakeup>,
 }
@@ -62,18 +62,40 @@ impl ReaderWakeup {
     }
 }
 
-impl ReaderCore {
-    pub(crate) fn ring(&self) {
-        self.wake.ring();
+impl OpenReader for ReaderCore {
+    fn topic(&self) -> &TopicName {
+        &self.topic.name
     }
 
-    /// The newest incarnation of a producer that was read; 0 is none.
-    pub(crate) fn newest(&self, producer: &ProducerName) -> u64 {
+    fn partitions(&self) -> &[u32] {
+        &self.partitions
+    }
+
+    fn adopt(&self) -> Result<(), TransportError> {
+        let adopted = self.endpoints.adopt(&self.topic).map(drop);
+        if adopted.is_err() {
+            self.ring();
+        }
+        adopted
+    }
+
+    fn guids(&self) -> EndpointGuids {
+        self.endpoints.guids()
+    }
+
+    fn has_met(&self, writer: &EndpointGuids) -> bool {
+        self.endpoints.has_met(writer)
+    }
+
+    fn newest(&self, producer: &ProducerName) -> u64 {
         locked(&self.reorder_queue).newest(producer)
     }
 
-    /// Takes what has come, within bounds, where nobody else does.
-    pub(crate) fn attend(&self) {
+    fn ring(&self) {
+        self.wake.ring();
+    }
+
+    fn attend(&self) {
         let mut reorder_queue = locked(&self.reorder_queue);
         let matched = self.wake.matched.load(Ordering::Acquire);
         if matched || self.wake.arrived.load(Ordering::Relaxed) > 0 || reorder_queue.has_held() {
@@ -84,7 +106,9 @@ impl ReaderCore {
             }
         }
     }
+}
 
+impl ReaderCore {
     fn pull(&self, reorder_queue: &mut ReorderQueue) -> Result<(), TransportError> {
         self.wake.arrived.store(0, Ordering::Relaxed);
         if self.wake.matched.swap(false, Ordering::AcqRel) {
@@ -169,7 +193,7 @@ impl DdsReader {
         let connection = &topic.connection;
         topic.partitions(partitions)?;
         let shared = subscribe(topic, partitions, (take, past))?;
-        connection.add_reader(&shared);
+        connection.add_reader(Arc::<ReaderCore>::downgrade(&shared));
         let answers = loop {
             let opened = (&topic.name, EndpointKind::Reader, partitions);
             let answers =

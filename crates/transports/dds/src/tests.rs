@@ -9,10 +9,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::announcements::{
-    Announcement, Claim, EndpointKind, Fenced, OpenedEndpoint, Origin, ProducerPosition, Request,
-    RequestKind, Response, ServiceState, WriterAnnouncement,
+    Announcement, Claim, EndpointGuids, EndpointKind, Fenced, OpenedEndpoint, Origin,
+    ProducerPosition, Request, RequestKind, Response, ServiceState, WriterAnnouncement,
 };
-use crate::endpoints::EndpointGuids;
 use crate::peer_messages::{
     Ack, HistoryRequest, NO_MORE_PAGES, NackReason, POSITIONS_ONLY, PageHeader,
 };

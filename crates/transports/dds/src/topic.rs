@@ -1,37 +1,20 @@
-//! The transport and its topics, as the bus sees them.
+//! A topic's state on one connection: quality of service, ownership, schema.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-
-use helio_bus::transport::{
-    Alive, Capabilities, Carried, Declared, PartitionInfo, Reader, ReaderRequest, Transport,
-    TransportTopic, Writer, WriterInfo, WriterRequest, first_difference,
-};
-use helio_bus::{Bell, Guarantee, LocalBell, Qos, SchemaId, TopicName, TransportError};
-use helio_core::qos::{Durability, History, Liveliness, Ownership, Reliability};
-use helio_core::{Producer, ProducerName, Tai};
 use std::time::Duration;
 
+use helio_bus::{Guarantee, Qos, TopicName, TransportError};
+use helio_core::qos::{Durability, History, Liveliness, Ownership, Reliability};
+use helio_core::{Producer, ProducerName};
+
 use crate::announcements::{
-    self, Announcement, Claim, Fenced, ObservedWriter, Origin, RequestKind, SharedState,
+    Announcement, Claim, Fenced, ObservedWriter, Origin, RequestKind, SharedState,
     WriterAnnouncement,
 };
-use crate::connection::{Connection, withdraw_topic};
+use crate::connection::Connection;
 use crate::endpoints::FirstSchema;
 use crate::entity::{self, Representation};
 use crate::error::{failed, unsupported};
-use crate::forwarder::DdsForwarder;
-use crate::names::INTERNAL_PREFIX;
-use crate::reader::DdsReader;
-use crate::writer::DdsWriter;
-
-pub(crate) struct Dds {
-    pub(crate) connection: Arc<Connection>,
-    /// Without a durability service, and with one.
-    pub(crate) capabilities: [Capabilities; 2],
-    /// Whether one was seen.
-    pub(crate) served: AtomicBool,
-}
 
 /// Whether durability services keep topics of a quality of service.
 pub(crate) fn is_kept(qos: &Qos) -> bool {
@@ -56,175 +39,8 @@ pub(crate) struct TopicState {
     pub(crate) first: Mutex<FirstSchema>,
 }
 
-impl Dds {
-    pub(crate) fn new(connection: Arc<Connection>) -> Self {
-        let capabilities = [crate::capabilities(), crate::served()];
-        let served = connection.announcements.with_state(|state| state.has_services());
-        Self { connection, capabilities, served: AtomicBool::new(served) }
-    }
-
-    /// Opens a topic that somebody has described.
-    fn hold(
-        &self,
-        name: &TopicName,
-        (origin, qos): (Origin, Qos),
-    ) -> Result<Arc<TopicState>, TransportError> {
-        let word = Announcement::Topic { topic: name.clone(), qos: qos.clone(), origin };
-        // While this session lives it says what it knows of the topic, so that that outlives who
-        // has made it.
-        let open = self.connection.hold(name, || {
-            self.connection.announcements.announce(word)?;
-            let connection = Arc::clone(&self.connection);
-            let first = Mutex::default();
-            Ok(Arc::new(TopicState { connection, name: name.clone(), qos, first }))
-        })?;
-        self.connection.keep_schemas(name);
-        Ok(open)
-    }
-
-    /// A topic that is known.
-    pub(crate) fn state(
-        &self,
-        name: &TopicName,
-    ) -> Result<Option<Arc<TopicState>>, TransportError> {
-        self.known(name).map(|known| self.hold(name, known)).transpose()
-    }
-
-    /// The same without keeping it in the tables.
-    pub(crate) fn passing(&self, name: &TopicName) -> Option<Arc<TopicState>> {
-        let (_, qos) = self.known(name)?;
-        let connection = Arc::clone(&self.connection);
-        let first = Mutex::default();
-        Some(Arc::new(TopicState { connection, name: name.clone(), qos, first }))
-    }
-
-    /// Whether a durability service was seen, whenever that was.
-    fn is_served(&self) -> bool {
-        let seen = || self.connection.announcements.with_state(|state| state.has_services());
-        if !self.served.load(Ordering::Acquire) && seen() {
-            self.served.store(true, Ordering::Release);
-        }
-        self.served.load(Ordering::Acquire)
-    }
-
-    fn known(&self, name: &TopicName) -> Option<(Origin, Qos)> {
-        self.connection.announcements.with_state(|state| {
-            state.topic(name).map(|(origin, qos)| (origin.clone(), qos.clone()))
-        })
-    }
-}
-
-impl Transport for Dds {
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities[usize::from(self.is_served())]
-    }
-
-    fn prepare(&self, qos: &Qos) {
-        let plain = self.capabilities[0].durability >= qos.durability
-            && self.capabilities[0].guarantee >= qos.guarantee
-            && qos.history != History::KeepAll;
-        if !plain && !self.is_served() && self.connection.has_service() {
-            self.served.store(true, Ordering::Release);
-        }
-    }
-
-    fn identity(&self) -> Result<Option<String>, TransportError> {
-        Ok(Some(self.connection.name.clone()))
-    }
-
-    fn open_topic(
-        &self,
-        name: &TopicName,
-    ) -> Result<Option<Arc<dyn TransportTopic>>, TransportError> {
-        self.connection.check_open()?;
-        if self.known(name).is_none() {
-            // Somebody may be saying so.
-            self.connection.announcements.request(None, RequestKind::Nothing)?;
-        }
-        let Some(topic) = self.state(name)? else { return Ok(None) };
-        self.prepare(&topic.qos);
-        Ok(Some(Arc::new(DdsTopic(topic))))
-    }
-
-    fn create_topic(
-        &self,
-        name: &TopicName,
-        qos: &Qos,
-    ) -> Result<Arc<dyn TransportTopic>, TransportError> {
-        self.connection.check_open()?;
-        if name.as_str().starts_with(INTERNAL_PREFIX) {
-            let remedy = format!("names that begin with {INTERNAL_PREFIX} are the transport's own");
-            return Err(unsupported(format!("make a topic {name}"), &remedy));
-        }
-        let mut known = self.known(name);
-        if known.is_none() {
-            let origin = self.connection.announcements.origin();
-            let word = Announcement::Topic { topic: name.clone(), qos: qos.clone(), origin };
-            self.connection.announcements.announce(word.clone())?;
-            self.connection.announcements.request(None, RequestKind::Nothing)?;
-            known = self.known(name);
-            let lost = known.as_ref().is_some_and(|(_, holds)| holds != qos);
-            if lost {
-                withdraw_topic(&self.connection, &word);
-            }
-        }
-        let known = known.ok_or(TransportError::Closed)?;
-        if let Some(error) = first_difference(name, &known.1, qos) {
-            return Err(error);
-        }
-        Ok(Arc::new(DdsTopic(self.hold(name, known)?)))
-    }
-
-    fn topics(&self) -> Result<Vec<TopicName>, TransportError> {
-        self.connection.check_open()?;
-        self.connection.announcements.request(None, RequestKind::Nothing)?;
-        Ok(self.connection.announcements.with_state(|state| state.topics()))
-    }
-
-    fn put_schema(&self, id: SchemaId, text: &str) -> Result<(), TransportError> {
-        self.connection.check_open()?;
-        let announcements = &self.connection.announcements;
-        announcements.with_state(|state| state.put_text(id, text));
-        announcements.announce(Announcement::SchemaText {
-            schema: announcements::hex(id),
-            text: text.to_owned(),
-        })
-    }
-
-    fn schema(&self, id: SchemaId) -> Result<Option<String>, TransportError> {
-        self.connection.check_open()?;
-        let announcements = &self.connection.announcements;
-        let known = || announcements.with_state(|state| state.text(id).cloned());
-        if let Some(text) = known() {
-            return Ok(Some(text));
-        }
-        // It is on its way where its topic's schemas are known.
-        announcements.request(None, RequestKind::Nothing)?;
-        Ok(known())
-    }
-
-    fn bell(&self) -> Result<Arc<dyn Bell>, TransportError> {
-        Ok(LocalBell::new())
-    }
-
-    fn remedy(&self, policy: &str) -> Option<String> {
-        // What outlives its writers is kept by somebody who stays.
-        matches!(policy, "durability" | "guarantee" | "history").then(|| {
-            format!(
-                "no durability service is there: {}, or override {policy} in the topic's quality \
-                 of service",
-                start_one(&self.connection)
-            )
-        })
-    }
-
-    fn close(&self) {
-        self.connection.close();
-    }
-}
-
 /// How a durability service is started.
-fn start_one(connection: &Connection) -> String {
+pub(crate) fn start_one(connection: &Connection) -> String {
     format!("start `helio dds durability --dir DIR --url {}`", connection.url)
 }
 
@@ -264,9 +80,6 @@ impl Drop for Claiming<'_> {
     }
 }
 
-/// One topic.
-struct DdsTopic(Arc<TopicState>);
-
 impl TopicState {
     /// Whether durability services keep it by its quality of service.
     pub(crate) fn is_kept(&self) -> bool {
@@ -293,7 +106,7 @@ impl TopicState {
 
     /// Opens what the ends of this connection want for a schema that was declared here, and waits
     /// until those of writers have met their readers.
-    fn adopt(&self) -> Result<(), TransportError> {
+    pub(crate) fn adopt(&self) -> Result<(), TransportError> {
         let connection = &self.connection;
         let adopted = connection.adopt(&self.name);
         if adopted.is_err() {
@@ -502,102 +315,16 @@ impl TopicState {
 
     /// Whether a writer lives: it was not closed, its session lives, and it kept to its lease, as
     /// the clock of this host has it.
-    fn lives(&self, state: &SharedState, session: &str, writer: &ObservedWriter) -> bool {
+    pub(crate) fn lives(
+        &self,
+        state: &SharedState,
+        session: &str,
+        writer: &ObservedWriter,
+    ) -> bool {
         let within = match self.qos.liveliness {
             Liveliness::Automatic => true,
             Liveliness::Lease(lease) => writer.silence(self.connection.clock.uptime()) <= lease,
         };
         writer.word.open && within && state.live.contains(session)
-    }
-}
-
-impl TransportTopic for DdsTopic {
-    fn qos(&self) -> &Qos {
-        &self.0.qos
-    }
-
-    fn schemas(&self) -> Result<Vec<SchemaId>, TransportError> {
-        self.0.connection.check_open()?;
-        let all =
-            self.0.connection.announcements.with_fresh_state(|state| state.schemas(&self.0.name));
-        Ok(all.into_iter().map(|(id, _)| id).collect())
-    }
-
-    fn declare_schema(&self, id: SchemaId, after: usize) -> Result<Declared, TransportError> {
-        let topic = &self.0;
-        let known = self.schemas()?;
-        if known.len() != after || known.contains(&id) {
-            return Ok(Declared::Behind);
-        }
-        let announcements = &topic.connection.announcements;
-        let (name, schema) = (topic.name.clone(), announcements::hex(id));
-        let word = Announcement::TopicSchema {
-            topic: name,
-            schema,
-            after,
-            origin: announcements.origin(),
-        };
-        announcements.announce(word.clone())?;
-        let holders = announcements.with_state(|state| state.holders(&topic.name));
-        announcements.request(Some(holders), RequestKind::Nothing)?;
-        if self.schemas()?.get(after) == Some(&id) {
-            topic.adopt()?;
-            return Ok(Declared::Yes);
-        }
-        withdraw_topic(&topic.connection, &word);
-        Ok(Declared::Behind)
-    }
-
-    fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError> {
-        self.0.connection.check_open()?;
-        Ok(Box::new(DdsWriter::open(&self.0, request)?))
-    }
-
-    fn forwarder(
-        &self,
-        request: &WriterRequest<'_>,
-        incarnation: u64,
-    ) -> Result<Box<dyn Writer>, TransportError> {
-        self.0.connection.check_open()?;
-        Ok(Box::new(DdsForwarder::open(&self.0, request, incarnation)?))
-    }
-
-    fn reader(&self, request: &ReaderRequest<'_>) -> Result<Box<dyn Reader>, TransportError> {
-        self.0.connection.check_open()?;
-        Ok(Box::new(DdsReader::open(&self.0, request)?))
-    }
-
-    fn partitions(&self) -> Result<Vec<PartitionInfo>, TransportError> {
-        // There are no places: nobody knows where a partition stands.
-        self.0.connection.check_open().map(|()| Vec::new())
-    }
-
-    fn writers(&self) -> Result<Vec<WriterInfo>, TransportError> {
-        let topic = &self.0;
-        topic.connection.check_open()?;
-        let own = topic.connection.writers();
-        let own = own.iter().filter(|writer| writer.topic.name == topic.name);
-        own.for_each(|writer| writer.is_known_here());
-        Ok(topic.connection.announcements.with_fresh_state(|state| {
-            let info = |(session, w): (&str, &ObservedWriter)| WriterInfo {
-                producer: Producer {
-                    name: w.word.producer.clone(),
-                    incarnation: w.word.incarnation,
-                },
-                partition: w.word.partition,
-                alive: Some(if topic.lives(state, session, w) { Alive::Yes } else { Alive::No }),
-                seen: Some(Tai::from_nanos(w.word.seen)),
-            };
-            state.observed_writers(&topic.name).map(info).collect()
-        }))
-    }
-
-    fn carried(&self) -> Result<Option<Carried>, TransportError> {
-        self.0.connection.check_open()?;
-        Ok(Some(self.0.type_name().map_or(Carried::Enveloped, Carried::Typed)))
-    }
-
-    fn committed(&self, _: &str) -> Result<Vec<(u32, u64)>, TransportError> {
-        self.0.connection.check_open().map(|()| Vec::new())
     }
 }

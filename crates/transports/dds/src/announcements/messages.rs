@@ -10,7 +10,6 @@ use std::fmt::Write as _;
 use helio_core::{ProducerName, Qos, SchemaId, TopicName};
 use serde::{Deserialize, Serialize};
 
-use crate::endpoints::EndpointGuids;
 use crate::entity::Guid;
 
 /// Session and time of the first announcement: of several the smallest one holds.
@@ -185,6 +184,31 @@ pub(crate) struct OpenedEndpoint {
     pub(crate) guids: EndpointGuids,
     /// Empty is all.
     pub(crate) partitions: Vec<u32>,
+}
+
+/// The identities of a bus's reader or writer: of its ends.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct EndpointGuids {
+    pub(crate) envelopes: String,
+    /// None where there is no such end.
+    #[serde(default)]
+    pub(crate) typed: Option<String>,
+}
+
+impl EndpointGuids {
+    /// Whether ends have been met by all of those of another that they fit.
+    pub(crate) fn are_met(&self, own: &Self, envelopes: &[String], typed: &[String]) -> bool {
+        let typed_too = match (&self.typed, &own.typed) {
+            (Some(guid), Some(_)) => typed.contains(guid),
+            _ => true,
+        };
+        envelopes.contains(&self.envelopes) && typed_too
+    }
+
+    /// All of them.
+    pub(crate) fn all(self) -> impl Iterator<Item = String> {
+        std::iter::once(self.envelopes).chain(self.typed)
+    }
 }
 
 /// The kind of an endpoint.

@@ -25,8 +25,9 @@ use helio_bus::transport::locked;
 use helio_bus::{Clock, TransportError};
 
 pub(crate) use messages::{
-    Announcement, Claim, EndpointKind, Fenced, OpenedEndpoint, Origin, ProducerPosition, Request,
-    RequestKind, Response, ServiceState, WriterAnnouncement, guid, hex, name,
+    Announcement, Claim, EndpointGuids, EndpointKind, Fenced, OpenedEndpoint, Origin,
+    ProducerPosition, Request, RequestKind, Response, ServiceState, WriterAnnouncement, guid, hex,
+    name,
 };
 pub(crate) use state::{Effect, ObservedWriter, SharedState, is_text_of};
 

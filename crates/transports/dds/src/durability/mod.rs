@@ -55,7 +55,8 @@ use crate::error::failed;
 use crate::names::INTERNAL_PREFIX;
 use crate::options::Options;
 use crate::peer_messages::{ACK_TOPIC, Ack, MessageWriter, ack_qos};
-use crate::topic::{Dds, has_last_values, is_kept};
+use crate::topic::{has_last_values, is_kept};
+use crate::transport::DdsTransport;
 use catalogue::Catalogue;
 use history_server::{HistoryServer, ServedTopics};
 use opening::{OpenResult, Opener};
@@ -205,7 +206,7 @@ struct OpeningTopic {
 /// A durability service. The caller runs [`Durability::turn`] in a loop. Dropping it stops the
 /// service; the stored samples stay in the folder.
 pub struct Durability {
-    dds: Arc<Dds>,
+    dds: Arc<DdsTransport>,
     catalogue: Arc<Catalogue>,
     journal: Bus,
     bell: Arc<dyn Bell>,
@@ -266,7 +267,7 @@ impl Durability {
         let served_topics = Arc::<ServedTopics>::default();
         let server = HistoryServer::start(&connection, &served_topics)?;
         let mut service = Self {
-            dds: Arc::new(Dds::new(connection)),
+            dds: Arc::new(DdsTransport::new(connection)),
             catalogue: Arc::new(catalogue),
             journal,
             bell,

@@ -9,12 +9,12 @@ use super::stored_topic::StoredTopic;
 use super::watchdog::Watchdog;
 use super::worker_pool::WorkerPool;
 use super::{DurabilityError, Timeouts};
-use crate::topic::Dds;
+use crate::transport::DdsTransport;
 
 /// What a topic is opened with.
 #[derive(Clone)]
 pub(super) struct Opener {
-    pub(super) dds: Arc<Dds>,
+    pub(super) dds: Arc<DdsTransport>,
     pub(super) journal: Bus,
     pub(super) catalogue: Arc<Catalogue>,
     pub(super) watchdog: Arc<Watchdog>,

@@ -163,7 +163,7 @@ fn letters_that_are_wrong_are_nobodys_trouble() {
 fn a_sample_is_acknowledged_when_its_schemas_text_is_kept_and_no_other() {
     let (url, folder) = (url(), tempfile::tempdir().unwrap());
     let service = Running::start(&url, folder.path());
-    let dds = Dds::new(connect(&url));
+    let dds = DdsTransport::new(connect(&url));
     let topic = dds.create_topic(&"kept".parse().unwrap(), &kept()).unwrap();
     let producer: ProducerName = "Mount".parse().unwrap();
     let mut writer = topic.writer(&WriterRequest { producer: &producer, partition: 0 }).unwrap();
@@ -271,7 +271,7 @@ fn nobody_waits_for_who_has_last_values_alone_nor_fetches_from_it() {
 fn of_a_topic_that_is_opened_anew_nothing_is_left_that_others_wait_for() {
     let (url, folder) = (url(), tempfile::tempdir().unwrap());
     let mut service = Durability::open(&url, folder.path()).unwrap();
-    let (dds, earlier) = (Dds::new(connect(&url)), connect(&url));
+    let (dds, earlier) = (DdsTransport::new(connect(&url)), connect(&url));
     let name = "anew".parse::<TopicName>().unwrap();
     let _topic = dds.create_topic(&name, &kept()).unwrap();
     let turn_until = |service: &mut Durability, done: &dyn Fn(&Durability) -> bool| {

@@ -20,7 +20,6 @@ use helio_bus::TransportError;
 use helio_bus::transport::locked;
 use helio_core::idl::TopicType;
 use helio_core::{Schema, SchemaId};
-use serde::{Deserialize, Serialize};
 
 pub(crate) use reading::ReaderEndpoints;
 pub(crate) use writing::{PreviousSample, WriteError, WriterEndpoints};
@@ -47,31 +46,6 @@ pub(crate) enum FirstSchema {
     /// IDL cannot say it.
     Unsayable(SchemaId),
     TypedTopic(Arc<TypedTopic>),
-}
-
-/// The identities of a bus's reader or writer: of its ends.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct EndpointGuids {
-    pub(crate) envelopes: String,
-    /// None where there is no such end.
-    #[serde(default)]
-    pub(crate) typed: Option<String>,
-}
-
-impl EndpointGuids {
-    /// Whether ends have been met by all of those of another that they fit.
-    fn are_met(&self, own: &Self, envelopes: &[String], typed: &[String]) -> bool {
-        let typed_too = match (&self.typed, &own.typed) {
-            (Some(guid), Some(_)) => typed.contains(guid),
-            _ => true,
-        };
-        envelopes.contains(&self.envelopes) && typed_too
-    }
-
-    /// All of them.
-    pub(crate) fn all(self) -> impl Iterator<Item = String> {
-        std::iter::once(self.envelopes).chain(self.typed)
-    }
 }
 
 /// The type of a schema. Texts are checked by who declares them; one that is wrong all the same is

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use helio_bus::TransportError;
 use helio_bus::transport::locked;
 
-use super::{EndpointGuids, TypedTopic};
-use crate::announcements;
+use super::TypedTopic;
+use crate::announcements::{self, EndpointGuids};
 use crate::entity::{self, Listener};
 use crate::error::failed;
 use crate::topic::TopicState;

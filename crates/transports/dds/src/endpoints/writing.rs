@@ -8,8 +8,8 @@ use helio_bus::TransportError;
 use helio_bus::transport::locked;
 use helio_core::idl::cdr::CdrProblem;
 
-use super::{EndpointGuids, TypedTopic};
-use crate::announcements;
+use super::TypedTopic;
+use crate::announcements::{self, EndpointGuids};
 use crate::entity::{self, DdsError, Listener, News, Refused};
 use crate::envelope::{self, ELSEWHERE, Header};
 use crate::error::failed;

@@ -12,7 +12,8 @@ use super::DdsWriter;
 use crate::announcements::{Announcement, hex};
 use crate::connection::Connection;
 use crate::options::Options;
-use crate::topic::{Dds, TopicState};
+use crate::topic::TopicState;
+use crate::transport::DdsTransport;
 
 const NOTE: &str = r#"{"type": "record", "name": "obs.Note", "fields": [
     {"name": "text", "type": "string"}]}"#;
@@ -22,7 +23,7 @@ fn topic(name: &str, qos: &Qos, clock: Arc<dyn Clock>) -> Arc<TopicState> {
     let url = format!("dds://{domain}?interface=lo&multicast=false").parse().unwrap();
     let opening = Opening { url, clock };
     let connection = Connection::open(&Options::parse(&opening).unwrap(), &opening.clock).unwrap();
-    let (dds, name) = (Dds::new(connection), name.parse::<TopicName>().unwrap());
+    let (dds, name) = (DdsTransport::new(connection), name.parse::<TopicName>().unwrap());
     dds.create_topic(&name, qos).unwrap();
     dds.state(&name).unwrap().unwrap()
 }
