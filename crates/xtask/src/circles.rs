@@ -1,11 +1,12 @@
-//! Circles of modules that import each other, held to a number a crate that only goes down.
+//! Circles of modules that import each other, held to a number a crate that only goes down; and
+//! modules that no other may import.
 //!
 //! A module is a file; an arrow is a path from `crate`, `super` or `self` outside test code. Paths
 //! that end in the crate's root (its re-exports) and `mod child;` are not arrows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::limits::{CIRCLE_MODULES, CIRCLE_RATCHET};
+use crate::limits::{CIRCLE_MODULES, CIRCLE_RATCHET, UNNAMED_MODULES};
 use crate::rust_source::Source;
 use crate::tree::{File, Language, Tree};
 use crate::{Finding, metadata::Package};
@@ -35,6 +36,30 @@ fn check_package(tree: &Tree, package: &Package) -> Option<Finding> {
         _ => return None,
     };
     Some(Finding::new(&format!("{}/Cargo.toml", package.folder), 1, "circles", message))
+}
+
+/// Imports of modules that no other module of their crate may import.
+pub(crate) fn forbidden(tree: &Tree) -> Vec<Finding> {
+    UNNAMED_MODULES.iter().flat_map(|(folder, module)| importers(tree, folder, module)).collect()
+}
+
+/// The modules outside a module that import it or one inside it; a finding, too, if it is missing.
+fn importers(tree: &Tree, folder: &str, module: &str) -> Vec<Finding> {
+    let forbidden: Module = module.split("::").map(str::to_owned).collect();
+    let arrows = arrows(tree, folder);
+    if !arrows.contains_key(&forbidden) {
+        let message = format!("no module {module}: xtask's limits.rs names it; write its new name");
+        return vec![Finding::new(folder, 1, "layers", message)];
+    }
+    let outside =
+        arrows.iter().filter(|(other, _)| !other.is_empty() && !other.starts_with(&forbidden));
+    let importing =
+        outside.filter(|(_, named)| named.iter().any(|named| named.starts_with(&forbidden)));
+    let finding = |(other, _): (&Module, _)| {
+        let message = format!("{} imports {module}, which lies above it", other.join("::"));
+        Finding::new(&format!("{folder}{}", other.join("/")), 1, "layers", message)
+    };
+    importing.map(finding).collect()
 }
 
 /// The modules of a crate's source folder, each with those that it names.
@@ -156,6 +181,21 @@ mod tests {
             ("c/child.rs", "use super::C;"),
         ];
         assert_eq!(found(&files), [""; 0]);
+    }
+
+    #[test]
+    fn imports_of_a_forbidden_module_and_its_absence_are_found() {
+        let files = [
+            ("lib.rs", "pub mod top; mod a; mod b; pub use top::Top;"),
+            ("a.rs", "use crate::top::inner::Inner;"),
+            ("b.rs", "use crate::a::A;\n#[cfg(test)]\nmod tests { use crate::top::Top; }"),
+            ("top/mod.rs", "mod inner; use crate::b::B;"),
+            ("top/inner.rs", "use super::Top;"),
+        ];
+        let found = importers(&tree(&files), "crates/a/src/", "top");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].to_string().starts_with("crates/a/src/a:1: layers: a imports top"));
+        assert_eq!(importers(&tree(&files), "crates/a/src/", "gone").len(), 1);
     }
 
     #[test]

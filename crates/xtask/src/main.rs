@@ -61,6 +61,7 @@ fn tidy(tree: &Tree) -> Result<Vec<Finding>, String> {
     findings.extend(rust_checks::stale_unsafe_list(tree));
     findings.extend(rust_checks::missing_paths(tree));
     findings.extend(circles::check(tree, &packages));
+    findings.extend(circles::forbidden(tree));
     for file in &tree.files {
         findings.extend(foreign::check(file));
         findings.extend(allow::check(file));
