@@ -95,7 +95,7 @@ impl<'a> Told<'a> {
             Notice::Ready { topic } => ("ready", topic, "what others have is here".to_owned()),
             Notice::Trouble { topic, cause } => ("trouble", topic, cause.clone()),
             Notice::Recovered { topic } => ("recovered", topic, "kept again".to_owned()),
-            Notice::Hole { topic, told } => ("hole", topic, format!("{told} will never come")),
+            Notice::Hole { topic, loss } => ("hole", topic, format!("{loss} will never come")),
         };
         if self.args.output.json {
             self.out.json(&json!({"notice": kind, "topic": topic.as_str(), "text": text}))?;

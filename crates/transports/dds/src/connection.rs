@@ -30,8 +30,8 @@ const MATCH_POLL_INTERVAL: Duration = Duration::from_millis(1);
 const MAX_THREAD_SLEEP: Duration = Duration::from_secs(1);
 /// How long acknowledgements are waited for in one round of all writers, and of one writer at
 /// least: longer than they take, since each wait is for all that was written when it began.
-const ACK_WAIT_ALL: Duration = Duration::from_millis(50);
-const ACK_WAIT_ONE: Duration = Duration::from_millis(20);
+const ACK_WAIT_PER_ROUND: Duration = Duration::from_millis(50);
+const ACK_WAIT_PER_WRITER: Duration = Duration::from_millis(20);
 
 /// One connection: what is opened on it keeps it alive, and is closed with it.
 pub(crate) struct Connection {
@@ -41,7 +41,7 @@ pub(crate) struct Connection {
     pub(crate) names: Names,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) announcements: Announcements,
-    pub(crate) post: PeerMessages,
+    pub(crate) messages: PeerMessages,
     pub(crate) participant: Arc<Participant>,
     /// After so long a silence a session counts as gone.
     pub(crate) lease: Duration,
@@ -50,13 +50,13 @@ pub(crate) struct Connection {
     /// No durability service is waited for any longer than until then.
     services_until: Instant,
     /// Who else is told that something was heard.
-    listening: Mutex<Option<ChangeListener>>,
+    change_listener: Mutex<Option<ChangeListener>>,
     /// By name and type.
     topics: Mutex<HashMap<(String, Struct), Weak<Topic>>>,
-    held: Mutex<HashMap<TopicName, Weak<TopicState>>>,
+    topic_states: Mutex<HashMap<TopicName, Weak<TopicState>>>,
     writers: Mutex<Vec<Weak<WriterCore>>>,
     readers: Mutex<Vec<Weak<dyn OpenReader>>>,
-    alarm: Arc<Wakeup>,
+    wakeup: Arc<Wakeup>,
     receipts: Arc<Wakeup>,
     closed: AtomicBool,
 }
@@ -70,12 +70,12 @@ pub(crate) trait OpenReader: Send + Sync {
 
     /// Opens the end of the topic's first schema, where that is another than it was. Where that
     /// fails it is tried again when it is read, which is told.
-    fn adopt(&self) -> Result<(), TransportError>;
+    fn adopt_schema(&self) -> Result<(), TransportError>;
 
     fn guids(&self) -> EndpointGuids;
 
     /// Whether it has met a bus's writer.
-    fn has_met(&self, writer: &EndpointGuids) -> bool;
+    fn has_matched(&self, writer: &EndpointGuids) -> bool;
 
     /// The newest incarnation of a producer that was read; 0 is none.
     fn newest(&self, producer: &ProducerName) -> u64;
@@ -118,7 +118,7 @@ type ChangeListener = Box<dyn Fn(&Connection) + Send>;
 /// A question that waits for ends to meet.
 struct DeferredResponse {
     to: String,
-    ask: Request,
+    request: Request,
     until: Instant,
 }
 
@@ -131,34 +131,34 @@ impl Connection {
         let alone = domain.is_new();
         let participant = Participant::join(domain, &Qos::new()).map_err(failed("connect"))?;
         let names = Names::new(&options.prefix);
-        let alarm = Arc::<Wakeup>::default();
-        let rung = Arc::clone(&alarm);
+        let wakeup = Arc::<Wakeup>::default();
+        let rung = Arc::clone(&wakeup);
         let news: Arc<dyn Fn() + Send + Sync> = Arc::new(move || rung.ring());
         let announcements = Announcements::open(&participant, &names, clock, &news)?;
         let connection = Arc::new(Self {
-            post: PeerMessages::new(&announcements.session, news),
+            messages: PeerMessages::new(&announcements.session, news),
             announcements,
             lease: options.lease,
             service_timeout: options.service_timeout,
             services_until: Instant::now() + options.service_timeout,
-            listening: Mutex::default(),
+            change_listener: Mutex::default(),
             url: options.url.clone(),
             name: options.name.clone(),
             names,
             clock: Arc::clone(clock),
             participant,
             topics: Mutex::default(),
-            held: Mutex::default(),
+            topic_states: Mutex::default(),
             writers: Mutex::default(),
             readers: Mutex::default(),
-            alarm,
+            wakeup,
             receipts: Arc::default(),
             closed: AtomicBool::new(false),
         });
-        let (weak, alarm) = (Arc::downgrade(&connection), Arc::clone(&connection.alarm));
-        start("helio-dds", move || receive_all(&weak, &alarm))?;
-        let (weak, alarm) = (Arc::downgrade(&connection), Arc::clone(&connection.receipts));
-        start("helio-dds-acks", move || wait_for_all(&weak, &alarm))?;
+        let (weak, wakeup) = (Arc::downgrade(&connection), Arc::clone(&connection.wakeup));
+        start("helio-dds", move || receive_all(&weak, &wakeup))?;
+        let (weak, wakeup) = (Arc::downgrade(&connection), Arc::clone(&connection.receipts));
+        start("helio-dds-acks", move || wait_for_all(&weak, &wakeup))?;
         if alone {
             std::thread::sleep(options.discovery);
         }
@@ -177,7 +177,7 @@ impl Connection {
 
     /// Wakes the thread that hears: there is something to hear or to say.
     pub(crate) fn ring(&self) {
-        self.alarm.ring();
+        self.wakeup.ring();
     }
 
     /// Wakes the thread that waits: there is something to be acknowledged.
@@ -185,8 +185,8 @@ impl Connection {
         self.receipts.ring();
     }
 
-    pub(crate) fn alarm(&self) -> Arc<Wakeup> {
-        Arc::clone(&self.alarm)
+    pub(crate) fn wakeup(&self) -> Arc<Wakeup> {
+        Arc::clone(&self.wakeup)
     }
 
     /// A DDS topic: one for all ends of this connection.
@@ -211,7 +211,7 @@ impl Connection {
 
     /// From now on what durability services say to have is heard.
     pub(crate) fn subscribe_acks(&self) -> Result<(), TransportError> {
-        self.post.subscribe_acks(|kind| self.message_topic(kind))
+        self.messages.subscribe_acks(|kind| self.message_topic(kind))
     }
 
     /// Whether there is a durability service; one that is not there yet is waited for, a bounded
@@ -234,28 +234,28 @@ impl Connection {
     }
 
     /// Names who is told whenever something was heard, and once a second at least.
-    pub(crate) fn listen(&self, listening: impl Fn(&Connection) + Send + 'static) {
-        *locked(&self.listening) = Some(Box::new(listening));
+    pub(crate) fn listen(&self, change_listener: impl Fn(&Connection) + Send + 'static) {
+        *locked(&self.change_listener) = Some(Box::new(change_listener));
     }
 
     /// A topic that is open here, or is opened.
-    pub(crate) fn hold(
+    pub(crate) fn open_topic_state(
         &self,
         name: &TopicName,
         open: impl FnOnce() -> Result<Arc<TopicState>, TransportError>,
     ) -> Result<Arc<TopicState>, TransportError> {
-        let mut held = locked(&self.held);
-        if let Some(topic) = held.get(name).and_then(Weak::upgrade) {
+        let mut topic_states = locked(&self.topic_states);
+        if let Some(topic) = topic_states.get(name).and_then(Weak::upgrade) {
             return Ok(topic);
         }
         let topic = open()?;
-        held.insert(name.clone(), Arc::downgrade(&topic));
+        topic_states.insert(name.clone(), Arc::downgrade(&topic));
         Ok(topic)
     }
 
     /// Says what is known of the schemas of a topic that this session has, so that it does not end
     /// with who has said it first.
-    pub(crate) fn keep_schemas(&self, topic: &TopicName) {
+    pub(crate) fn announce_schemas(&self, topic: &TopicName) {
         let session = &self.announcements.session;
         let unsaid = self.announcements.with_state(|state| {
             let mut words = Vec::new();
@@ -274,9 +274,9 @@ impl Connection {
             }
             words
         });
-        for word in unsaid {
+        for announcement in unsaid {
             // Where it cannot be said, others say it still.
-            let _ = self.announcements.announce(word);
+            let _ = self.announcements.announce(announcement);
         }
     }
 
@@ -302,11 +302,11 @@ impl Connection {
 
     /// Waits until an end that was opened has met those of its topic that are known, and they it;
     /// gives their answers.
-    pub(crate) fn meet(
+    pub(crate) fn await_match(
         &self,
         (topic, end, partitions): (&TopicName, EndpointKind, &[u32]),
         guids: EndpointGuids,
-        met: impl Fn() -> Vec<String>,
+        matched: impl Fn() -> Vec<String>,
     ) -> Result<Vec<(String, Response)>, TransportError> {
         let holders = self.announcements.with_fresh_state(|state| state.holders(topic));
         let (topic, partitions) = (topic.clone(), partitions.to_vec());
@@ -314,9 +314,9 @@ impl Connection {
         let answers =
             self.announcements.request(Some(holders), RequestKind::OpenedEndpoint(opened))?;
         let until = Instant::now() + MATCH_TIMEOUT;
-        let theirs: Vec<_> = answers.iter().flat_map(|(_, answer)| &answer.met).collect();
+        let theirs: Vec<_> = answers.iter().flat_map(|(_, response)| &response.matched).collect();
         while !theirs.is_empty() && Instant::now() < until {
-            let ours = met();
+            let ours = matched();
             if theirs.iter().all(|end| ours.contains(end)) {
                 break;
             }
@@ -328,30 +328,31 @@ impl Connection {
 
     /// Opens what ends of a topic want when it has got its first schema. Those that fail try again
     /// when they are used, and say so then.
-    pub(crate) fn adopt(&self, topic: &TopicName) -> Result<(), TransportError> {
+    pub(crate) fn adopt_schema(&self, topic: &TopicName) -> Result<(), TransportError> {
         let mut outcome = Ok(());
         for reader in self.readers().iter().filter(|reader| reader.topic() == topic) {
-            outcome = outcome.and(reader.adopt());
+            outcome = outcome.and(reader.adopt_schema());
         }
         for writer in self.writers().iter().filter(|writer| writer.topic.name == *topic) {
-            outcome = outcome.and(writer.endpoints.adopt(&writer.topic));
+            outcome = outcome.and(writer.endpoints.adopt_schema(&writer.topic));
         }
         outcome
     }
 
     /// Has ends of writers meet their readers that were opened for a schema that others have
     /// declared, in a thread beside: until they have, envelopes are written.
-    pub(crate) fn meet_beside(&self, topic: &TopicName) {
-        let mut unmet = self.writers();
-        unmet.retain(|writer| writer.topic.name == *topic && writer.endpoints.unmet().is_some());
-        let unmet: Vec<_> = unmet.iter().map(Arc::downgrade).collect();
-        if unmet.is_empty() {
+    pub(crate) fn match_in_background(&self, topic: &TopicName) {
+        let mut unmatched = self.writers();
+        unmatched
+            .retain(|writer| writer.topic.name == *topic && writer.endpoints.unmatched().is_some());
+        let unmatched: Vec<_> = unmatched.iter().map(Arc::downgrade).collect();
+        if unmatched.is_empty() {
             return;
         }
-        let meet = move || {
-            for writer in unmet {
+        let await_match = move || {
+            for writer in unmatched {
                 while let Some(writer) = writer.upgrade() {
-                    if writer.meet().is_ok() || writer.topic.connection.is_closed() {
+                    if writer.await_match().is_ok() || writer.topic.connection.is_closed() {
                         break;
                     }
                     drop(writer);
@@ -360,42 +361,42 @@ impl Connection {
             }
         };
         // Without a thread they go on with envelopes.
-        let _ = start("helio-dds-meet", meet);
+        let _ = start("helio-dds-meet", await_match);
     }
 
     /// Does what was heard; adds what has to wait.
-    fn receive(&self, owed: &mut Vec<DeferredResponse>) {
+    fn receive(&self, deferred: &mut Vec<DeferredResponse>) {
         for (session, heard) in self.announcements.receive() {
             match heard {
                 Effect::Nothing => {}
                 Effect::Schemas(topic) => {
-                    self.keep_schemas(&topic);
+                    self.announce_schemas(&topic);
                     // Before the question behind it is answered. What fails here fails for who
                     // uses the end next.
-                    let _ = self.adopt(&topic);
-                    self.meet_beside(&topic);
+                    let _ = self.adopt_schema(&topic);
+                    self.match_in_background(&topic);
                 }
                 Effect::Writers(topic) => {
                     let writers = self.writers();
                     let of_topic = writers.iter().filter(|writer| writer.topic.name == topic);
-                    of_topic.for_each(|writer| writer.look());
+                    of_topic.for_each(|writer| writer.check_ownership());
                 }
                 Effect::Ready(topic) => {
                     let writers = self.writers();
                     let of_topic = writers.iter().filter(|writer| writer.topic.name == topic);
                     of_topic.for_each(|writer| writer.send_again());
                 }
-                Effect::Asked(ask) => {
-                    owed.push(DeferredResponse {
+                Effect::Requested(request) => {
+                    deferred.push(DeferredResponse {
                         to: session,
-                        ask,
+                        request,
                         until: Instant::now() + MATCH_TIMEOUT,
                     });
                 }
             }
         }
-        owed.retain(|owed| !self.answered(owed));
-        let stored = self.post.take_acks();
+        deferred.retain(|deferred| !self.try_to_respond(deferred));
+        let stored = self.messages.take_acks();
         // Behind the letters: none is about a writer that is not among them.
         let writers = self.writers();
         for (service, stored) in stored {
@@ -405,34 +406,34 @@ impl Connection {
             }
         }
         writers.iter().for_each(|writer| writer.settle());
-        if let Some(listening) = &*locked(&self.listening) {
-            listening(self);
+        if let Some(change_listener) = &*locked(&self.change_listener) {
+            change_listener(self);
         }
     }
 
     /// Answers a question, if its end has met ours or there was time enough.
-    fn answered(&self, DeferredResponse { to, ask, until }: &DeferredResponse) -> bool {
-        let mut answer = Response { number: ask.number, ..Response::default() };
-        let all_met = match &ask.about {
+    fn try_to_respond(&self, DeferredResponse { to, request, until }: &DeferredResponse) -> bool {
+        let mut response = Response { number: request.number, ..Response::default() };
+        let all_met = match &request.about {
             RequestKind::Nothing => true,
             RequestKind::Joining => {
                 self.writers().iter().for_each(|writer| writer.announce_again());
                 true
             }
             RequestKind::Producer { topic, producer } => {
-                answer.newest = self.newest(topic, producer);
+                response.newest = self.newest(topic, producer);
                 true
             }
             RequestKind::OpenedEndpoint(opened) => match opened.end {
-                EndpointKind::Reader => self.met_by_writers(opened, &mut answer),
-                EndpointKind::Writer => self.met_by_readers(opened, &mut answer),
+                EndpointKind::Reader => self.matched_by_writers(opened, &mut response),
+                EndpointKind::Writer => self.matched_by_readers(opened, &mut response),
             },
         };
         if !all_met && Instant::now() < *until {
             return false;
         }
         // Where it cannot be said, the other waits its time.
-        let _ = self.announcements.respond(to, answer);
+        let _ = self.announcements.respond(to, response);
         true
     }
 
@@ -450,29 +451,29 @@ impl Connection {
     }
 
     /// Each of ours is asked, so that the answer is whole where one has not met the other yet.
-    fn met_by_writers(&self, opened: &OpenedEndpoint, answer: &mut Response) -> bool {
+    fn matched_by_writers(&self, opened: &OpenedEndpoint, response: &mut Response) -> bool {
         let wanted = |writer: &&Arc<WriterCore>| {
             writer.topic.name == opened.topic && overlap(&opened.partitions, &[writer.partition])
         };
         let mut all = true;
         for writer in self.writers().iter().filter(wanted) {
-            answer.positions.extend(writer.position());
-            let met = writer.endpoints.has_met(&opened.guids);
-            answer.met.extend(writer.endpoints.guids().all().filter(|_| met));
-            all &= met;
+            response.positions.extend(writer.position());
+            let matched = writer.endpoints.has_matched(&opened.guids);
+            response.matched.extend(writer.endpoints.guids().all().filter(|_| matched));
+            all &= matched;
         }
         all
     }
 
-    fn met_by_readers(&self, opened: &OpenedEndpoint, answer: &mut Response) -> bool {
+    fn matched_by_readers(&self, opened: &OpenedEndpoint, response: &mut Response) -> bool {
         let wanted = |reader: &&Arc<dyn OpenReader>| {
             *reader.topic() == opened.topic && overlap(&opened.partitions, reader.partitions())
         };
         let mut all = true;
         for reader in self.readers().iter().filter(wanted) {
-            let met = reader.has_met(&opened.guids);
-            answer.met.extend(reader.guids().all().filter(|_| met));
-            all &= met;
+            let matched = reader.has_matched(&opened.guids);
+            response.matched.extend(reader.guids().all().filter(|_| matched));
+            all &= matched;
         }
         all
     }
@@ -485,7 +486,7 @@ impl Connection {
         self.readers().iter().for_each(|reader| reader.ring());
         self.writers().iter().for_each(|writer| writer.end());
         self.announcements.close();
-        self.post.close();
+        self.messages.close();
         self.ring();
         self.await_receipts();
     }
@@ -508,23 +509,23 @@ fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Transpor
 }
 
 /// Hears what is said, answers, and says what publishers must not wait for.
-fn receive_all(connection: &Weak<Connection>, alarm: &Wakeup) {
-    let mut owed = Vec::new();
+fn receive_all(connection: &Weak<Connection>, wakeup: &Wakeup) {
+    let mut deferred = Vec::new();
     loop {
         let Some(connection) = connection.upgrade() else { return };
         if connection.is_closed() {
             return;
         }
         connection.writers().iter().for_each(|writer| writer.send_pending_announcements());
-        connection.receive(&mut owed);
+        connection.receive(&mut deferred);
         connection.readers().iter().for_each(|reader| reader.attend());
         drop(connection);
-        alarm.rest(if owed.is_empty() { MAX_THREAD_SLEEP } else { MATCH_POLL_INTERVAL });
+        wakeup.rest(if deferred.is_empty() { MAX_THREAD_SLEEP } else { MATCH_POLL_INTERVAL });
     }
 }
 
 /// Waits for acknowledgements and for room, so that nobody else has to.
-fn wait_for_all(connection: &Weak<Connection>, alarm: &Wakeup) {
+fn wait_for_all(connection: &Weak<Connection>, wakeup: &Wakeup) {
     loop {
         let Some(connection) = connection.upgrade() else { return };
         if connection.is_closed() {
@@ -532,21 +533,21 @@ fn wait_for_all(connection: &Weak<Connection>, alarm: &Wakeup) {
         }
         let mut waiting = connection.writers();
         waiting.retain(|writer| writer.is_waiting());
-        let one = ACK_WAIT_ALL / u32::try_from(waiting.len()).unwrap_or(u32::MAX).max(1);
-        waiting.iter().for_each(|writer| writer.wait(one.max(ACK_WAIT_ONE)));
+        let one = ACK_WAIT_PER_ROUND / u32::try_from(waiting.len()).unwrap_or(u32::MAX).max(1);
+        waiting.iter().for_each(|writer| writer.wait(one.max(ACK_WAIT_PER_WRITER)));
         let idle = waiting.is_empty();
         // The last of them may be gone meanwhile, and the connection with it.
         drop((waiting, connection));
         if idle {
-            alarm.rest(MAX_THREAD_SLEEP);
+            wakeup.rest(MAX_THREAD_SLEEP);
         }
     }
 }
 
 /// Takes back what has lost.
-pub(crate) fn withdraw_topic(connection: &Connection, word: &Announcement) {
+pub(crate) fn withdraw_topic(connection: &Connection, announcement: &Announcement) {
     if !connection.is_closed() {
         // Where it cannot be said, it ends with the session.
-        let _ = connection.announcements.withdraw(word);
+        let _ = connection.announcements.withdraw(announcement);
     }
 }

@@ -39,15 +39,15 @@ const ENCAPSULATION: [u8; 2] = [0, 7];
 /// The same, with the size of the whole in front: of types that may be appended to.
 const SIZED: [u8; 2] = [0, 9];
 /// The sample was sent again: readers that have it skip it.
-pub const RE_SERVED: u8 = 1;
+pub const RESENT: u8 = 1;
 /// Its writer has no older sample that a durability service has not acknowledged.
-pub const BASE: u8 = 2;
+pub const OLDEST_UNACKED: u8 = 2;
 /// The sample numbered `previous` was written to the other one of its topic's two DDS topics.
-pub const ELSEWHERE: u8 = 4;
+pub const OTHER_TOPIC: u8 = 4;
 /// No sample before it had to be stored: durability services miss nothing there.
-pub const BEGINS: u8 = 8;
+pub const FIRST_STORED: u8 = 8;
 /// In a page of history: retention removed samples before it, so the missing numbers are not lost.
-pub const LEFT: u8 = 16;
+pub const RETENTION_GAP: u8 = 16;
 
 /// A sample without its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub struct Header<'a> {
     pub partition: u32,
     /// The routing byte.
     pub level: u8,
-    /// [`RE_SERVED`], [`BASE`], [`ELSEWHERE`], [`LEFT`].
+    /// [`RESENT`], [`OLDEST_UNACKED`], [`OTHER_TOPIC`], [`RETENTION_GAP`].
     pub flags: u8,
     /// The trace that it belongs to.
     pub trace: Option<TraceId>,
@@ -295,7 +295,7 @@ mod tests {
             schema: SchemaId(0x0102_0304_0506_0708),
             partition: 3,
             level: 9,
-            flags: RE_SERVED,
+            flags: RESENT,
             trace,
             key,
             headers: HeadersRef::EMPTY,

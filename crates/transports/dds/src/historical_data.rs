@@ -45,30 +45,30 @@ const SERVICE_LOSS_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) struct HistoricalData {
     topic: Arc<TopicState>,
     wake: Arc<dyn Fn() + Send + Sync>,
-    fetch: HistoryRequest,
+    request: HistoryRequest,
     /// Where the topic's writers stood, and what is there already.
     until: Vec<ProducerPosition>,
     have: Vec<ProducerPosition>,
     /// Services that have not all of it, or do not answer.
-    poor: Vec<String>,
+    excluded: Vec<String>,
     /// One of them has come to its end; its last values.
     ended: bool,
     aside: Option<SetAsideHistory>,
     asked: Option<Instant>,
     /// How many times the service was asked for this page, and any since a page has come.
-    asks: [u32; 2],
+    attempts: [u32; 2],
     /// How many times it is asked before it counts as having forgotten this reader.
-    forgotten: u32,
+    restart_after: u32,
     /// When it was asked last, for whichever page.
-    said: Instant,
+    last_request: Instant,
     /// Since when no service answers.
     lost: Option<Instant>,
     /// What has not been told of that.
     news: VecDeque<Outage>,
     /// When a page has come last, and one with samples.
-    heard: Instant,
-    came: Instant,
-    alone: OnServiceLoss,
+    last_page: Instant,
+    last_samples: Instant,
+    on_loss: OnServiceLoss,
     /// The last page has come.
     pub(crate) whole: bool,
 }
@@ -77,9 +77,9 @@ pub(crate) struct HistoricalData {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnServiceLoss {
     /// Wait for another one.
-    Waits,
+    Wait,
     /// End the history.
-    Ends,
+    End,
 }
 
 /// The outcome of taking pages.
@@ -88,7 +88,7 @@ enum PageOutcome {
     Some,
     All,
     /// The service has no more, but it is incomplete.
-    AllThereIs,
+    Incomplete,
     /// The service cannot read its journal.
     Failed,
 }
@@ -112,8 +112,8 @@ pub(crate) fn await_service(topic: &TopicState) -> Result<String, TransportError
             return Ok(service);
         }
         topic.connection.check_open()?;
-        let alone = !topic.connection.announcements.with_state(|state| state.has_services());
-        if Instant::now() >= if alone { begun + topic.connection.service_timeout } else { until } {
+        let absent = !topic.connection.announcements.with_state(|state| state.has_services());
+        if Instant::now() >= if absent { begun + topic.connection.service_timeout } else { until } {
             return Err(no_service(&format!("read the history of {}", topic.name), topic));
         }
         topic.connection.announcements.wait_for_change(until);
@@ -124,13 +124,13 @@ impl HistoricalData {
     /// Begins requesting pages from a service.
     pub(crate) fn begin(
         topic: &Arc<TopicState>,
-        (to, alone): (String, OnServiceLoss),
+        (to, on_loss): (String, OnServiceLoss),
         wanted: HistoryRange,
         wake: Arc<dyn Fn() + Send + Sync>,
     ) -> Result<Self, TransportError> {
         let number = open_page_queue(&topic.connection, &wake)?;
         let HistoryRange { partitions, last, until, have } = wanted;
-        let fetch = HistoryRequest {
+        let request = HistoryRequest {
             to,
             number,
             page: 0,
@@ -145,21 +145,21 @@ impl HistoricalData {
         Ok(Self {
             topic: Arc::clone(topic),
             wake,
-            fetch,
+            request,
             until,
             have,
-            poor: Vec::new(),
+            excluded: Vec::new(),
             ended: false,
             aside: None,
             asked: None,
-            asks: [0; 2],
-            forgotten: ATTEMPTS_UNTIL_RESTART,
-            said: now,
+            attempts: [0; 2],
+            restart_after: ATTEMPTS_UNTIL_RESTART,
+            last_request: now,
             lost: None,
             news: VecDeque::new(),
-            heard: now,
-            came: now,
-            alone,
+            last_page: now,
+            last_samples: now,
+            on_loss,
             whole: false,
         })
     }
@@ -172,10 +172,10 @@ impl HistoricalData {
         match self.take(reorder_queue) {
             PageOutcome::All => return Ok(true),
             PageOutcome::Some => {}
-            PageOutcome::AllThereIs | PageOutcome::Failed if self.alone == OnServiceLoss::Ends => {
+            PageOutcome::Incomplete | PageOutcome::Failed if self.on_loss == OnServiceLoss::End => {
                 return Ok(true);
             }
-            PageOutcome::AllThereIs => {
+            PageOutcome::Incomplete => {
                 if !self.ask_another(reorder_queue, true)? {
                     self.miss(reorder_queue, false);
                     return Ok(true);
@@ -189,7 +189,7 @@ impl HistoricalData {
             }
         }
         let services = |state: &mut crate::announcements::SharedState| {
-            state.services(&self.topic.name).any(|(service, _)| *service == self.fetch.to)
+            state.services(&self.topic.name).any(|(service, _)| *service == self.request.to)
         };
         let mut there = self.topic.connection.announcements.with_state(services);
         if !there {
@@ -198,26 +198,27 @@ impl HistoricalData {
                 return Ok(true);
             }
             // Better those that have not all than none. But for another service, which asks each.
-            self.poor.clear();
-            let may = self.alone == OnServiceLoss::Waits || self.fetch.last.is_some();
+            self.excluded.clear();
+            let may = self.on_loss == OnServiceLoss::Wait || self.request.last.is_some();
             if let Some(to) = service(&self.topic, &[]).filter(|_| may) {
                 self.begin_again(to, reorder_queue)?;
-                (there, self.asks) = (true, [0; 2]);
+                (there, self.attempts) = (true, [0; 2]);
             }
         }
-        if (!there || self.is_silent()) && self.alone == OnServiceLoss::Ends {
+        if (!there || self.is_silent()) && self.on_loss == OnServiceLoss::End {
             return Ok(true);
         }
-        if there && (self.asks[0] >= self.forgotten || self.is_stuck()) {
+        if there && (self.attempts[0] >= self.restart_after || self.is_stuck()) {
             // A service that is slow, and has forgotten nothing, gets more time.
-            self.forgotten = ATTEMPTS_UNTIL_SILENT.min(self.forgotten * 2);
+            self.restart_after = ATTEMPTS_UNTIL_SILENT.min(self.restart_after * 2);
             if self.leave(reorder_queue)? {
                 self.miss(reorder_queue, false);
                 return Ok(true);
             }
         }
-        if self.alone == OnServiceLoss::Waits && self.fetch.last.is_none() && self.is_lost(there) {
-            reorder_queue.miss_past(&self.until);
+        if self.on_loss == OnServiceLoss::Wait && self.request.last.is_none() && self.is_lost(there)
+        {
+            reorder_queue.report_missing_history(&self.until);
             self.news.push_back(Outage::Restored);
             return Ok(true);
         }
@@ -227,32 +228,32 @@ impl HistoricalData {
 
     /// Takes the received pages.
     fn take(&mut self, reorder_queue: &mut ReorderQueue) -> PageOutcome {
-        let last = self.fetch.last.is_some();
-        let post = &self.topic.connection.post;
-        while let Some(page) = post.next_page(self.fetch.number) {
-            if page.head.page != self.fetch.page {
+        let last = self.request.last.is_some();
+        let messages = &self.topic.connection.messages;
+        while let Some(page) = messages.next_page(self.request.number) {
+            if page.head.page != self.request.page {
                 continue;
             }
             if page.head.busy {
                 // It comes when others have left.
-                (self.heard, self.asks) = (Instant::now(), [0; 2]);
+                (self.last_page, self.attempts) = (Instant::now(), [0; 2]);
                 continue;
             }
             if !page.samples.is_empty() {
-                self.came = Instant::now();
+                self.last_samples = Instant::now();
             }
             for place in page.samples {
-                reorder_queue.add_past(&page.message, place, last);
+                reorder_queue.add_history(&page.message, place, last);
             }
-            self.heard = Instant::now();
-            (self.fetch.page, self.asked, self.asks) = (page.head.page + 1, None, [0; 2]);
+            self.last_page = Instant::now();
+            (self.request.page, self.asked, self.attempts) = (page.head.page + 1, None, [0; 2]);
             if page.head.end {
-                reorder_queue.covered_by_past(page.head.positions);
+                reorder_queue.set_covered(page.head.positions);
                 self.whole = page.head.whole;
                 return match (self.whole, page.head.failed) {
                     (true, _) => PageOutcome::All,
                     (_, true) => PageOutcome::Failed,
-                    _ => PageOutcome::AllThereIs,
+                    _ => PageOutcome::Incomplete,
                 };
             }
         }
@@ -283,39 +284,39 @@ impl HistoricalData {
 
     /// Asks for the next page where there is room for it; else says that it will.
     fn ask(&mut self, reorder_queue: &ReorderQueue) {
-        let post = &self.topic.connection.post;
-        if reorder_queue.waiting() < MAX_WAITING_SAMPLES || self.fetch.last.is_some() {
+        let messages = &self.topic.connection.messages;
+        if reorder_queue.waiting() < MAX_WAITING_SAMPLES || self.request.last.is_some() {
             if self.asked.is_none_or(|asked| asked.elapsed() >= PAGE_RETRY_INTERVAL) {
-                post.send_request(&self.question(reorder_queue));
-                (self.asked, self.said) = (Some(Instant::now()), Instant::now());
-                self.asks = self.asks.map(|asks| asks.saturating_add(1));
+                messages.send_request(&self.question(reorder_queue));
+                (self.asked, self.last_request) = (Some(Instant::now()), Instant::now());
+                self.attempts = self.attempts.map(|attempts| attempts.saturating_add(1));
             }
         } else if self.is_due() {
             // What has come already comes once more, and is put aside. Who has had none was not
             // asked yet, and has nothing to keep.
-            if let Some(page) = self.fetch.page.checked_sub(1) {
-                post.send_request(&HistoryRequest { page, ..self.fetch.clone() });
+            if let Some(page) = self.request.page.checked_sub(1) {
+                messages.send_request(&HistoryRequest { page, ..self.request.clone() });
             }
-            self.said = Instant::now();
+            self.last_request = Instant::now();
         }
     }
 
     /// The question for the next page; the first says what is wanted besides what has come.
     fn question(&self, reorder_queue: &ReorderQueue) -> HistoryRequest {
-        if self.fetch.page > 0 {
-            return self.fetch.clone();
+        if self.request.page > 0 {
+            return self.request.clone();
         }
         let (until, mut have) = (self.until.clone(), self.have.clone());
-        if self.fetch.last.is_none() {
+        if self.request.last.is_none() {
             // Where it says so twice, the later one counts, which goes farther.
-            have.extend(reorder_queue.has_of_past());
+            have.extend(reorder_queue.history_positions());
         }
-        HistoryRequest { until, have, ..self.fetch.clone() }
+        HistoryRequest { until, have, ..self.request.clone() }
     }
 
     /// Whether the service is to be asked though there is enough to do.
     pub(crate) fn is_due(&self) -> bool {
-        self.said.elapsed() >= KEEP_ALIVE_INTERVAL
+        self.last_request.elapsed() >= KEEP_ALIVE_INTERVAL
     }
 
     /// What is to be told of services that went and came.
@@ -325,17 +326,17 @@ impl HistoricalData {
 
     /// Whether it is not worth waiting for where others have most of it.
     pub(crate) fn is_slow(&self) -> bool {
-        self.heard.elapsed() >= crate::options::PEER_RESPONSE_TIMEOUT
+        self.last_page.elapsed() >= crate::options::PEER_RESPONSE_TIMEOUT
     }
 
     /// Whether it was asked so often in vain that nothing will be heard of it.
     pub(crate) fn is_silent(&self) -> bool {
-        self.asks[1] >= ATTEMPTS_UNTIL_SILENT
+        self.attempts[1] >= ATTEMPTS_UNTIL_SILENT
     }
 
     /// Whether a service that answers hands out no last values: it waits for what it does not get.
     fn is_stuck(&self) -> bool {
-        self.fetch.last.is_some() && self.came.elapsed() >= SERVICE_RESPONSE_TIMEOUT
+        self.request.last.is_some() && self.last_samples.elapsed() >= SERVICE_RESPONSE_TIMEOUT
     }
 
     /// Leaves a service that has not all of it (`ended`), or cannot say what it has. False where
@@ -345,14 +346,14 @@ impl HistoricalData {
         reorder_queue: &mut ReorderQueue,
         ended: bool,
     ) -> Result<bool, TransportError> {
-        let was_ready = self.is_ready(&self.fetch.to);
-        self.poor.push(self.fetch.to.clone());
-        let last = self.fetch.last.is_some();
+        let was_ready = self.is_ready(&self.request.to);
+        self.excluded.push(self.request.to.clone());
+        let last = self.request.last.is_some();
         if ended && last && self.aside.is_none() {
-            self.aside = Some(reorder_queue.put_past_aside());
+            self.aside = Some(reorder_queue.set_history_aside());
         }
         self.ended |= ended;
-        let other = service(&self.topic, &self.poor);
+        let other = service(&self.topic, &self.excluded);
         // Last values of one in trouble are older: it may be so for days.
         let other = other.filter(|to| !(last && ended && was_ready) || self.is_ready(to));
         let Some(to) = other else { return Ok(false) };
@@ -363,34 +364,36 @@ impl HistoricalData {
     /// Leaves a service that is silent, or hands out nothing; where there is no other it is asked
     /// once more, or those that were silent before it. True where it is over.
     fn leave(&mut self, reorder_queue: &mut ReorderQueue) -> Result<bool, TransportError> {
-        let last = self.fetch.last.is_some();
+        let last = self.request.last.is_some();
         // Another service is asked what itself has: only that one knows.
-        let may = self.alone == OnServiceLoss::Waits || last;
+        let may = self.on_loss == OnServiceLoss::Wait || last;
         // Last values of one in trouble are older: so the others have had time enough.
-        let any = !last || self.forgotten == ATTEMPTS_UNTIL_SILENT;
+        let any = !last || self.restart_after == ATTEMPTS_UNTIL_SILENT;
         let other = |besides: &[String]| {
-            let besides = [besides, std::slice::from_ref(&self.fetch.to)].concat();
+            let besides = [besides, std::slice::from_ref(&self.request.to)].concat();
             let other = service(&self.topic, &besides).filter(|_| may);
             other.filter(|to| any || self.is_ready(to))
         };
-        let (new, stuck) = (other(&self.poor), self.is_stuck());
-        if new.is_none() && may && (self.ended || stuck && self.fetch.page > 0) {
+        let (new, stuck) = (other(&self.excluded), self.is_stuck());
+        if new.is_none() && may && (self.ended || stuck && self.request.page > 0) {
             return Ok(true);
         }
         let known = if new.is_none() { other(&[]) } else { None };
         match new.as_ref().or(known.as_ref()) {
             Some(to) => {
                 if new.is_none() {
-                    self.poor.clear();
+                    self.excluded.clear();
                 } else if last {
-                    self.asks[1] = 0;
+                    self.attempts[1] = 0;
                 }
-                self.poor.push(self.fetch.to.clone());
+                self.excluded.push(self.request.to.clone());
                 self.begin_again(to.clone(), reorder_queue)?;
             }
             // It has heard nothing that it could have forgotten.
-            None if self.fetch.page == 0 => (self.asks[0], self.came) = (0, Instant::now()),
-            None => self.begin_again(self.fetch.to.clone(), reorder_queue)?,
+            None if self.request.page == 0 => {
+                (self.attempts[0], self.last_samples) = (0, Instant::now())
+            }
+            None => self.begin_again(self.request.to.clone(), reorder_queue)?,
         }
         Ok(false)
     }
@@ -398,18 +401,18 @@ impl HistoricalData {
     fn is_ready(&self, service: &String) -> bool {
         self.topic.connection.announcements.with_state(|state| {
             let mut services = state.services(&self.topic.name);
-            services.any(|(name, keeps)| name == service && keeps.ready)
+            services.any(|(name, service_state)| name == service && service_state.ready)
         })
     }
 
     /// No service has all of it: tells what is missing. `unread`: nor does one know how much it is.
     fn miss(&mut self, reorder_queue: &mut ReorderQueue, unread: bool) {
         match self.aside.take() {
-            Some(aside) => reorder_queue.take_past_back(aside),
-            None if unread => return reorder_queue.miss_past(&self.until),
+            Some(aside) => reorder_queue.restore_history(aside),
+            None if unread => return reorder_queue.report_missing_history(&self.until),
             None => {}
         }
-        reorder_queue.miss_until(&self.until);
+        reorder_queue.report_missing_until(&self.until);
     }
 
     /// Asks a service from the beginning: none has what another has at the same place.
@@ -420,21 +423,21 @@ impl HistoricalData {
     ) -> Result<(), TransportError> {
         self.end();
         let number = open_page_queue(&self.topic.connection, &self.wake)?;
-        if self.fetch.last.is_some() {
-            drop(reorder_queue.put_past_aside());
+        if self.request.last.is_some() {
+            drop(reorder_queue.set_history_aside());
         }
-        (self.fetch.to, self.fetch.number, self.fetch.page) = (to, number, 0);
+        (self.request.to, self.request.number, self.request.page) = (to, number, 0);
         let now = Instant::now();
-        (self.asked, self.asks[0], self.heard) = (None, 0, now);
-        (self.said, self.came) = (now, now);
+        (self.asked, self.attempts[0], self.last_page) = (None, 0, now);
+        (self.last_request, self.last_samples) = (now, now);
         Ok(())
     }
 
     /// Asks no more; the service need not keep what it has made.
     fn end(&self) {
-        let post = &self.topic.connection.post;
-        post.close_page_queue(self.fetch.number);
-        post.send_request(&HistoryRequest { page: NO_MORE_PAGES, ..self.fetch.clone() });
+        let messages = &self.topic.connection.messages;
+        messages.close_page_queue(self.request.number);
+        messages.send_request(&HistoryRequest { page: NO_MORE_PAGES, ..self.request.clone() });
     }
 }
 
@@ -448,7 +451,7 @@ fn open_page_queue(
     connection: &Arc<Connection>,
     wake: &Arc<dyn Fn() + Send + Sync>,
 ) -> Result<u64, TransportError> {
-    connection.post.open_page_queue(|kind| connection.message_topic(kind), Arc::clone(wake))
+    connection.messages.open_page_queue(|kind| connection.message_topic(kind), Arc::clone(wake))
 }
 
 /// The service to be asked: the first by name of those that are ready, besides some.
@@ -458,12 +461,13 @@ pub(crate) fn service(topic: &TopicState, besides: &[String]) -> Option<String> 
         let others = || {
             let others = state.services(&topic.name);
             // One that keeps it otherwise has it with holes.
-            let others = others.filter(|(_, keeps)| !topic.is_kept() || !keeps.last_values);
+            let others =
+                others.filter(|(_, service_state)| !topic.is_kept() || !service_state.last_values);
             others.filter(|(name, _)| **name != announcements.session && !besides.contains(name))
         };
         // One that cannot take more at the moment has what it has.
-        let in_trouble = || others().find(|(_, keeps)| keeps.trouble.is_some());
-        let found = others().find(|(_, keeps)| keeps.ready).or_else(in_trouble);
+        let in_trouble = || others().find(|(_, service_state)| service_state.trouble.is_some());
+        let found = others().find(|(_, service_state)| service_state.ready).or_else(in_trouble);
         found.map(|(name, _)| name.clone())
     })
 }
@@ -498,7 +502,7 @@ mod tests {
     struct Service {
         connection: Arc<Connection>,
         questions: Reader,
-        pen: MessageWriter,
+        message_writer: MessageWriter,
     }
 
     impl Service {
@@ -508,9 +512,10 @@ mod tests {
             let questions = Reader::open(&messages, &message_qos().keep_all(), None).unwrap();
             let qos = message_qos().keep_all().partitions(&[to]).unwrap();
             let writer = Writer::open(&connection.message_topic(PAGE_TOPIC).unwrap(), &qos, None);
-            let pen = MessageWriter::new(writer.unwrap(), &connection.announcements.session);
+            let message_writer =
+                MessageWriter::new(writer.unwrap(), &connection.announcements.session);
             connection.announcements.announce(Announcement::Service { at: 1 }).unwrap();
-            let this = Self { connection, questions, pen };
+            let this = Self { connection, questions, message_writer };
             this.says(topic, None);
             this
         }
@@ -518,15 +523,15 @@ mod tests {
         /// That it is ready, or in trouble.
         fn says(&self, topic: &TopicName, trouble: Option<&str>) {
             let (ready, trouble) = (trouble.is_none(), trouble.map(str::to_owned));
-            let keeps = ServiceState { ready, trouble, ..ServiceState::default() };
-            let word = Announcement::ServiceState { topic: topic.clone(), keeps };
+            let service_state = ServiceState { ready, trouble, ..ServiceState::default() };
+            let word = Announcement::ServiceState { topic: topic.clone(), service_state };
             self.connection.announcements.announce(word).unwrap();
         }
 
         /// The newest question for a first page.
         fn begun(&self) -> Option<HistoryRequest> {
             let mut asked = self.asked().into_iter();
-            asked.rfind(|fetch| fetch.page == 0 && fetch.to == self.name())
+            asked.rfind(|request| request.page == 0 && request.to == self.name())
         }
 
         fn name(&self) -> &str {
@@ -552,7 +557,7 @@ mod tests {
             let (mut cdr, mut made) = (Vec::new(), page(head));
             for sample in samples {
                 let header = Header::of_session("Mount", sample, b"key");
-                let header = Header { flags: envelope::RE_SERVED, ..header };
+                let header = Header { flags: envelope::RESENT, ..header };
                 envelope::write_head(&header, 0, &mut cdr);
                 framed(&cdr, &mut made);
             }
@@ -566,11 +571,11 @@ mod tests {
 
         fn send(&mut self, number: u64, page: &[u8]) {
             let until = Instant::now() + SERVICE_RESPONSE_TIMEOUT;
-            while !self.pen.is_read() {
+            while !self.message_writer.is_read() {
                 assert!(Instant::now() < until, "they never met");
                 std::thread::yield_now();
             }
-            self.pen.write(number.to_string().as_bytes(), page).unwrap();
+            self.message_writer.write(number.to_string().as_bytes(), page).unwrap();
         }
     }
 
@@ -588,7 +593,10 @@ mod tests {
         }
         let troubled = trouble.iter().flatten().count();
         let seen = |state: &mut crate::announcements::SharedState| {
-            let found = state.services(name).filter(|(_, keeps)| keeps.trouble.is_some()).count();
+            let found = state
+                .services(name)
+                .filter(|(_, service_state)| service_state.trouble.is_some())
+                .count();
             found == troubled && state.services(name).count() == 2
         };
         let until = Instant::now() + SERVICE_RESPONSE_TIMEOUT;
@@ -617,14 +625,14 @@ mod tests {
         reorder_queue: &mut ReorderQueue,
         last: Option<u32>,
     ) -> HistoricalData {
-        reorder_queue.begin_past();
+        reorder_queue.begin_history();
         let wanted =
             HistoryRange { partitions: vec![0], last, until: vec![mount(5)], have: Vec::new() };
-        let asked = (await_service(topic).unwrap(), OnServiceLoss::Waits);
+        let asked = (await_service(topic).unwrap(), OnServiceLoss::Wait);
         HistoricalData::begin(topic, asked, wanted, Arc::new(|| {})).unwrap()
     }
 
-    fn handed_out(reorder_queue: &mut ReorderQueue) -> Vec<u64> {
+    fn delivered(reorder_queue: &mut ReorderQueue) -> Vec<u64> {
         std::iter::from_fn(|| reorder_queue.pop()).map(|queued| queued.sequence).collect()
     }
 
@@ -634,14 +642,14 @@ mod tests {
         let (mut services, topic) = two_services(&name, &reading, [None; 2]);
         let mut reorder_queue = ReorderQueue::new(&[0], AcceptResent::History);
         let mut past = begin(&topic, &mut reorder_queue, None);
-        assert_eq!(past.fetch.to, services[0].name());
+        assert_eq!(past.request.to, services[0].name());
         let (until, mut told) = (Instant::now() + 3 * SERVICE_RESPONSE_TIMEOUT, Vec::new());
         while !past.turn(&mut reorder_queue).unwrap() {
             assert!(Instant::now() < until, "it asks the silent one for ever");
             told.extend(past.news());
-            if let Some(fetch) = services[1].begun() {
+            if let Some(request) = services[1].begun() {
                 let head = PageHeader { end: true, ..PageHeader::new(0) };
-                services[1].answer(fetch.number, &head);
+                services[1].answer(request.number, &head);
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -659,28 +667,28 @@ mod tests {
             assert!(Instant::now() < until, "it never ends");
             let [first, second] = &mut services;
             let to = first.name().to_owned();
-            for fetch in first.asked().into_iter().filter(|fetch| fetch.to == to) {
-                match fetch.page {
+            for request in first.asked().into_iter().filter(|request| request.to == to) {
+                match request.page {
                     0 if pages == 0 => {
-                        first.answer_with(fetch.number, &PageHeader::new(0), [1]);
+                        first.answer_with(request.number, &PageHeader::new(0), [1]);
                         pages = 1;
                     }
                     1 if pages == 1 => {
-                        first.answer(fetch.number, &PageHeader::failed(1));
+                        first.answer(request.number, &PageHeader::failed(1));
                         pages = 2;
                     }
                     _ => {}
                 }
             }
-            if let Some(fetch) = second.begun() {
-                assert_eq!(fetch.have.iter().map(|position| position.sequence).max(), Some(1));
+            if let Some(request) = second.begun() {
+                assert_eq!(request.have.iter().map(|position| position.sequence).max(), Some(1));
                 let head = PageHeader { end: true, ..PageHeader::new(0) };
-                second.answer_with(fetch.number, &head, [2]);
+                second.answer_with(request.number, &head, [2]);
             }
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(past.whole);
-        assert_eq!(handed_out(&mut reorder_queue), [1, 2]);
+        assert_eq!(delivered(&mut reorder_queue), [1, 2]);
     }
 
     #[test]
@@ -693,35 +701,35 @@ mod tests {
         let turn = |past: &mut HistoricalData, reorder_queue: &mut ReorderQueue| {
             assert!(Instant::now() < until, "it never came so far");
             // It has not asked for long.
-            past.said = past.said.checked_sub(KEEP_ALIVE_INTERVAL).unwrap();
+            past.last_request = past.last_request.checked_sub(KEEP_ALIVE_INTERVAL).unwrap();
             assert!(!past.turn(reorder_queue).unwrap());
             std::thread::sleep(Duration::from_millis(1));
         };
         while reorder_queue.waiting() < MAX_WAITING_SAMPLES {
             turn(&mut past, &mut reorder_queue);
-            if let Some(fetch) = services[0].begun() {
+            if let Some(request) = services[0].begun() {
                 services[0].answer_with(
-                    fetch.number,
+                    request.number,
                     &PageHeader::new(0),
                     1..=MAX_WAITING_SAMPLES as u64,
                 );
             }
         }
         services[0].connection.close();
-        while past.fetch.to != services[1].name() {
+        while past.request.to != services[1].name() {
             turn(&mut past, &mut reorder_queue);
         }
         turn(&mut past, &mut reorder_queue);
-        assert_eq!(handed_out(&mut reorder_queue).len(), MAX_WAITING_SAMPLES);
-        let fetch = loop {
+        assert_eq!(delivered(&mut reorder_queue).len(), MAX_WAITING_SAMPLES);
+        let request = loop {
             turn(&mut past, &mut reorder_queue);
             let mut asked = services[1].asked().into_iter();
-            if let Some(fetch) = asked.find(|fetch| fetch.to == services[1].name()) {
-                break fetch;
+            if let Some(request) = asked.find(|request| request.to == services[1].name()) {
+                break request;
             }
         };
-        assert_eq!((fetch.page, fetch.until), (0, vec![mount(5)]));
-        assert_eq!(fetch.have, [mount(MAX_WAITING_SAMPLES as u64)]);
+        assert_eq!((request.page, request.until), (0, vec![mount(5)]));
+        assert_eq!(request.have, [mount(MAX_WAITING_SAMPLES as u64)]);
     }
 
     #[test]
@@ -733,16 +741,16 @@ mod tests {
         let (until, mut answers) = (Instant::now() + SERVICE_RESPONSE_TIMEOUT, 0);
         while !past.turn(&mut reorder_queue).unwrap() {
             assert!(Instant::now() < until, "it waits for ever");
-            if let Some(fetch) = services[0].begun() {
+            if let Some(request) = services[0].begun() {
                 answers += 1;
                 let busy = answers < 3;
                 let head = PageHeader { busy, end: !busy, ..PageHeader::new(0) };
-                services[0].answer_with(fetch.number, &head, (!busy).then_some(1));
+                services[0].answer_with(request.number, &head, (!busy).then_some(1));
             }
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(past.whole && answers >= 3);
-        assert_eq!(handed_out(&mut reorder_queue), [1]);
+        assert_eq!(delivered(&mut reorder_queue), [1]);
     }
 
     /// What comes of last values where the first service ends without having all, and the second
@@ -757,16 +765,16 @@ mod tests {
             assert!(Instant::now() < until, "it never ends");
             let not_whole = PageHeader { end: true, whole: false, ..PageHeader::new(0) };
             for (service, head, sample) in [(0, &not_whole, 4), (1, second, 2)] {
-                if let Some(fetch) = services[service].begun() {
-                    services[service].answer_with(fetch.number, head, [sample]);
+                if let Some(request) = services[service].begun() {
+                    services[service].answer_with(request.number, head, [sample]);
                 }
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        reorder_queue.end_past(true);
+        reorder_queue.end_history(true);
         crate::history::begin(&mut reorder_queue, &[], 1);
         let gaps = reorder_queue.gaps.len();
-        (handed_out(&mut reorder_queue), gaps)
+        (delivered(&mut reorder_queue), gaps)
     }
 
     #[test]
@@ -788,24 +796,24 @@ mod tests {
         let topic = DdsTransport::new(Arc::clone(&reading)).state(&name).unwrap().unwrap();
         let (to, mut reorder_queue) =
             (await_service(&topic).unwrap(), ReorderQueue::new(&[0], AcceptResent::History));
-        reorder_queue.begin_past();
+        reorder_queue.begin_history();
         let wanted =
             HistoryRange { partitions: vec![0], last: None, until: Vec::new(), have: Vec::new() };
         let mut past =
-            HistoricalData::begin(&topic, (to, OnServiceLoss::Waits), wanted, Arc::new(|| {}))
+            HistoricalData::begin(&topic, (to, OnServiceLoss::Wait), wanted, Arc::new(|| {}))
                 .unwrap();
-        let (first, until) = (past.fetch.number, Instant::now() + 3 * SERVICE_RESPONSE_TIMEOUT);
+        let (first, until) = (past.request.number, Instant::now() + 3 * SERVICE_RESPONSE_TIMEOUT);
         let (mut answered, mut begun) = (false, false);
         while !past.turn(&mut reorder_queue).unwrap() {
             assert!(Instant::now() < until, "it asks for ever");
             // The other tests of this domain have questions of their own.
-            let own = |fetch: &&HistoryRequest| fetch.page == 0 && fetch.to == service.name();
+            let own = |request: &&HistoryRequest| request.page == 0 && request.to == service.name();
             let asked = service.asked();
             let asked: Vec<_> = asked.iter().filter(own).collect();
-            for fetch in asked {
-                let head = PageHeader { end: fetch.number != first, ..PageHeader::new(0) };
+            for request in asked {
+                let head = PageHeader { end: request.number != first, ..PageHeader::new(0) };
                 if !std::mem::replace(if head.end { &mut begun } else { &mut answered }, true) {
-                    service.answer(fetch.number, &head);
+                    service.answer(request.number, &head);
                 }
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -827,11 +835,11 @@ mod tests {
             for (place, service) in services.iter_mut().enumerate() {
                 let to = service.name().to_owned();
                 let asked = service.asked();
-                let first = asked.iter().find(|fetch| fetch.page == 0 && fetch.to == to);
-                if let Some(fetch) = first.filter(|_| !order.contains(&place)) {
-                    assert_eq!(fetch.until.len(), 1);
+                let first = asked.iter().find(|request| request.page == 0 && request.to == to);
+                if let Some(request) = first.filter(|_| !order.contains(&place)) {
+                    assert_eq!(request.until.len(), 1);
                     let head = PageHeader { end: true, whole: false, ..PageHeader::new(0) };
-                    service.answer(fetch.number, &head);
+                    service.answer(request.number, &head);
                     order.push(place);
                 }
             }

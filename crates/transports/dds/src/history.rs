@@ -15,7 +15,7 @@ use crate::reorder_queue::{QueuedSample, ReorderQueue};
 /// one producer's are in the order of their numbers, whoever has them.
 pub(crate) fn begin(reorder_queue: &mut ReorderQueue, positions: &[&ProducerPosition], n: usize) {
     let all = reorder_queue.take_all();
-    let (past, others): (Vec<_>, Vec<_>) = all.into_iter().partition(QueuedSample::is_past);
+    let (past, others): (Vec<_>, Vec<_>) = all.into_iter().partition(QueuedSample::is_history);
     let mut known: HashSet<_> = past.iter().map(sample).collect();
     let (mut before, mut behind, mut new) = (Vec::new(), Vec::new(), Vec::new());
     for queued in others {

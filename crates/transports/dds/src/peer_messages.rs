@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::announcements::{ProducerPosition, name, unix_nanos};
 use crate::entity::{
-    Listener, News, Participant, Qos, Reader, Refused, Representation, Sample, Topic, Writer,
+    Listener, Participant, Qos, Reader, Refused, Representation, Sample, StatusEvent, Topic, Writer,
 };
 use crate::envelope::{self, Header};
 use crate::error::failed;
@@ -242,7 +242,7 @@ pub(crate) struct PeerMessages {
     news: WakeFn,
     stored: OnceLock<Reader>,
     past: OnceLock<Reader>,
-    fetches: Mutex<Option<MessageWriter>>,
+    requests: Mutex<Option<MessageWriter>>,
     queues: Arc<Mutex<HashMap<u64, PageQueue>>>,
     numbers: AtomicU64,
 }
@@ -265,7 +265,7 @@ impl PeerMessages {
             news,
             stored: OnceLock::new(),
             past: OnceLock::new(),
-            fetches: Mutex::default(),
+            requests: Mutex::default(),
             queues: Arc::default(),
             numbers: AtomicU64::new(0),
         }
@@ -278,7 +278,7 @@ impl PeerMessages {
         told: impl Fn() + Send + Sync + 'static,
     ) -> Result<Reader, TransportError> {
         let qos = qos.partitions(&[&self.session]).map_err(failed("name a session"))?;
-        let listener: Listener = Box::new(move |_: News| told());
+        let listener: Listener = Box::new(move |_: StatusEvent| told());
         Reader::open(topic, &qos, Some(listener)).map_err(failed("open a reader of letters"))
     }
 
@@ -329,12 +329,12 @@ impl PeerMessages {
             // Another thread may have been first: one is enough.
             let _ = self.past.set(reader);
         }
-        let mut fetches = locked(&self.fetches);
-        if fetches.is_none() {
+        let mut requests = locked(&self.requests);
+        if requests.is_none() {
             let qos = message_qos().keep_all();
             let writer = Writer::open(&open(REQUEST_TOPIC)?, &qos, None);
             let writer = writer.map_err(failed("open a writer of letters"))?;
-            *fetches = Some(MessageWriter::new(writer, &self.session));
+            *requests = Some(MessageWriter::new(writer, &self.session));
         }
         let number = self.numbers.fetch_add(1, Ordering::Relaxed) + 1;
         locked(&self.queues).insert(number, PageQueue { wake, pages: VecDeque::new() });
@@ -347,12 +347,13 @@ impl PeerMessages {
     }
 
     /// Requests a page. If the message is refused, the reader repeats it, as without a response.
-    pub(crate) fn send_request(&self, fetch: &HistoryRequest) {
-        let (Some(pen), Ok(value)) = (&mut *locked(&self.fetches), serde_json::to_vec(fetch))
+    pub(crate) fn send_request(&self, request: &HistoryRequest) {
+        let (Some(message_writer), Ok(value)) =
+            (&mut *locked(&self.requests), serde_json::to_vec(request))
         else {
             return;
         };
-        let _ = pen.write(self.session.as_bytes(), &value);
+        let _ = message_writer.write(self.session.as_bytes(), &value);
     }
 
     /// The next received page of a reader.
@@ -372,7 +373,7 @@ impl PeerMessages {
 
     /// Stops sending and receiving.
     pub(crate) fn close(&self) {
-        locked(&self.fetches).take();
+        locked(&self.requests).take();
         locked(&self.queues).clear();
     }
 }

@@ -17,7 +17,7 @@ use crate::SCHEME;
 use crate::announcements::{EndpointGuids, EndpointKind, ProducerPosition};
 use crate::connection::{Connection, OpenReader};
 use crate::endpoints::ReaderEndpoints;
-use crate::entity::{Listener, News};
+use crate::entity::{Listener, StatusEvent};
 use crate::error::{failed, unsupported};
 use crate::historical_data::{self, HistoricalData, OnServiceLoss, PAGE_RETRY_INTERVAL};
 use crate::history;
@@ -71,8 +71,8 @@ impl OpenReader for ReaderCore {
         &self.partitions
     }
 
-    fn adopt(&self) -> Result<(), TransportError> {
-        let adopted = self.endpoints.adopt(&self.topic).map(drop);
+    fn adopt_schema(&self) -> Result<(), TransportError> {
+        let adopted = self.endpoints.adopt_schema(&self.topic).map(drop);
         if adopted.is_err() {
             self.ring();
         }
@@ -83,8 +83,8 @@ impl OpenReader for ReaderCore {
         self.endpoints.guids()
     }
 
-    fn has_met(&self, writer: &EndpointGuids) -> bool {
-        self.endpoints.has_met(writer)
+    fn has_matched(&self, writer: &EndpointGuids) -> bool {
+        self.endpoints.has_matched(writer)
     }
 
     fn newest(&self, producer: &ProducerName) -> u64 {
@@ -98,7 +98,7 @@ impl OpenReader for ReaderCore {
     fn attend(&self) {
         let mut reorder_queue = locked(&self.reorder_queue);
         let matched = self.wake.matched.load(Ordering::Acquire);
-        if matched || self.wake.arrived.load(Ordering::Relaxed) > 0 || reorder_queue.has_held() {
+        if matched || self.wake.arrived.load(Ordering::Relaxed) > 0 || reorder_queue.has_blocked() {
             // What fails here fails for who reads, too.
             let _ = self.pull(&mut reorder_queue);
             if reorder_queue.has_any() {
@@ -112,7 +112,7 @@ impl ReaderCore {
     fn pull(&self, reorder_queue: &mut ReorderQueue) -> Result<(), TransportError> {
         self.wake.arrived.store(0, Ordering::Relaxed);
         if self.wake.matched.swap(false, Ordering::AcqRel) {
-            reorder_queue.meet(&self.endpoints);
+            reorder_queue.update_writers(&self.endpoints);
         }
         reorder_queue.pull(&self.endpoints).map_err(failed("take samples"))
     }
@@ -139,7 +139,12 @@ impl DdsReader {
     ) -> Result<Self, TransportError> {
         let last = match request.from {
             Begin::Latest => {
-                return Ok(Self::meet(topic, request.partitions, (AcceptResent::New, false))?.0);
+                return Ok(Self::await_match(
+                    topic,
+                    request.partitions,
+                    (AcceptResent::New, false),
+                )?
+                .0);
             }
             Begin::LastPerKey(n) => Some(n),
             Begin::Earliest => None,
@@ -149,21 +154,21 @@ impl DdsReader {
         // Last values of writers that have gone; those that live have their own.
         let service = if kept { None } else { historical_data::service(topic, &[]) };
         let take = (AcceptResent::History, kept || service.is_some());
-        let (mut reader, positions) = Self::meet(topic, request.partitions, take)?;
+        let (mut reader, positions) = Self::await_match(topic, request.partitions, take)?;
         let n = last.map_or(usize::MAX, |n| n as usize);
         if let Some(service) = service {
             let last = last.unwrap_or(u32::MAX).min(u32::from(u8::MAX));
             let nothing = (Vec::new(), Vec::new());
-            reader.begin_with_past((service, OnServiceLoss::Ends), Some(last), nothing)?;
+            reader.request_history((service, OnServiceLoss::End), Some(last), nothing)?;
             reader.await_last_values()?;
             reader.begin_with_history(positions, n)?;
         } else if kept {
             let positions: Vec<_> = positions.into_iter().map(|(_, position)| position).collect();
-            let asked = (historical_data::await_service(topic)?, OnServiceLoss::Waits);
-            reader.begin_with_past(asked, last, (positions.clone(), Vec::new()))?;
+            let asked = (historical_data::await_service(topic)?, OnServiceLoss::Wait);
+            reader.request_history(asked, last, (positions.clone(), Vec::new()))?;
             match last {
-                Some(_) => reader.await_past(&positions, n)?,
-                None => locked(&reader.shared.reorder_queue).begin_with_what_comes(),
+                Some(_) => reader.await_history(&positions, n)?,
+                None => locked(&reader.shared.reorder_queue).begin_live(),
             }
         } else {
             reader.begin_with_history(positions, n)?;
@@ -176,7 +181,7 @@ impl DdsReader {
         topic: &Arc<TopicState>,
         have: &[ProducerPosition],
     ) -> Result<Self, TransportError> {
-        let (reader, _) = Self::meet(topic, &[], (AcceptResent::Everything, false))?;
+        let (reader, _) = Self::await_match(topic, &[], (AcceptResent::Everything, false))?;
         let mut reorder_queue = locked(&reader.shared.reorder_queue);
         have.iter().for_each(|position| reorder_queue.knows(position));
         drop(reorder_queue);
@@ -185,7 +190,7 @@ impl DdsReader {
 
     /// Opens it, and waits until it has met the topic's writers; gives where those stand that have
     /// written. `past`: what comes waits until the past has come.
-    fn meet(
+    fn await_match(
         topic: &Arc<TopicState>,
         partitions: &[u32],
         (take, past): (AcceptResent, bool),
@@ -196,10 +201,10 @@ impl DdsReader {
         connection.add_reader(Arc::<ReaderCore>::downgrade(&shared));
         let answers = loop {
             let opened = (&topic.name, EndpointKind::Reader, partitions);
-            let answers =
-                connection.meet(opened, shared.endpoints.guids(), || shared.endpoints.met())?;
+            let answers = connection
+                .await_match(opened, shared.endpoints.guids(), || shared.endpoints.matched())?;
             // Those who have answered may have told of the first schema only now.
-            if !shared.endpoints.adopt(topic)? {
+            if !shared.endpoints.adopt_schema(topic)? {
                 break answers;
             }
         };
@@ -216,14 +221,14 @@ impl DdsReader {
         };
         let positions: Vec<_> = positions.chain(own).filter(read).collect();
         let before = positions.iter().map(|(_, position)| position.clone()).collect();
-        locked(&shared.reorder_queue).came_behind(before);
+        locked(&shared.reorder_queue).set_join_positions(before);
         let (producers, outages, avro) = Default::default();
         let (past, caught_up) = (None, false);
         Ok((Self { shared, producers, past, caught_up, outages, avro }, positions))
     }
 
     /// Begins with what durability services have: the newest so many of each key, or all.
-    fn begin_with_past(
+    fn request_history(
         &mut self,
         asked: (String, OnServiceLoss),
         last: Option<u32>,
@@ -246,8 +251,8 @@ impl DdsReader {
         have: Vec<ProducerPosition>,
     ) -> Result<(), TransportError> {
         self.caught_up = false;
-        self.begin_with_past((other, OnServiceLoss::Ends), None, (Vec::new(), have))?;
-        locked(&self.shared.reorder_queue).begin_past();
+        self.request_history((other, OnServiceLoss::End), None, (Vec::new(), have))?;
+        locked(&self.shared.reorder_queue).begin_history();
         Ok(())
     }
 
@@ -256,12 +261,12 @@ impl DdsReader {
         let shared = Arc::clone(&self.shared);
         loop {
             let mut reorder_queue = locked(&shared.reorder_queue);
-            if self.turn_past(&mut reorder_queue)? {
+            if self.poll_history(&mut reorder_queue)? {
                 return Ok(());
             }
             if self.past.as_ref().is_some_and(HistoricalData::is_slow) {
                 self.past = None;
-                reorder_queue.end_past(false);
+                reorder_queue.end_history(false);
                 return Ok(());
             }
             drop(reorder_queue);
@@ -272,7 +277,7 @@ impl DdsReader {
     }
 
     /// Waits until the past has come, and puts the newest `n` of each key before what comes.
-    fn await_past(
+    fn await_history(
         &mut self,
         positions: &[ProducerPosition],
         n: usize,
@@ -280,7 +285,7 @@ impl DdsReader {
         let shared = Arc::clone(&self.shared);
         loop {
             let mut reorder_queue = locked(&shared.reorder_queue);
-            if self.turn_past(&mut reorder_queue)? {
+            if self.poll_history(&mut reorder_queue)? {
                 history::begin(&mut reorder_queue, &positions.iter().collect::<Vec<_>>(), n);
                 return Ok(());
             }
@@ -326,7 +331,7 @@ impl DdsReader {
     }
 
     /// Takes what has come of the past; true where that is over, or there was none.
-    fn turn_past(&mut self, reorder_queue: &mut ReorderQueue) -> Result<bool, TransportError> {
+    fn poll_history(&mut self, reorder_queue: &mut ReorderQueue) -> Result<bool, TransportError> {
         let Some(past) = &mut self.past else { return Ok(true) };
         self.shared.pull(reorder_queue)?;
         let over = past.turn(reorder_queue)?;
@@ -334,7 +339,7 @@ impl DdsReader {
         if over {
             self.caught_up = past.whole;
             self.past = None;
-            reorder_queue.end_past(self.shared.topic.is_kept());
+            reorder_queue.end_history(self.shared.topic.is_kept());
         }
         Ok(over)
     }
@@ -351,10 +356,10 @@ impl DdsReader {
         if let Some(next) = reorder_queue.pop() {
             return Ok(Some(next));
         }
-        shared.endpoints.mend(&shared.topic)?;
+        shared.endpoints.retry_adopting_schema(&shared.topic)?;
         // Before it is looked: what comes after rings again.
         shared.wake.rung.store(false, Ordering::SeqCst);
-        self.turn_past(&mut reorder_queue)?;
+        self.poll_history(&mut reorder_queue)?;
         shared.pull(&mut reorder_queue)?;
         reorder_queue.gaps.clear();
         self.outages.clear();
@@ -362,8 +367,8 @@ impl DdsReader {
     }
 
     /// Whether of the past something is still to come or to be taken.
-    pub(crate) fn has_past(&self) -> bool {
-        self.is_behind() || locked(&self.shared.reorder_queue).begins_with_past()
+    pub(crate) fn has_history_left(&self) -> bool {
+        self.is_behind() || locked(&self.shared.reorder_queue).begins_with_history()
     }
 
     /// Whether the past has come to its end that was asked for last: its service may have gone.
@@ -392,9 +397,9 @@ impl DdsReader {
 
     fn visit(&mut self, visit: &mut Visit<'_>) -> Result<ControlFlow<()>, TransportError> {
         loop {
-            let misfit = locked(&self.shared.wake.incompatible).next();
-            let Some(misfit) = misfit else { break };
-            if visit.item(Item::Incompatible(misfit)).is_break() {
+            let incompatible = locked(&self.shared.wake.incompatible).next();
+            let Some(incompatible) = incompatible else { break };
+            if visit.item(Item::Incompatible(incompatible)).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -402,10 +407,10 @@ impl DdsReader {
         loop {
             let mut reorder_queue = locked(&shared.reorder_queue);
             if !reorder_queue.has_samples() {
-                self.turn_past(&mut reorder_queue)?;
+                self.poll_history(&mut reorder_queue)?;
                 shared.pull(&mut reorder_queue)?;
             } else if self.past.as_ref().is_some_and(HistoricalData::is_due) {
-                self.turn_past(&mut reorder_queue)?;
+                self.poll_history(&mut reorder_queue)?;
             }
             let gap = reorder_queue.gaps.pop_front().map(Item::Gap);
             if let Some(told) = gap.or_else(|| self.outages.pop_front().map(Item::Outage)) {
@@ -418,13 +423,13 @@ impl DdsReader {
             let next = reorder_queue.pop();
             drop(reorder_queue);
             let Some(next) = next else { return Ok(ControlFlow::Continue(())) };
-            if self.hand_out(&next, visit).is_break() {
+            if self.deliver(&next, visit).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
     }
 
-    fn hand_out(&mut self, next: &QueuedSample, visit: &mut Visit<'_>) -> ControlFlow<()> {
+    fn deliver(&mut self, next: &QueuedSample, visit: &mut Visit<'_>) -> ControlFlow<()> {
         let Ok((header, payload)) = next.read(&mut self.avro) else {
             return visit.item(Item::Gap(ReorderQueue::damaged(next)));
         };
@@ -463,24 +468,24 @@ fn subscribe(
 ) -> Result<Arc<ReaderCore>, TransportError> {
     let connection = &topic.connection;
     let wake = Arc::<ReaderWakeup>::default();
-    let (told, alarm) = (Arc::clone(&wake), connection.alarm());
+    let (told, wakeup) = (Arc::clone(&wake), connection.wakeup());
     let listening = move || -> Listener {
-        let (told, alarm) = (Arc::clone(&told), Arc::clone(&alarm));
+        let (told, wakeup) = (Arc::clone(&told), Arc::clone(&wakeup));
         Box::new(move |news| {
-            if let News::Incompatible(policy) = news {
+            if let StatusEvent::Incompatible(policy) = news {
                 locked(&told.incompatible).add(policy);
                 told.ring();
             }
-            if matches!(news, News::Matched { .. }) {
+            if matches!(news, StatusEvent::Matched { .. }) {
                 told.matched.store(true, Ordering::Release);
-                alarm.ring();
+                wakeup.ring();
             }
-            if news == News::Data {
+            if news == StatusEvent::Data {
                 told.ring();
                 if told.arrived.fetch_add(1, Ordering::Relaxed) % MAX_UNATTENDED_SAMPLES
                     == MAX_UNATTENDED_SAMPLES - 1
                 {
-                    alarm.ring();
+                    wakeup.ring();
                 }
             }
         })
@@ -492,7 +497,7 @@ fn subscribe(
     let places = if partitions.is_empty() { all.collect() } else { partitions.to_vec() };
     let mut reorder_queue = ReorderQueue::new(&places, take).best_effort(!topic.is_reliable());
     if past {
-        reorder_queue.begin_past();
+        reorder_queue.begin_history();
     }
     Ok(Arc::new(ReaderCore {
         topic: Arc::clone(topic),
@@ -513,7 +518,7 @@ impl Reader for DdsReader {
         if max == 0 {
             return Ok(0);
         }
-        self.shared.endpoints.mend(&self.shared.topic)?;
+        self.shared.endpoints.retry_adopting_schema(&self.shared.topic)?;
         let mut visit = Visit::new(visit, max);
         self.shared.wake.rung.store(false, Ordering::SeqCst);
         let visited = self.visit(&mut visit);
@@ -554,7 +559,7 @@ impl Reader for DdsReader {
 
     fn seek(&mut self, partition: u32, offset: u64) -> Result<(), TransportError> {
         self.connection().check_open()?;
-        match locked(&self.shared.reorder_queue).pass_over(partition, offset) {
+        match locked(&self.shared.reorder_queue).skip_to(partition, offset) {
             None => Err(not_ours(SCHEME, partition)),
             Some(false) => Err(no_places("go back")),
             Some(true) => Ok(()),

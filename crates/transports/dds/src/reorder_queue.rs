@@ -18,7 +18,7 @@ use helio_core::{Producer, ProducerName, Tai};
 use crate::announcements::{ProducerPosition, unix_nanos};
 use crate::endpoints::{ReaderEndpoints, TypedTopic};
 use crate::entity::{DdsError, Guid, Reader, Sample};
-use crate::envelope::{self, BASE, ELSEWHERE, Header, LEFT, RE_SERVED};
+use crate::envelope::{self, Header, OLDEST_UNACKED, OTHER_TOPIC, RESENT, RETENTION_GAP};
 
 /// The most queued samples.
 const MAX_QUEUED_SAMPLES: usize = 262_144;
@@ -82,11 +82,11 @@ pub(crate) struct QueuedSample {
     /// The number that its producer wrote before; 0 is not known.
     pub(crate) previous: u64,
     /// That one came by the other topic.
-    elsewhere: bool,
+    follows_other_topic: bool,
     /// It was sent again.
-    again: bool,
+    resent: bool,
     /// By which topic it came: 1 is the typed one.
-    way: usize,
+    topic_index: usize,
     /// Who wrote it: the DDS writer.
     writer: u64,
     /// When it was queued.
@@ -114,7 +114,7 @@ impl QueuedSample {
     }
 
     /// Whether it is history, as a durability service has it.
-    pub(crate) fn is_past(&self) -> bool {
+    pub(crate) fn is_history(&self) -> bool {
         self.past
     }
 
@@ -180,17 +180,17 @@ struct NewestSequences {
     /// Of those that have come as envelopes, and typed: on each way they come in order.
     order: [(u64, u64); 2],
     /// The same of what was sent again: the last ones.
-    again: [(u64, u64); 2],
+    resent: [(u64, u64); 2],
 }
 
 /// A matched DDS writer, or one that was.
 #[derive(Debug)]
 struct MatchedWriter {
-    way: usize,
+    topic_index: usize,
     participant: Guid,
     partitions: Vec<String>,
     /// It is still matched.
-    there: bool,
+    live: bool,
 }
 
 /// One producer's samples in a partition that wait, in order: the first for one by the other topic,
@@ -232,7 +232,7 @@ pub(crate) struct ReorderQueue {
     begun: bool,
     /// What was written before it came, which it does not get all of.
     before: Vec<ProducerPosition>,
-    held: Vec<ProducerQueue>,
+    blocked: Vec<ProducerQueue>,
     /// How far the service that has handed out last values has each producer's samples.
     covered: HashMap<(u32, String), (u64, u64)>,
 }
@@ -254,10 +254,10 @@ struct HistoryPhase {
     seen: HashMap<(u32, String), (u64, u64)>,
     /// Last values have holes: which of them have come.
     values: HashSet<(u32, String, (u64, u64))>,
-    held: VecDeque<QueuedSample>,
+    blocked: VecDeque<QueuedSample>,
     bytes: usize,
     /// By partition and producer, those that were too many.
-    passed: HashMap<(u32, String), SkippedSamples>,
+    skipped: HashMap<(u32, String), SkippedSamples>,
 }
 
 /// Last values of one service, kept while another one is requested, which may have no more.
@@ -288,10 +288,12 @@ impl HistoryPhase {
             Some((newest, sequence)) if *newest == incarnation => sequence.saturating_add(1),
             _ => 1,
         };
-        let waits = self.held.iter().filter(|held| {
-            (held.partition, held.incarnation) == (partition, incarnation) && held.names().1 == name
+        let waits = self.blocked.iter().filter(|blocked| {
+            (blocked.partition, blocked.incarnation) == (partition, incarnation)
+                && blocked.names().1 == name
         });
-        let waits = waits.map(|held| held.sequence).filter(|sequence| *sequence >= from).min();
+        let waits =
+            waits.map(|blocked| blocked.sequence).filter(|sequence| *sequence >= from).min();
         let end = position.sequence.saturating_add(1);
         let to = waits.map_or(end, |first| first.min(end));
         let producer = Producer { name: position.producer.clone(), incarnation };
@@ -300,20 +302,20 @@ impl HistoryPhase {
     }
 
     /// How many of those that did not wait have not come in pages either.
-    fn lost(&self, who: &(u32, String), passed: &SkippedSamples) -> u64 {
-        let within = |order: &(u64, u64)| passed.first <= *order && *order <= passed.last;
+    fn lost(&self, who: &(u32, String), skipped: &SkippedSamples) -> u64 {
+        let within = |order: &(u64, u64)| skipped.first <= *order && *order <= skipped.last;
         if !self.values.is_empty() {
-            let come = self.values.iter().filter(|(partition, producer, order)| {
+            let received = self.values.iter().filter(|(partition, producer, order)| {
                 (partition, producer) == (&who.0, &who.1) && within(order)
             });
-            return passed.count.saturating_sub(come.count() as u64);
+            return skipped.count.saturating_sub(received.count() as u64);
         }
         match self.seen.get(who) {
-            Some(seen) if *seen >= passed.last => 0,
-            Some(seen) if within(seen) && seen.0 == passed.last.0 => {
-                passed.count.min(passed.last.1 - seen.1)
+            Some(seen) if *seen >= skipped.last => 0,
+            Some(seen) if within(seen) && seen.0 == skipped.last.0 => {
+                skipped.count.min(skipped.last.1 - seen.1)
             }
-            _ => passed.count,
+            _ => skipped.count,
         }
     }
 }
@@ -336,7 +338,7 @@ impl ReorderQueue {
             past: None,
             begun: take != AcceptResent::History,
             before: Vec::new(),
-            held: Vec::new(),
+            blocked: Vec::new(),
             covered: HashMap::new(),
         }
     }
@@ -352,40 +354,41 @@ impl ReorderQueue {
     }
 
     /// Looks which writers there are: what they have written is known by them when they have gone.
-    pub(crate) fn meet(&mut self, endpoints: &ReaderEndpoints) {
+    pub(crate) fn update_writers(&mut self, endpoints: &ReaderEndpoints) {
         let typed = endpoints.typed();
         let readers = [Some(&endpoints.envelopes), typed.as_ref().map(|typed| &typed.reader)];
-        for (way, reader) in readers.into_iter().enumerate() {
-            let Some(Ok(there)) = reader.map(Reader::writers) else { continue };
-            let there: HashSet<_> = there.into_iter().collect();
-            let of_it = self.writers.iter_mut().filter(|(_, wrote)| wrote.way == way);
-            of_it.for_each(|(handle, wrote)| wrote.there = there.contains(handle));
-            for handle in there {
-                self.met(handle, way, reader);
+        for (topic_index, reader) in readers.into_iter().enumerate() {
+            let Some(Ok(live)) = reader.map(Reader::writers) else { continue };
+            let live: HashSet<_> = live.into_iter().collect();
+            let of_it =
+                self.writers.iter_mut().filter(|(_, wrote)| wrote.topic_index == topic_index);
+            of_it.for_each(|(handle, wrote)| wrote.live = live.contains(handle));
+            for handle in live {
+                self.add_writer(handle, topic_index, reader);
             }
         }
         if self.writers.len() > MAX_DEPARTED_WRITERS
-            && self.writers.values().filter(|w| !w.there).count() > MAX_DEPARTED_WRITERS
+            && self.writers.values().filter(|w| !w.live).count() > MAX_DEPARTED_WRITERS
         {
-            self.writers.retain(|_, wrote| wrote.there);
+            self.writers.retain(|_, wrote| wrote.live);
         }
     }
 
-    fn met(&mut self, handle: u64, way: usize, reader: Option<&Reader>) {
+    fn add_writer(&mut self, handle: u64, topic_index: usize, reader: Option<&Reader>) {
         if !self.writers.contains_key(&handle)
             && let Some(found) = reader.and_then(|reader| reader.publication(handle))
         {
             let (participant, partitions) = (found.participant, found.partitions);
             self.writers
-                .insert(handle, MatchedWriter { way, participant, partitions, there: true });
+                .insert(handle, MatchedWriter { topic_index, participant, partitions, live: true });
         }
     }
 
     /// Takes all that has come.
     pub(crate) fn pull(&mut self, endpoints: &ReaderEndpoints) -> Result<(), DdsError> {
-        let (mut come, mut outcome) = (Vec::new(), Ok(()));
+        let (mut received, mut outcome) = (Vec::new(), Ok(()));
         for end in endpoints.former() {
-            outcome = outcome.and(self.take(&end.reader, Some(&end.of), &mut come));
+            outcome = outcome.and(self.take(&end.reader, Some(&end.of), &mut received));
         }
         let typed = endpoints.typed();
         let topic_sequences =
@@ -395,14 +398,14 @@ impl ReorderQueue {
         // has written it: so the other is looked at again, until nothing has come.
         for turn in 0..if topic_sequences.len() > 1 { MAX_PULL_ROUNDS } else { 1 } {
             let (before, (reader, of)) =
-                (come.len(), topic_sequences[turn % topic_sequences.len()]);
-            outcome = outcome.and(self.take(reader, of, &mut come));
-            if turn > 0 && come.len() == before {
+                (received.len(), topic_sequences[turn % topic_sequences.len()]);
+            outcome = outcome.and(self.take(reader, of, &mut received));
+            if turn > 0 && received.len() == before {
                 break;
             }
         }
-        self.admit(come, Instant::now());
-        self.keep_bounds();
+        self.admit(received, Instant::now());
+        self.enforce_limits();
         outcome
     }
 
@@ -415,22 +418,22 @@ impl ReorderQueue {
         let mut taken = std::mem::take(&mut self.taken);
         let outcome = reader.take(&mut taken);
         let valid = taken.drain(..).filter(|sample| sample.valid);
-        into.extend(valid.filter_map(|sample| self.sorted_in(sample, reader, typed)));
+        into.extend(valid.filter_map(|sample| self.accept(sample, reader, typed)));
         self.taken = taken;
         outcome.map(drop)
     }
 
     /// Puts in what has come, in order, but for what has to wait.
-    fn admit(&mut self, mut come: Vec<QueuedSample>, now: Instant) {
+    fn admit(&mut self, mut received: Vec<QueuedSample>, now: Instant) {
         // One key's samples of one way are in their writers' order. (The two topics' handles of a
         // key may be the same.)
-        let one = |queued: &QueuedSample| (queued.instance(), queued.way);
-        let first = come.first().map(one);
-        if !come.iter().all(|queued| Some(one(queued)) == first) {
-            come.sort_by_key(|queued| queued.time);
-            order_by_producer(&mut come, |q| q.names().1.to_owned(), QueuedSample::order);
+        let one = |queued: &QueuedSample| (queued.instance(), queued.topic_index);
+        let first = received.first().map(one);
+        if !received.iter().all(|queued| Some(one(queued)) == first) {
+            received.sort_by_key(|queued| queued.time);
+            order_by_producer(&mut received, |q| q.names().1.to_owned(), QueuedSample::order);
         }
-        for mut queued in come {
+        for mut queued in received {
             queued.since = now;
             if queued.is_foreign() && queued.sequence == 0 {
                 queued.sequence = self.count_foreign(queued.partition);
@@ -450,15 +453,15 @@ impl ReorderQueue {
 
     /// Puts a sample in, or in line where it, or one of its producer's before it, has to wait.
     fn arrange(&mut self, queued: QueuedSample) {
-        if self.held.is_empty() && !queued.elsewhere {
+        if self.blocked.is_empty() && !queued.follows_other_topic {
             return self.add(queued);
         }
         let (partition, producer) = (queued.partition, queued.names().1);
         let own = |line: &ProducerQueue| line.partition == partition && line.producer == producer;
         if !queued.is_foreign()
-            && let Some(place) = self.held.iter().position(own)
+            && let Some(place) = self.blocked.iter().position(own)
         {
-            let ProducerQueue { waiting, awaited, .. } = &mut self.held[place];
+            let ProducerQueue { waiting, awaited, .. } = &mut self.blocked[place];
             let place = waiting.partition_point(|before| before.order() <= queued.order());
             if place == 0 {
                 *awaited = None;
@@ -467,7 +470,7 @@ impl ReorderQueue {
         } else if self.waits(&queued) {
             let producer = producer.to_owned();
             let waiting = VecDeque::from([queued]);
-            self.held.push(ProducerQueue { partition, producer, waiting, awaited: None });
+            self.blocked.push(ProducerQueue { partition, producer, waiting, awaited: None });
         } else {
             self.add(queued);
         }
@@ -476,15 +479,15 @@ impl ReorderQueue {
     /// Puts in those in line that wait no more: the one before has come, or will not come. All of
     /// them where there are too many: what has not come of them is a gap of its producer's numbers.
     fn release(&mut self, now: Instant) {
-        if self.held.is_empty() {
+        if self.blocked.is_empty() {
             return;
         }
-        let mut held = std::mem::take(&mut self.held);
-        let samples: usize = held.iter().map(|line| line.waiting.len()).sum();
-        let waiting = held.iter().flat_map(|line| &line.waiting);
+        let mut blocked = std::mem::take(&mut self.blocked);
+        let samples: usize = blocked.iter().map(|line| line.waiting.len()).sum();
+        let waiting = blocked.iter().flat_map(|line| &line.waiting);
         let full = samples > MAX_QUEUED_SAMPLES
             || waiting.map(|queued| queued.sample.cdr().len()).sum::<usize>() > MAX_QUEUED_BYTES;
-        held.retain_mut(|line| {
+        blocked.retain_mut(|line| {
             while let Some(first) = line.waiting.front() {
                 if !full && self.waits(first) {
                     let awaited = line.awaited.get_or_insert_with(|| self.others_of(first));
@@ -497,12 +500,12 @@ impl ReorderQueue {
             }
             false
         });
-        self.held = held;
+        self.blocked = blocked;
     }
 
     /// Whether a sample has to wait for the one before it, by what it says itself.
     fn waits(&self, queued: &QueuedSample) -> bool {
-        let waits = queued.elsewhere && (queued.origin == Origin::Log || queued.again);
+        let waits = queued.follows_other_topic && (queued.origin == Origin::Log || queued.resent);
         if !self.begun || !waits {
             return false;
         }
@@ -511,16 +514,16 @@ impl ReorderQueue {
         let of = |seen: &&NewestSequences| {
             seen.partition == queued.partition && seen.producer == producer
         };
-        let come = self.seen.iter().find(of).map_or((0, 0), |seen| {
-            let by = if queued.again { &seen.again } else { &seen.order };
-            by[1 - queued.way]
+        let received = self.seen.iter().find(of).map_or((0, 0), |seen| {
+            let by = if queued.resent { &seen.resent } else { &seen.order };
+            by[1 - queued.topic_index]
         });
         let was_there = |position: &ProducerPosition| {
             position.partition == queued.partition
                 && position.producer.as_str() == producer
                 && (position.incarnation, position.sequence) >= before
         };
-        come < before && !self.before.iter().any(was_there)
+        received < before && !self.before.iter().any(was_there)
     }
 
     /// The writers by which the sample before may come: those of the other topic, of the process
@@ -528,8 +531,8 @@ impl ReorderQueue {
     fn others_of(&self, queued: &QueuedSample) -> Vec<u64> {
         let Some(own) = self.writers.get(&queued.writer) else { return Vec::new() };
         let others = self.writers.iter().filter(|(_, other)| {
-            other.there
-                && other.way != own.way
+            other.live
+                && other.topic_index != own.topic_index
                 && other.participant == own.participant
                 && other.partitions == own.partitions
         });
@@ -538,14 +541,14 @@ impl ReorderQueue {
 
     /// Whether what one of these writers has written may come still, after so long.
     fn may_come(&self, awaited: &[u64], waited: Duration) -> bool {
-        let lives = |writer: &u64| self.writers.get(writer).is_some_and(|writer| writer.there);
+        let lives = |writer: &u64| self.writers.get(writer).is_some_and(|writer| writer.live);
         waited < PREDECESSOR_TIMEOUT
             || (self.reliable && waited < RELIABLE_PREDECESSOR_TIMEOUT && awaited.iter().any(lives))
     }
 
     /// Whether samples wait for others.
-    pub(crate) fn has_held(&self) -> bool {
-        !self.held.is_empty()
+    pub(crate) fn has_blocked(&self) -> bool {
+        !self.blocked.is_empty()
     }
 
     /// Whether samples are to be handed out.
@@ -560,8 +563,8 @@ impl ReorderQueue {
 
     /// From now on what comes waits until the past has come.
     /// What has come and was not handed out waits, too.
-    pub(crate) fn begin_past(&mut self) {
-        let (before, behind) = self.queue.drain(..).partition(QueuedSample::is_past);
+    pub(crate) fn begin_history(&mut self) {
+        let (before, behind) = self.queue.drain(..).partition(QueuedSample::is_history);
         self.queue = before;
         self.bytes = self.queue.iter().map(|queued| queued.sample.cdr().len()).sum();
         self.past = Some(HistoryPhase::default());
@@ -579,24 +582,24 @@ impl ReorderQueue {
     }
 
     /// Whether what is handed out next is history, as a durability service has it.
-    pub(crate) fn begins_with_past(&self) -> bool {
-        self.queue.front().is_some_and(QueuedSample::is_past)
+    pub(crate) fn begins_with_history(&self) -> bool {
+        self.queue.front().is_some_and(QueuedSample::is_history)
     }
 
     /// What lies here is not wanted, nor the past that it waits for: it comes again.
     pub(crate) fn discard(&mut self) {
         self.past = None;
-        self.held.clear();
+        self.blocked.clear();
         self.gaps.clear();
         self.take_all();
     }
 
     /// A sample of a page of history, unless it has come before.
     /// `last`: of last values.
-    pub(crate) fn add_past(&mut self, page: &Arc<Sample>, place: Range<usize>, last: bool) {
+    pub(crate) fn add_history(&mut self, page: &Arc<Sample>, place: Range<usize>, last: bool) {
         let body = SampleBytes::Page(Arc::clone(page), place);
         let Some((header, _)) = envelope::parse(body.cdr()) else { return };
-        let holes = last || header.flags & LEFT != 0;
+        let holes = last || header.flags & RETENTION_GAP != 0;
         let origin = if holes { Origin::History } else { Origin::Log };
         let (partition, order) = (header.partition, header.order());
         let key = (partition, header.producer.to_owned());
@@ -622,9 +625,9 @@ impl ReorderQueue {
             incarnation,
             foreign,
             previous,
-            elsewhere: false,
-            again: true,
-            way: 0,
+            follows_other_topic: false,
+            resent: true,
+            topic_index: 0,
             writer: 0,
             since,
             base: true,
@@ -634,7 +637,7 @@ impl ReorderQueue {
 
     /// How far the service has each producer's samples that has handed out last values: what is
     /// below that and has not come in pages is older than what has.
-    pub(crate) fn covered_by_past(&mut self, positions: Vec<ProducerPosition>) {
+    pub(crate) fn set_covered(&mut self, positions: Vec<ProducerPosition>) {
         let covered = positions.into_iter().map(|position| {
             let ProducerPosition { partition, producer, incarnation, sequence, .. } = position;
             ((partition, producer.as_str().to_owned()), (incarnation, sequence))
@@ -651,8 +654,8 @@ impl ReorderQueue {
     /// What whoever reads has had before.
     pub(crate) fn knows(&mut self, position: &ProducerPosition) {
         let order = (position.incarnation, position.sequence);
-        for way in [0, 1] {
-            self.saw(position.partition, position.producer.as_str(), order, way);
+        for topic_index in [0, 1] {
+            self.saw(position.partition, position.producer.as_str(), order, topic_index);
         }
     }
 
@@ -662,7 +665,7 @@ impl ReorderQueue {
     }
 
     /// Puts the past aside that has come so far: it comes again from its beginning.
-    pub(crate) fn put_past_aside(&mut self) -> SetAsideHistory {
+    pub(crate) fn set_history_aside(&mut self) -> SetAsideHistory {
         let (samples, covered) = (self.take_all(), std::mem::take(&mut self.covered));
         let (seen, values) = match &mut self.past {
             Some(past) => (std::mem::take(&mut past.seen), std::mem::take(&mut past.values)),
@@ -672,7 +675,7 @@ impl ReorderQueue {
     }
 
     /// Nobody has more than what was put aside: that is the past, and nothing else.
-    pub(crate) fn take_past_back(&mut self, aside: SetAsideHistory) {
+    pub(crate) fn restore_history(&mut self, aside: SetAsideHistory) {
         self.take_all();
         let SetAsideHistory { samples, seen, values, covered } = aside;
         samples.into_iter().for_each(|queued| self.push(queued));
@@ -683,7 +686,7 @@ impl ReorderQueue {
     }
 
     /// How far the past has come, by producer: as far it need not come again.
-    pub(crate) fn has_of_past(&self) -> Vec<ProducerPosition> {
+    pub(crate) fn history_positions(&self) -> Vec<ProducerPosition> {
         let seen = self.past.iter().flat_map(|past| &past.seen);
         seen.filter_map(|((partition, producer), (incarnation, sequence))| {
             let producer = ProducerName::new(producer).ok()?;
@@ -701,7 +704,7 @@ impl ReorderQueue {
 
     /// Some of the past will not come: tells what is known of it, by where writers stood; gives in
     /// which partitions.
-    pub(crate) fn miss_until(&mut self, until: &[ProducerPosition]) -> HashSet<u32> {
+    pub(crate) fn report_missing_until(&mut self, until: &[ProducerPosition]) -> HashSet<u32> {
         let Some(past) = &self.past else { return HashSet::new() };
         let gaps: Vec<_> = until.iter().filter_map(|position| past.gap(position)).collect();
         let told = gaps.iter().map(|gap| gap.partition).collect();
@@ -711,19 +714,19 @@ impl ReorderQueue {
 
     /// The rest of the past will not come. Of writers that had gone nobody knows how much it is:
     /// there is a gap all the same.
-    pub(crate) fn miss_past(&mut self, until: &[ProducerPosition]) {
-        let told = self.miss_until(until);
+    pub(crate) fn report_missing_history(&mut self, until: &[ProducerPosition]) {
+        let told = self.report_missing_until(until);
         let rest = self.places.iter().filter(|place| !told.contains(&place.partition));
         let rest = rest.map(|place| Gap::retention(place.partition, place.end, place.end));
         self.gaps.extend(rest);
     }
 
     /// The past has come: what has come meanwhile is behind it. `alone`: writers have none of it.
-    pub(crate) fn end_past(&mut self, alone: bool) {
+    pub(crate) fn end_history(&mut self, alone: bool) {
         let Some(past) = self.past.take() else { return };
         let mut all = BTreeMap::new();
-        for (who, passed) in &past.passed {
-            *all.entry(who.0).or_default() += past.lost(who, passed);
+        for (who, skipped) in &past.skipped {
+            *all.entry(who.0).or_default() += past.lost(who, skipped);
         }
         for (partition, lost) in all.into_iter().filter(|(_, lost)| *lost > 0) {
             let Some(place) = self.place(partition) else { continue };
@@ -732,7 +735,7 @@ impl ReorderQueue {
             let cause = GapCause::Overload { from, to };
             self.gaps.push_back(Gap { partition, lost, cause });
         }
-        for queued in past.held {
+        for queued in past.blocked {
             let (partition, producer) = (queued.partition, queued.names().1.to_owned());
             let order = queued.order();
             let known = if past.values.is_empty() {
@@ -749,8 +752,8 @@ impl ReorderQueue {
             return;
         }
         for ((partition, producer), order) in past.seen {
-            for way in [0, 1] {
-                self.saw(partition, &producer, order, way);
+            for topic_index in [0, 1] {
+                self.saw(partition, &producer, order, topic_index);
             }
         }
     }
@@ -758,39 +761,40 @@ impl ReorderQueue {
     fn add(&mut self, queued: QueuedSample) {
         let Some(past) = &mut self.past else { return self.push(queued) };
         past.bytes += queued.sample.cdr().len();
-        past.held.push_back(queued);
-        while past.held.len() > MAX_QUEUED_SAMPLES
-            || (past.bytes > MAX_QUEUED_BYTES && past.held.len() > 1)
+        past.blocked.push_back(queued);
+        while past.blocked.len() > MAX_QUEUED_SAMPLES
+            || (past.bytes > MAX_QUEUED_BYTES && past.blocked.len() > 1)
         {
-            let Some(oldest) = past.held.pop_front() else { break };
+            let Some(oldest) = past.blocked.pop_front() else { break };
             past.bytes -= oldest.sample.cdr().len();
             let who = (oldest.partition, oldest.names().1.to_owned());
             let order = oldest.order();
-            let passed = past.passed.entry(who);
-            let passed = passed.or_insert(SkippedSamples { count: 0, first: order, last: order });
-            passed.count += 1;
-            (passed.first, passed.last) = (order.min(passed.first), order.max(passed.last));
+            let skipped = past.skipped.entry(who);
+            let skipped = skipped.or_insert(SkippedSamples { count: 0, first: order, last: order });
+            skipped.count += 1;
+            (skipped.first, skipped.last) = (order.min(skipped.first), order.max(skipped.last));
         }
     }
 
     /// A sample that was taken, unless it is known or nobody's.
-    fn sorted_in(
+    fn accept(
         &mut self,
         sample: Sample,
         reader: &Reader,
         typed: Option<&Arc<TypedTopic>>,
     ) -> Option<QueuedSample> {
-        let way = usize::from(typed.is_some());
-        let Some(header) = envelope::header(sample.cdr()).filter(|h| self.may_be(h.incarnation))
+        let topic_index = usize::from(typed.is_some());
+        let Some(header) =
+            envelope::header(sample.cdr()).filter(|h| self.is_plausible(h.incarnation))
         else {
-            let partition = self.partition_of_writer(reader, &sample, way);
-            self.miss_unread(partition);
+            let partition = self.partition_of_writer(reader, &sample, topic_index);
+            self.report_unreadable(partition);
             return None;
         };
         let (partition, foreign) = match header.sequence {
             // Others leave the header empty; they write where their writer does.
             0 => {
-                let partition = self.partition_of_writer(reader, &sample, way);
+                let partition = self.partition_of_writer(reader, &sample, topic_index);
                 (partition, Some(foreign_key(&sample, typed)))
             }
             _ => (header.partition, None),
@@ -803,12 +807,12 @@ impl ReorderQueue {
             (header.sequence, header.incarnation, header.time)
         };
         let mut origin = Origin::Log;
-        let again = header.flags & RE_SERVED != 0;
+        let resent = header.flags & RESENT != 0;
         if foreign.is_none() {
             let order = (incarnation, sequence);
-            let before = self.saw(partition, header.producer, order, way);
-            if again {
-                self.saw_again(partition, header.producer, order, way);
+            let before = self.saw(partition, header.producer, order, topic_index);
+            if resent {
+                self.record_resent(partition, header.producer, order, topic_index);
                 origin = Origin::History;
                 let known = before.is_some_and(|before| before >= order);
                 let wanted = match self.take {
@@ -821,8 +825,8 @@ impl ReorderQueue {
                 }
             }
         }
-        let base = foreign.is_some() || header.flags & BASE != 0;
-        let (previous, elsewhere) = (header.previous, header.flags & ELSEWHERE != 0);
+        let base = foreign.is_some() || header.flags & OLDEST_UNACKED != 0;
+        let (previous, follows_other_topic) = (header.previous, header.flags & OTHER_TOPIC != 0);
         Some(QueuedSample {
             partition,
             offset: 0,
@@ -833,9 +837,9 @@ impl ReorderQueue {
             incarnation,
             foreign,
             previous,
-            elsewhere,
-            again,
-            way,
+            follows_other_topic,
+            resent,
+            topic_index,
             writer: sample.writer,
             since: Instant::now(),
             base,
@@ -846,13 +850,13 @@ impl ReorderQueue {
 
     /// Whether an incarnation may be a bus's: those are times of start, by clocks that are about
     /// right, or small numbers.
-    fn may_be(&self, incarnation: u64) -> bool {
+    fn is_plausible(&self, incarnation: u64) -> bool {
         incarnation <= self.since.saturating_add(MAX_INCARNATION_AHEAD_NANOS)
             || incarnation <= unix_nanos().saturating_add(MAX_INCARNATION_AHEAD_NANOS)
     }
 
     /// A sample has come whose header is not ours and not empty.
-    fn miss_unread(&mut self, partition: u32) {
+    fn report_unreadable(&mut self, partition: u32) {
         let Some(place) = self.place(partition) else { return };
         let from = place.end;
         place.end += 1;
@@ -869,14 +873,14 @@ impl ReorderQueue {
         self.gaps.push_back(Gap { partition, lost: 1, cause });
     }
 
-    fn partition_of_writer(&mut self, reader: &Reader, sample: &Sample, way: usize) -> u32 {
+    fn partition_of_writer(&mut self, reader: &Reader, sample: &Sample, topic_index: usize) -> u32 {
         match self.places[..] {
             [PartitionState { partition, .. }] => partition,
             _ => {
                 // It may have gone since.
-                self.met(sample.writer, way, Some(reader));
-                let there = self.writers.get(&sample.writer).map(|writer| &writer.partitions[..]);
-                self.partition_of(there.unwrap_or_default())
+                self.add_writer(sample.writer, topic_index, Some(reader));
+                let live = self.writers.get(&sample.writer).map(|writer| &writer.partitions[..]);
+                self.partition_of(live.unwrap_or_default())
             }
         }
     }
@@ -894,11 +898,17 @@ impl ReorderQueue {
         own.map(|seen| seen.newest().0).max().unwrap_or(0)
     }
 
-    fn saw_again(&mut self, partition: u32, producer: &str, order: (u64, u64), way: usize) {
+    fn record_resent(
+        &mut self,
+        partition: u32,
+        producer: &str,
+        order: (u64, u64),
+        topic_index: usize,
+    ) {
         let same =
             |seen: &&mut NewestSequences| seen.partition == partition && seen.producer == producer;
         if let Some(seen) = self.seen.iter_mut().find(same) {
-            seen.again[way] = order;
+            seen.resent[topic_index] = order;
         }
     }
 
@@ -909,7 +919,7 @@ impl ReorderQueue {
         partition: u32,
         producer: &str,
         order: (u64, u64),
-        way: usize,
+        topic_index: usize,
     ) -> Option<(u64, u64)> {
         let same =
             |seen: &NewestSequences| seen.partition == partition && seen.producer == producer;
@@ -917,9 +927,9 @@ impl ReorderQueue {
             // Whoever writes most is found first.
             self.seen.swap(0, place);
             let newest = self.seen[0].newest();
-            let same_way = self.seen[0].order[way];
+            let same_way = self.seen[0].order[topic_index];
             let before = if newest.0 > order.0 { newest } else { same_way };
-            let newest = &mut self.seen[0].order[way];
+            let newest = &mut self.seen[0].order[topic_index];
             *newest = order.max(*newest);
             return Some(before);
         }
@@ -927,8 +937,8 @@ impl ReorderQueue {
             self.seen.truncate(MAX_REMEMBERED_PRODUCERS / 2);
         }
         let (order_of, producer) = ([(0, 0); 2], producer.to_owned());
-        let mut seen = NewestSequences { partition, producer, order: order_of, again: order_of };
-        seen.order[way] = order;
+        let mut seen = NewestSequences { partition, producer, order: order_of, resent: order_of };
+        seen.order[topic_index] = order;
         self.seen.push(seen);
         None
     }
@@ -938,10 +948,11 @@ impl ReorderQueue {
         let of = |seen: &&NewestSequences| {
             seen.partition == position.partition && seen.producer == position.producer.as_str()
         };
-        let come = self.seen.iter().find(of).map_or([(0, 0); 2], |seen| seen.order);
-        let whole = |way: usize| {
-            position.topic_sequences[way] == 0
-                || come[way] >= (position.incarnation, position.topic_sequences[way])
+        let received = self.seen.iter().find(of).map_or([(0, 0); 2], |seen| seen.order);
+        let whole = |topic_index: usize| {
+            position.topic_sequences[topic_index] == 0
+                || received[topic_index]
+                    >= (position.incarnation, position.topic_sequences[topic_index])
         };
         whole(0) && whole(1)
     }
@@ -975,16 +986,16 @@ impl ReorderQueue {
 
     /// Passes over the oldest where there are too many. What is not told yet of a partition is one
     /// gap, however much is passed over.
-    fn keep_bounds(&mut self) {
+    fn enforce_limits(&mut self) {
         while self.queue.len() > MAX_QUEUED_SAMPLES
             || (self.bytes > MAX_QUEUED_BYTES && self.queue.len() > 1)
         {
             let Some(QueuedSample { partition, offset, .. }) = self.pop() else { break };
-            self.missed(partition, offset);
+            self.report_skipped(partition, offset);
         }
     }
 
-    fn missed(&mut self, of: u32, offset: u64) {
+    fn report_skipped(&mut self, of: u32, offset: u64) {
         for Gap { partition, lost, cause } in self.gaps.iter_mut().rev() {
             if let GapCause::Overload { to, .. } = cause
                 && *partition == of
@@ -1013,15 +1024,15 @@ impl ReorderQueue {
 
     /// Goes on at an offset of a partition; false where that lies behind, none where it is not
     /// read.
-    pub(crate) fn pass_over(&mut self, partition: u32, offset: u64) -> Option<bool> {
+    pub(crate) fn skip_to(&mut self, partition: u32, offset: u64) -> Option<bool> {
         let place = self.place(partition)?;
         if offset < place.next {
             return Some(false);
         }
         place.next = offset.min(place.end);
-        let passed =
+        let skipped =
             |queued: &QueuedSample| queued.partition == partition && queued.offset < offset;
-        self.queue.retain(|queued| !passed(queued));
+        self.queue.retain(|queued| !skipped(queued));
         self.bytes = self.queue.iter().map(|queued| queued.sample.cdr().len()).sum();
         Some(true)
     }
@@ -1044,12 +1055,12 @@ impl ReorderQueue {
     }
 
     /// What was written before it came is not waited for: who joins does not get all of it.
-    pub(crate) fn came_behind(&mut self, positions: Vec<ProducerPosition>) {
+    pub(crate) fn set_join_positions(&mut self, positions: Vec<ProducerPosition>) {
         self.before = positions;
     }
 
     /// What comes is in order from now on.
-    pub(crate) fn begin_with_what_comes(&mut self) {
+    pub(crate) fn begin_live(&mut self) {
         self.begun = true;
     }
 }

@@ -11,7 +11,7 @@ use helio_bus::transport::{Receipt, Record};
 use helio_bus::{Guarantee, ReceiptSender};
 use helio_core::{Headers, SchemaId, Tai, TraceId};
 
-use crate::envelope::{BASE, BEGINS, RE_SERVED};
+use crate::envelope::{FIRST_STORED, OLDEST_UNACKED, RESENT};
 
 /// The most samples of a writer that wait for services.
 pub(crate) const MAX_BUFFERED_SAMPLES: usize = 65_536;
@@ -72,7 +72,7 @@ pub(crate) struct ResendBuffer {
     before: u64,
     /// The number of the first sample; 0 is none yet.
     first: u64,
-    watch: Option<ResendTimer>,
+    timer: Option<ResendTimer>,
     best_effort: bool,
     /// Another writer has written for its producer before.
     continues: bool,
@@ -98,14 +98,14 @@ impl StoredUpTo {
 struct ResendTimer {
     sequence: u64,
     since: Instant,
-    patience: Duration,
+    interval: Duration,
 }
 
 /// The effect of acks.
 #[derive(Default)]
 pub(crate) struct Completed {
     /// Receipts to complete.
-    pub(crate) told: Vec<(Receipt, ReceiptSender)>,
+    pub(crate) receipts: Vec<(Receipt, ReceiptSender)>,
     /// The publisher waits for room, and there is some.
     pub(crate) room: bool,
 }
@@ -174,7 +174,7 @@ impl ResendBuffer {
     }
 
     /// Removes the newest sample, if it was never sent.
-    pub(crate) fn take_back(&mut self) {
+    pub(crate) fn retract(&mut self) {
         if let Some(newest) = self.entries.back().filter(|newest| !newest.sent) {
             self.bytes -= newest.bytes.len();
             self.entries.pop_back();
@@ -187,8 +187,8 @@ impl ResendBuffer {
         mut send: impl FnMut(u64, &Record<'_>, u8) -> Result<(), E>,
     ) -> Result<(), E> {
         while let Some(entry) = self.entries.get_mut(self.sent) {
-            let again = if entry.sent { RE_SERVED } else { 0 };
-            let base = if self.sent == 0 { BASE } else { 0 };
+            let again = if entry.sent { RESENT } else { 0 };
+            let base = if self.sent == 0 { OLDEST_UNACKED } else { 0 };
             let begins = begins(entry.sequence, (self.first, self.continues));
             send(entry.sequence, &entry.record(), again | base | begins)?;
             entry.sent = true;
@@ -201,20 +201,20 @@ impl ResendBuffer {
     pub(crate) fn send_overdue(&mut self, now: Instant, send: impl FnOnce(u64, &Record<'_>, u8)) {
         let Some(oldest) = self.entries.front().filter(|_| self.sent > 0) else { return };
         let sequence = oldest.sequence;
-        let Some(watch) = self.watch.as_mut().filter(|watch| watch.sequence == sequence) else {
-            let patience =
+        let Some(timer) = self.timer.as_mut().filter(|timer| timer.sequence == sequence) else {
+            let interval =
                 if self.best_effort { BEST_EFFORT_RESEND_INTERVAL } else { RESEND_INTERVALS[0] };
-            self.watch = Some(ResendTimer { sequence, since: now, patience });
+            self.timer = Some(ResendTimer { sequence, since: now, interval });
             return;
         };
         if sequence <= self.all.appended {
             // It has arrived: the disks take their time, or the word that it is kept got lost.
-            watch.patience = RESEND_INTERVALS[1];
+            timer.interval = RESEND_INTERVALS[1];
         }
-        if now.saturating_duration_since(watch.since) >= watch.patience {
-            (watch.since, watch.patience) = (now, RESEND_INTERVALS[1].min(watch.patience * 2));
+        if now.saturating_duration_since(timer.since) >= timer.interval {
+            (timer.since, timer.interval) = (now, RESEND_INTERVALS[1].min(timer.interval * 2));
             let begins = begins(sequence, (self.first, self.continues));
-            send(sequence, &oldest.record(), RE_SERVED | BASE | begins);
+            send(sequence, &oldest.record(), RESENT | OLDEST_UNACKED | begins);
         }
     }
 
@@ -224,9 +224,9 @@ impl ResendBuffer {
     }
 
     /// Adds a pending receipt of a buffered sample.
-    pub(crate) fn wait(&mut self, receipt: Receipt, ticket: ReceiptSender) {
+    pub(crate) fn wait(&mut self, receipt: Receipt, sender: ReceiptSender) {
         let durable = receipt.guarantee == Guarantee::Durable;
-        self.waiting[usize::from(durable)].push_back((receipt, ticket));
+        self.waiting[usize::from(durable)].push_back((receipt, sender));
     }
 
     /// Applies an ack of a service.
@@ -266,7 +266,7 @@ impl ResendBuffer {
         let mut settled = Completed::default();
         for (waiting, all) in self.waiting.iter_mut().zip([all.appended, all.durable]) {
             while waiting.front().is_some_and(|(receipt, _)| receipt.sequence <= all) {
-                settled.told.extend(waiting.pop_front());
+                settled.receipts.extend(waiting.pop_front());
             }
         }
         settled.room = self.wants_room
@@ -289,7 +289,7 @@ impl ResendBuffer {
 
 /// The flag that no sample before a number had to be stored: of the first one of a writer.
 fn begins(sequence: u64, (first, continues): (u64, bool)) -> u8 {
-    if sequence == first && (sequence == 1 || !continues) { BEGINS } else { 0 }
+    if sequence == first && (sequence == 1 || !continues) { FIRST_STORED } else { 0 }
 }
 
 #[cfg(test)]
@@ -309,19 +309,19 @@ mod tests {
     }
 
     /// Somebody waits for a sample.
-    fn wait(kept: &mut ResendBuffer, sequence: u64, guarantee: Guarantee) -> PendingReceipt {
-        let (ticket, pending) = pending_receipt();
-        kept.wait(Receipt { partition: 0, offset: None, sequence, guarantee }, ticket);
+    fn wait(buffer: &mut ResendBuffer, sequence: u64, guarantee: Guarantee) -> PendingReceipt {
+        let (sender, pending) = pending_receipt();
+        buffer.wait(Receipt { partition: 0, offset: None, sequence, guarantee }, sender);
         pending
     }
 
     fn tell(settled: Completed) {
-        settled.told.into_iter().for_each(|(receipt, ticket)| ticket.complete(Ok(receipt)));
+        settled.receipts.into_iter().for_each(|(receipt, sender)| sender.complete(Ok(receipt)));
     }
 
-    fn sent(kept: &mut ResendBuffer) -> Vec<(u64, u8)> {
+    fn sent(buffer: &mut ResendBuffer) -> Vec<(u64, u8)> {
         let mut sent = Vec::new();
-        let all = kept.send(|sequence, record, flags| {
+        let all = buffer.send(|sequence, record, flags| {
             assert_eq!((record.key, record.payload), (&b"k"[..], &b"payload"[..]));
             sent.push((sequence, flags));
             Ok::<_, ()>(())
@@ -332,69 +332,75 @@ mod tests {
 
     #[test]
     fn what_not_all_services_have_is_sent_again_and_the_oldest_says_that_it_is() {
-        let mut kept = ResendBuffer::default();
-        (1..=3).for_each(|sequence| kept.push(sequence, &record(b"payload")));
-        assert_eq!(sent(&mut kept), [(1, BASE | BEGINS), (2, 0), (3, 0)]);
-        assert_eq!(sent(&mut kept), []);
-        kept.stored("a".to_owned(), durable(2));
+        let mut buffer = ResendBuffer::default();
+        (1..=3).for_each(|sequence| buffer.push(sequence, &record(b"payload")));
+        assert_eq!(sent(&mut buffer), [(1, OLDEST_UNACKED | FIRST_STORED), (2, 0), (3, 0)]);
+        assert_eq!(sent(&mut buffer), []);
+        buffer.stored("a".to_owned(), durable(2));
         let both = ["a".to_owned(), "b".to_owned()];
-        kept.settle(&both);
-        assert_eq!(kept.len(), 3, "one of two is not all");
-        kept.settle(&both[..1]);
-        kept.push(4, &record(b"payload"));
-        kept.send_again();
-        assert_eq!(sent(&mut kept), [(3, BASE | RE_SERVED), (4, 0)]);
+        buffer.settle(&both);
+        assert_eq!(buffer.len(), 3, "one of two is not all");
+        buffer.settle(&both[..1]);
+        buffer.push(4, &record(b"payload"));
+        buffer.send_again();
+        assert_eq!(sent(&mut buffer), [(3, OLDEST_UNACKED | RESENT), (4, 0)]);
     }
 
     #[test]
     fn the_oldest_is_sent_again_by_itself_ever_more_seldom_until_it_is_acknowledged() {
-        let mut kept = ResendBuffer::default();
-        (1..=2).for_each(|sequence| kept.push(sequence, &record(b"payload")));
-        let (begun, again) = (Instant::now(), (1, RE_SERVED | BASE | BEGINS));
-        let look = |kept: &mut ResendBuffer, second: u64| {
+        let mut buffer = ResendBuffer::default();
+        (1..=2).for_each(|sequence| buffer.push(sequence, &record(b"payload")));
+        let (begun, again) = (Instant::now(), (1, RESENT | OLDEST_UNACKED | FIRST_STORED));
+        let look = |buffer: &mut ResendBuffer, second: u64| {
             let mut sent = None;
             let now = begun + Duration::from_secs(second);
-            kept.send_overdue(now, |sequence, _, flags| sent = Some((sequence, flags)));
+            buffer.send_overdue(now, |sequence, _, flags| sent = Some((sequence, flags)));
             sent
         };
-        assert_eq!(look(&mut kept, 0), None, "it was not sent yet");
-        sent(&mut kept);
-        let at = |kept: &mut ResendBuffer, seconds: &[u64]| -> Vec<_> {
-            seconds.iter().map(|second| look(kept, *second)).collect()
+        assert_eq!(look(&mut buffer, 0), None, "it was not sent yet");
+        sent(&mut buffer);
+        let at = |buffer: &mut ResendBuffer, seconds: &[u64]| -> Vec<_> {
+            seconds.iter().map(|second| look(buffer, *second)).collect()
         };
-        assert_eq!(at(&mut kept, &[0, 4, 5, 6]), [None, None, Some(again), None]);
-        assert_eq!(at(&mut kept, &[14, 15, 34, 35]), [None, Some(again), None, Some(again)]);
-        kept.stored("a".to_owned(), durable(1));
-        kept.settle(&["a".to_owned()]);
-        assert_eq!(at(&mut kept, &[36, 40]), [None; 2], "another is the oldest");
-        assert_eq!(look(&mut kept, 41), Some((2, RE_SERVED | BASE)));
+        assert_eq!(at(&mut buffer, &[0, 4, 5, 6]), [None, None, Some(again), None]);
+        assert_eq!(at(&mut buffer, &[14, 15, 34, 35]), [None, Some(again), None, Some(again)]);
+        buffer.stored("a".to_owned(), durable(1));
+        buffer.settle(&["a".to_owned()]);
+        assert_eq!(at(&mut buffer, &[36, 40]), [None; 2], "another is the oldest");
+        assert_eq!(look(&mut buffer, 41), Some((2, RESENT | OLDEST_UNACKED)));
         // It has arrived, and the word that it is durable may have got lost.
-        kept.stored("a".to_owned(), StoredUpTo { appended: 2, durable: 1 });
-        kept.settle(&["a".to_owned()]);
-        assert_eq!(at(&mut kept, &[51, 100]), [None; 2]);
-        assert_eq!(look(&mut kept, 101), Some((2, RE_SERVED | BASE)));
-        kept.stored("a".to_owned(), durable(2));
-        kept.settle(&["a".to_owned()]);
-        assert_eq!(at(&mut kept, &[200, 300]), [None; 2]);
+        buffer.stored("a".to_owned(), StoredUpTo { appended: 2, durable: 1 });
+        buffer.settle(&["a".to_owned()]);
+        assert_eq!(at(&mut buffer, &[51, 100]), [None; 2]);
+        assert_eq!(look(&mut buffer, 101), Some((2, RESENT | OLDEST_UNACKED)));
+        buffer.stored("a".to_owned(), durable(2));
+        buffer.settle(&["a".to_owned()]);
+        assert_eq!(at(&mut buffer, &[200, 300]), [None; 2]);
     }
 
     #[test]
     fn who_goes_on_for_another_does_not_say_that_nothing_was_before() {
-        let first = |kept: ResendBuffer, sequence| {
-            let mut kept = kept;
-            kept.push(sequence, &record(b"payload"));
-            sent(&mut kept)
+        let first = |buffer: ResendBuffer, sequence| {
+            let mut buffer = buffer;
+            buffer.push(sequence, &record(b"payload"));
+            sent(&mut buffer)
         };
-        assert_eq!(first(ResendBuffer::default(), 5_001), [(5_001, BASE | BEGINS)]);
-        assert_eq!(first(ResendBuffer::default().continues(true), 5_001), [(5_001, BASE)]);
-        assert_eq!(first(ResendBuffer::default().continues(true), 1), [(1, BASE | BEGINS)]);
+        assert_eq!(first(ResendBuffer::default(), 5_001), [(5_001, OLDEST_UNACKED | FIRST_STORED)]);
+        assert_eq!(
+            first(ResendBuffer::default().continues(true), 5_001),
+            [(5_001, OLDEST_UNACKED)]
+        );
+        assert_eq!(
+            first(ResendBuffer::default().continues(true), 1),
+            [(1, OLDEST_UNACKED | FIRST_STORED)]
+        );
     }
 
     #[test]
     fn what_may_be_lost_on_the_way_is_sent_again_sooner() {
-        let mut kept = ResendBuffer::default().best_effort(true);
-        kept.push(1, &record(b"payload"));
-        sent(&mut kept);
+        let mut buffer = ResendBuffer::default().best_effort(true);
+        buffer.push(1, &record(b"payload"));
+        sent(&mut buffer);
         let mut now = Instant::now();
         let waits = [
             Duration::ZERO,
@@ -406,7 +412,7 @@ mod tests {
         let sent = waits.map(|wait| {
             let mut sent = false;
             now += wait;
-            kept.send_overdue(now, |_, _, _| sent = true);
+            buffer.send_overdue(now, |_, _, _| sent = true);
             sent
         });
         assert_eq!(sent, [false, false, true, false, true]);
@@ -414,86 +420,86 @@ mod tests {
 
     #[test]
     fn a_service_that_cannot_keep_a_producer_is_waited_for_where_no_other_can() {
-        let mut kept = ResendBuffer::default();
+        let mut buffer = ResendBuffer::default();
         let services = ["a".to_owned(), "b".to_owned()];
-        (1..=3).for_each(|sequence| kept.push(sequence, &record(b"payload")));
+        (1..=3).for_each(|sequence| buffer.push(sequence, &record(b"payload")));
         let pending: Vec<_> =
-            (1..=3).map(|number| wait(&mut kept, number, Guarantee::Durable)).collect();
-        let refused = |kept: &mut ResendBuffer, service: usize, mark: StoredUpTo| {
-            kept.stored(services[service].clone(), mark);
-            kept.refused(services[service].clone());
+            (1..=3).map(|number| wait(&mut buffer, number, Guarantee::Durable)).collect();
+        let refused = |buffer: &mut ResendBuffer, service: usize, mark: StoredUpTo| {
+            buffer.stored(services[service].clone(), mark);
+            buffer.refused(services[service].clone());
         };
-        refused(&mut kept, 1, durable(1));
-        tell(kept.settle(&services));
+        refused(&mut buffer, 1, durable(1));
+        tell(buffer.settle(&services));
         assert!(pending[0].outcome().is_none(), "the other one has not got it yet");
-        kept.stored(services[0].clone(), durable(2));
-        tell(kept.settle(&services));
+        buffer.stored(services[0].clone(), durable(2));
+        tell(buffer.settle(&services));
         assert!(pending[1].outcome().is_some() && pending[2].outcome().is_none());
-        assert!(kept.is_taken(&services) && !kept.is_taken(&services[1..]));
-        refused(&mut kept, 0, durable(2));
-        assert!(!kept.is_taken(&services));
-        kept.stored(services[1].clone(), durable(1));
-        kept.stored(services[0].clone(), durable(3));
-        tell(kept.settle(&services));
+        assert!(buffer.is_taken(&services) && !buffer.is_taken(&services[1..]));
+        refused(&mut buffer, 0, durable(2));
+        assert!(!buffer.is_taken(&services));
+        buffer.stored(services[1].clone(), durable(1));
+        buffer.stored(services[0].clone(), durable(3));
+        tell(buffer.settle(&services));
         assert!(pending[2].outcome().is_none(), "it keeps them again, and has not got it yet");
     }
 
     #[test]
     fn receipts_come_when_every_service_has_the_sample_and_never_without_any() {
-        let mut kept = ResendBuffer::default();
-        kept.push(1, &record(b"payload"));
-        let pending = wait(&mut kept, 1, Guarantee::Durable);
-        assert!(kept.settle(&[]).told.is_empty());
-        kept.stored("a".to_owned(), durable(1));
-        assert!(kept.settle(&[]).told.is_empty(), "it has gone again");
-        tell(kept.settle(&["a".to_owned()]));
+        let mut buffer = ResendBuffer::default();
+        buffer.push(1, &record(b"payload"));
+        let pending = wait(&mut buffer, 1, Guarantee::Durable);
+        assert!(buffer.settle(&[]).receipts.is_empty());
+        buffer.stored("a".to_owned(), durable(1));
+        assert!(buffer.settle(&[]).receipts.is_empty(), "it has gone again");
+        tell(buffer.settle(&["a".to_owned()]));
         assert_eq!(pending.outcome().unwrap().unwrap().sequence, 1);
-        assert!(kept.is_empty());
+        assert!(buffer.is_empty());
     }
 
     #[test]
     fn what_is_in_every_journal_is_stored_and_is_let_go_when_it_is_on_every_disk() {
-        let mut kept = ResendBuffer::default();
+        let mut buffer = ResendBuffer::default();
         let both = ["a".to_owned(), "b".to_owned()];
-        (1..=2).for_each(|sequence| kept.push(sequence, &record(b"payload")));
+        (1..=2).for_each(|sequence| buffer.push(sequence, &record(b"payload")));
         let [on_disks, in_journals] = [(1, Guarantee::Durable), (2, Guarantee::Stored)]
-            .map(|(sequence, guarantee)| wait(&mut kept, sequence, guarantee));
+            .map(|(sequence, guarantee)| wait(&mut buffer, sequence, guarantee));
         let mark = |appended, durable| StoredUpTo { appended, durable };
-        kept.stored("a".to_owned(), mark(2, 2));
-        kept.stored("b".to_owned(), mark(1, 0));
-        tell(kept.settle(&both));
+        buffer.stored("a".to_owned(), mark(2, 2));
+        buffer.stored("b".to_owned(), mark(1, 0));
+        tell(buffer.settle(&both));
         assert!(in_journals.outcome().is_none() && on_disks.outcome().is_none());
-        assert!(kept.is_held(1, Guarantee::Stored) && !kept.is_held(1, Guarantee::Durable));
-        kept.stored("b".to_owned(), mark(2, 0));
-        tell(kept.settle(&both));
+        assert!(buffer.is_held(1, Guarantee::Stored) && !buffer.is_held(1, Guarantee::Durable));
+        buffer.stored("b".to_owned(), mark(2, 0));
+        tell(buffer.settle(&both));
         assert_eq!(in_journals.outcome().unwrap().unwrap().guarantee, Guarantee::Stored);
         assert!(on_disks.outcome().is_none(), "a stored one behind it does not wait for it");
-        assert_eq!(kept.len(), 2, "what may be lost with the power can be sent again");
-        sent(&mut kept);
-        kept.send_again();
-        assert_eq!(sent(&mut kept).len(), 2);
-        kept.stored("b".to_owned(), mark(0, 1));
-        tell(kept.settle(&both));
+        assert_eq!(buffer.len(), 2, "what may be lost with the power can be sent again");
+        sent(&mut buffer);
+        buffer.send_again();
+        assert_eq!(sent(&mut buffer).len(), 2);
+        buffer.stored("b".to_owned(), mark(0, 1));
+        tell(buffer.settle(&both));
         assert_eq!(on_disks.outcome().unwrap().unwrap().guarantee, Guarantee::Durable);
-        assert_eq!(kept.len(), 1);
+        assert_eq!(buffer.len(), 1);
         let [stored, durable] =
-            [Guarantee::Stored, Guarantee::Durable].map(|of| wait(&mut kept, 3, of));
-        assert_eq!(kept.give_up().len(), 2);
+            [Guarantee::Stored, Guarantee::Durable].map(|of| wait(&mut buffer, 3, of));
+        assert_eq!(buffer.give_up().len(), 2);
         assert!(stored.outcome().is_some() && durable.outcome().is_some(), "nobody is forgotten");
     }
 
     #[test]
     fn room_is_told_once_half_of_it_is_free() {
-        let mut kept = ResendBuffer::default();
+        let mut buffer = ResendBuffer::default();
         let payload = vec![0; MAX_BUFFERED_BYTES / 4];
         for sequence in 1..=4 {
-            assert!(!kept.is_full());
-            kept.push(sequence, &record(&payload));
+            assert!(!buffer.is_full());
+            buffer.push(sequence, &record(&payload));
         }
-        assert!(kept.is_full());
+        assert!(buffer.is_full());
         for (stored, room) in [(1, false), (3, true), (4, false)] {
-            kept.stored("a".to_owned(), durable(stored));
-            assert_eq!(kept.settle(&["a".to_owned()]).room, room, "{stored}");
+            buffer.stored("a".to_owned(), durable(stored));
+            assert_eq!(buffer.settle(&["a".to_owned()]).room, room, "{stored}");
         }
     }
 }

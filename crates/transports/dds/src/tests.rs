@@ -43,7 +43,7 @@ fn position() -> ProducerPosition {
     }
 }
 
-const STAND: &str =
+const POSITION_JSON: &str =
     r#"{"partition":3,"producer":"Mount","incarnation":2,"sequence":41,"ways":[40,41]}"#;
 
 #[test]
@@ -75,7 +75,7 @@ fn announcements_of_topics_and_schemas() {
 
 #[test]
 fn announcements_of_writers() {
-    let word = |claim| Announcement::Writer {
+    let announcement = |claim| Announcement::Writer {
         topic: "weather/wind".parse().unwrap(),
         writer: WriterAnnouncement {
             partition: 3,
@@ -88,19 +88,19 @@ fn announcements_of_writers() {
         },
     };
     is_written(
-        &word(None),
+        &announcement(None),
         r#"{"word":"writer","topic":"weather/wind","writer":{"partition":3,"producer":"Mount",
             "incarnation":2,"open":true,"seen":-5,"quiet":7,"claim":null}}"#,
     );
     let fences = vec![Fenced { producer: "Dome".parse().unwrap(), incarnation: 9 }];
     is_written(
-        &word(Some(Claim { origin: origin(), strength: 4, fences })),
+        &announcement(Some(Claim { origin: origin(), strength: 4, fences })),
         r#"{"word":"writer","topic":"weather/wind","writer":{"partition":3,"producer":"Mount",
             "incarnation":2,"open":true,"seen":-5,"quiet":7,
             "claim":{"origin":{"at":1700000000000000000,"by":"01ff"},"strength":4,
             "fences":[{"producer":"Dome","incarnation":9}]}}}"#,
     );
-    let mut old = word(None);
+    let mut old = announcement(None);
     if let Announcement::Writer { writer, .. } = &mut old {
         writer.idle_nanos = 0;
     }
@@ -118,9 +118,12 @@ fn announcements_of_durability_services() {
         &Announcement::KeepRequest { topic: "weather/wind".parse().unwrap() },
         r#"{"word":"wanted","topic":"weather/wind"}"#,
     );
-    let word = |keeps| Announcement::ServiceState { topic: "weather/wind".parse().unwrap(), keeps };
+    let announcement = |service_state| Announcement::ServiceState {
+        topic: "weather/wind".parse().unwrap(),
+        service_state,
+    };
     is_written(
-        &word(ServiceState {
+        &announcement(ServiceState {
             ready: true,
             turn: 2,
             reunions: 3,
@@ -133,13 +136,13 @@ fn announcements_of_durability_services() {
             "refused":true,"last_values":true,"opening":true,"trouble":"a full disk"}}"#,
     );
     is_written(
-        &word(ServiceState::default()),
+        &announcement(ServiceState::default()),
         r#"{"word":"keeps","topic":"weather/wind","keeps":{"ready":false,"turn":0,"parted":0,
             "refused":false,"last_values":false,"opening":false,"trouble":null}}"#,
     );
     reads(
         r#"{"word":"keeps","topic":"weather/wind","keeps":{"ready":false,"turn":0}}"#,
-        &word(ServiceState::default()),
+        &announcement(ServiceState::default()),
     );
 }
 
@@ -193,10 +196,10 @@ fn answers() {
             number: 8,
             said: 12,
             newest: 3,
-            met: vec!["aa".to_owned()],
+            matched: vec!["aa".to_owned()],
             positions: vec![position()],
         },
-        &format!(r#"{{"number":8,"said":12,"newest":3,"met":["aa"],"stands":[{STAND}]}}"#),
+        &format!(r#"{{"number":8,"said":12,"newest":3,"met":["aa"],"stands":[{POSITION_JSON}]}}"#),
     );
     is_written(&Response::default(), r#"{"number":0,"said":0,"newest":0,"met":[],"stands":[]}"#);
     reads("{}", &Response::default());
@@ -214,7 +217,7 @@ fn marks_of_durability_services() {
         appended,
         nack,
     };
-    let text = |rest: &str| format!(r#"{{"topic":"weather/wind","stand":{STAND}{rest}}}"#);
+    let text = |rest: &str| format!(r#"{{"topic":"weather/wind","stand":{POSITION_JSON}{rest}}}"#);
     is_written(&stored(0, None), &text(""));
     is_written(&stored(50, Some(NackReason::Again)), &text(r#","appended":50,"verdict":"again""#));
     is_written(
@@ -244,7 +247,7 @@ fn requests_for_history_and_heads_of_pages() {
         &fetch,
         &format!(
             r#"{{"to":"01ff","number":4,"page":0,"topic":"weather/wind","partitions":[3],
-                "last":1,"until":[{STAND}],"have":[],"known":77}}"#
+                "last":1,"until":[{POSITION_JSON}],"have":[],"known":77}}"#
         ),
     );
     is_written(
@@ -263,7 +266,7 @@ fn requests_for_history_and_heads_of_pages() {
             busy: true,
         },
         &format!(
-            r#"{{"page":2,"end":true,"whole":false,"stands":[{STAND}],"failed":true,"busy":true}}"#
+            r#"{{"page":2,"end":true,"whole":false,"stands":[{POSITION_JSON}],"failed":true,"busy":true}}"#
         ),
     );
     is_written(&PageHeader::new(2), r#"{"page":2,"end":false,"whole":true,"stands":[]}"#);

@@ -53,21 +53,21 @@ pub(crate) fn no_service(what: &str, topic: &TopicState) -> TransportError {
 }
 
 /// A claim that was said. It is taken back unless its writer comes to hold it.
-pub(crate) struct Claiming<'a> {
+pub(crate) struct PendingClaim<'a> {
     topic: &'a TopicState,
     pub(crate) claim: Claim,
     /// What is said instead.
     before: Option<WriterAnnouncement>,
 }
 
-impl Claiming<'_> {
+impl PendingClaim<'_> {
     /// There is a writer, which says from now on how it is.
     pub(crate) fn hold(mut self) {
         self.before = None;
     }
 }
 
-impl Drop for Claiming<'_> {
+impl Drop for PendingClaim<'_> {
     fn drop(&mut self) {
         let Self { topic, before, .. } = self;
         if let Some(writer) = before.take() {
@@ -106,16 +106,19 @@ impl TopicState {
 
     /// Opens what the ends of this connection want for a schema that was declared here, and waits
     /// until those of writers have met their readers.
-    pub(crate) fn adopt(&self) -> Result<(), TransportError> {
+    pub(crate) fn adopt_schema(&self) -> Result<(), TransportError> {
         let connection = &self.connection;
-        let adopted = connection.adopt(&self.name);
+        let adopted = connection.adopt_schema(&self.name);
         if adopted.is_err() {
             // Those that were opened are to be used all the same.
-            connection.meet_beside(&self.name);
+            connection.match_in_background(&self.name);
         }
         adopted?;
         let writers = connection.writers();
-        writers.iter().filter(|writer| writer.topic.name == self.name).try_for_each(|w| w.meet())
+        writers
+            .iter()
+            .filter(|writer| writer.topic.name == self.name)
+            .try_for_each(|w| w.await_match())
     }
 
     fn endpoint_qos(&self) -> entity::Qos {
@@ -215,7 +218,7 @@ impl TopicState {
         partition: u32,
         producer: &Producer,
         now: i64,
-    ) -> Result<Option<Claiming<'_>>, TransportError> {
+    ) -> Result<Option<PendingClaim<'_>>, TransportError> {
         if self.qos.ownership == Ownership::Shared {
             return Ok(None);
         }
@@ -227,13 +230,14 @@ impl TopicState {
             let others: Vec<_> = self.claims(state, partition).collect();
             // Who forwards a producer's samples goes on with its incarnation.
             let own = |w: &ObservedWriter| {
-                w.word.producer == producer.name && w.word.incarnation == producer.incarnation
+                w.announcement.producer == producer.name
+                    && w.announcement.incarnation == producer.incarnation
             };
             let over =
                 others.iter().filter(|(_, session, w)| !own(w) && !self.lives(state, session, w));
-            let fences = over.map(|(.., ObservedWriter { word, .. })| Fenced {
-                producer: word.producer.clone(),
-                incarnation: word.incarnation,
+            let fences = over.map(|(.., ObservedWriter { announcement, .. })| Fenced {
+                producer: announcement.producer.clone(),
+                incarnation: announcement.incarnation,
             });
             let fences = fences.collect();
             let strongest = others.iter().map(|(claim, ..)| claim.strength).max();
@@ -250,7 +254,7 @@ impl TopicState {
             claim: None,
         };
         let writer = WriterAnnouncement { open: true, claim: Some(claim.clone()), ..gone.clone() };
-        let word = Announcement::Writer { topic: self.name.clone(), writer };
+        let announcement = Announcement::Writer { topic: self.name.clone(), writer };
         let before = announcements.with_state(|state| {
             let own = |(by, w): &(&str, &WriterAnnouncement)| {
                 *by == announcements.session
@@ -264,8 +268,8 @@ impl TopicState {
             return Err(self.owned(&holder));
         }
         // Where somebody was earlier, or it cannot be asked, ours is taken back.
-        let claiming = Claiming { topic: self, claim, before: Some(before.unwrap_or(gone)) };
-        announcements.announce(word)?;
+        let claiming = PendingClaim { topic: self, claim, before: Some(before.unwrap_or(gone)) };
+        announcements.announce(announcement)?;
         announcements.request(Some(holders()), RequestKind::Nothing)?;
         let origin = &claiming.claim.origin;
         match announcements.with_state(|state| self.holder(state, partition, Some(origin))) {
@@ -286,9 +290,12 @@ impl TopicState {
         state: &'a SharedState,
         partition: u32,
     ) -> impl Iterator<Item = (&'a Claim, &'a str, &'a ObservedWriter)> {
-        let writers =
-            state.observed_writers(&self.name).filter(move |(_, w)| w.word.partition == partition);
-        writers.filter_map(|(session, w)| w.word.claim.as_ref().map(|claim| (claim, session, w)))
+        let writers = state
+            .observed_writers(&self.name)
+            .filter(move |(_, w)| w.announcement.partition == partition);
+        writers.filter_map(|(session, w)| {
+            w.announcement.claim.as_ref().map(|claim| (claim, session, w))
+        })
     }
 
     /// The live writer that has claimed a partition, before whoever is named.
@@ -300,16 +307,16 @@ impl TopicState {
     ) -> Option<Producer> {
         let live = self.claims(state, partition).filter(|(claim, session, w)| {
             // By one that was closed, too: who was taken over has been told so.
-            let fenced = self
-                .claims(state, partition)
-                .any(|(other, ..)| other.fences(&w.word.producer, w.word.incarnation));
+            let fenced = self.claims(state, partition).any(|(other, ..)| {
+                other.fences(&w.announcement.producer, w.announcement.incarnation)
+            });
             let earlier = before.is_none_or(|before| claim.origin < *before);
             earlier && !fenced && self.lives(state, session, w)
         });
         let first = live.min_by_key(|(claim, ..)| &claim.origin);
-        first.map(|(.., ObservedWriter { word, .. })| Producer {
-            name: word.producer.clone(),
-            incarnation: word.incarnation,
+        first.map(|(.., ObservedWriter { announcement, .. })| Producer {
+            name: announcement.producer.clone(),
+            incarnation: announcement.incarnation,
         })
     }
 
@@ -325,6 +332,6 @@ impl TopicState {
             Liveliness::Automatic => true,
             Liveliness::Lease(lease) => writer.silence(self.connection.clock.uptime()) <= lease,
         };
-        writer.word.open && within && state.live.contains(session)
+        writer.announcement.open && within && state.live.contains(session)
     }
 }

@@ -39,21 +39,21 @@ impl DdsTransport {
     }
 
     /// Opens a topic that somebody has described.
-    fn hold(
+    fn open_topic_state(
         &self,
         name: &TopicName,
         (origin, qos): (Origin, Qos),
     ) -> Result<Arc<TopicState>, TransportError> {
-        let word = Announcement::Topic { topic: name.clone(), qos: qos.clone(), origin };
+        let announcement = Announcement::Topic { topic: name.clone(), qos: qos.clone(), origin };
         // While this session lives it says what it knows of the topic, so that that outlives who
         // has made it.
-        let open = self.connection.hold(name, || {
-            self.connection.announcements.announce(word)?;
+        let open = self.connection.open_topic_state(name, || {
+            self.connection.announcements.announce(announcement)?;
             let connection = Arc::clone(&self.connection);
             let first = Mutex::default();
             Ok(Arc::new(TopicState { connection, name: name.clone(), qos, first }))
         })?;
-        self.connection.keep_schemas(name);
+        self.connection.announce_schemas(name);
         Ok(open)
     }
 
@@ -62,12 +62,12 @@ impl DdsTransport {
         &self,
         name: &TopicName,
     ) -> Result<Option<Arc<TopicState>>, TransportError> {
-        self.known(name).map(|known| self.hold(name, known)).transpose()
+        self.announced(name).map(|announced| self.open_topic_state(name, announced)).transpose()
     }
 
     /// The same without keeping it in the tables.
-    pub(crate) fn passing(&self, name: &TopicName) -> Option<Arc<TopicState>> {
-        let (_, qos) = self.known(name)?;
+    pub(crate) fn unannounced(&self, name: &TopicName) -> Option<Arc<TopicState>> {
+        let (_, qos) = self.announced(name)?;
         let connection = Arc::clone(&self.connection);
         let first = Mutex::default();
         Some(Arc::new(TopicState { connection, name: name.clone(), qos, first }))
@@ -82,7 +82,7 @@ impl DdsTransport {
         self.served.load(Ordering::Acquire)
     }
 
-    fn known(&self, name: &TopicName) -> Option<(Origin, Qos)> {
+    fn announced(&self, name: &TopicName) -> Option<(Origin, Qos)> {
         self.connection.announcements.with_state(|state| {
             state.topic(name).map(|(origin, qos)| (origin.clone(), qos.clone()))
         })
@@ -112,7 +112,7 @@ impl Transport for DdsTransport {
         name: &TopicName,
     ) -> Result<Option<Arc<dyn TransportTopic>>, TransportError> {
         self.connection.check_open()?;
-        if self.known(name).is_none() {
+        if self.announced(name).is_none() {
             // Somebody may be saying so.
             self.connection.announcements.request(None, RequestKind::Nothing)?;
         }
@@ -131,23 +131,24 @@ impl Transport for DdsTransport {
             let remedy = format!("names that begin with {INTERNAL_PREFIX} are the transport's own");
             return Err(unsupported(format!("make a topic {name}"), &remedy));
         }
-        let mut known = self.known(name);
-        if known.is_none() {
+        let mut announced = self.announced(name);
+        if announced.is_none() {
             let origin = self.connection.announcements.origin();
-            let word = Announcement::Topic { topic: name.clone(), qos: qos.clone(), origin };
-            self.connection.announcements.announce(word.clone())?;
+            let announcement =
+                Announcement::Topic { topic: name.clone(), qos: qos.clone(), origin };
+            self.connection.announcements.announce(announcement.clone())?;
             self.connection.announcements.request(None, RequestKind::Nothing)?;
-            known = self.known(name);
-            let lost = known.as_ref().is_some_and(|(_, holds)| holds != qos);
+            announced = self.announced(name);
+            let lost = announced.as_ref().is_some_and(|(_, holds)| holds != qos);
             if lost {
-                withdraw_topic(&self.connection, &word);
+                withdraw_topic(&self.connection, &announcement);
             }
         }
-        let known = known.ok_or(TransportError::Closed)?;
-        if let Some(error) = first_difference(name, &known.1, qos) {
+        let announced = announced.ok_or(TransportError::Closed)?;
+        if let Some(error) = first_difference(name, &announced.1, qos) {
             return Err(error);
         }
-        Ok(Arc::new(DdsTopic(self.hold(name, known)?)))
+        Ok(Arc::new(DdsTopic(self.open_topic_state(name, announced)?)))
     }
 
     fn topics(&self) -> Result<Vec<TopicName>, TransportError> {
@@ -169,13 +170,13 @@ impl Transport for DdsTransport {
     fn schema(&self, id: SchemaId) -> Result<Option<String>, TransportError> {
         self.connection.check_open()?;
         let announcements = &self.connection.announcements;
-        let known = || announcements.with_state(|state| state.text(id).cloned());
-        if let Some(text) = known() {
+        let announced = || announcements.with_state(|state| state.text(id).cloned());
+        if let Some(text) = announced() {
             return Ok(Some(text));
         }
         // It is on its way where its topic's schemas are known.
         announcements.request(None, RequestKind::Nothing)?;
-        Ok(known())
+        Ok(announced())
     }
 
     fn bell(&self) -> Result<Arc<dyn Bell>, TransportError> {
@@ -212,26 +213,26 @@ impl TransportTopic for DdsTopic {
 
     fn declare_schema(&self, id: SchemaId, after: usize) -> Result<Declared, TransportError> {
         let topic = &self.0;
-        let known = self.schemas()?;
-        if known.len() != after || known.contains(&id) {
+        let announced = self.schemas()?;
+        if announced.len() != after || announced.contains(&id) {
             return Ok(Declared::Behind);
         }
         let announcements = &topic.connection.announcements;
         let (name, schema) = (topic.name.clone(), announcements::hex(id));
-        let word = Announcement::TopicSchema {
+        let announcement = Announcement::TopicSchema {
             topic: name,
             schema,
             after,
             origin: announcements.origin(),
         };
-        announcements.announce(word.clone())?;
+        announcements.announce(announcement.clone())?;
         let holders = announcements.with_state(|state| state.holders(&topic.name));
         announcements.request(Some(holders), RequestKind::Nothing)?;
         if self.schemas()?.get(after) == Some(&id) {
-            topic.adopt()?;
+            topic.adopt_schema()?;
             return Ok(Declared::Yes);
         }
-        withdraw_topic(&topic.connection, &word);
+        withdraw_topic(&topic.connection, &announcement);
         Ok(Declared::Behind)
     }
 
@@ -268,12 +269,12 @@ impl TransportTopic for DdsTopic {
         Ok(topic.connection.announcements.with_fresh_state(|state| {
             let info = |(session, w): (&str, &ObservedWriter)| WriterInfo {
                 producer: Producer {
-                    name: w.word.producer.clone(),
-                    incarnation: w.word.incarnation,
+                    name: w.announcement.producer.clone(),
+                    incarnation: w.announcement.incarnation,
                 },
-                partition: w.word.partition,
+                partition: w.announcement.partition,
                 alive: Some(if topic.lives(state, session, w) { Alive::Yes } else { Alive::No }),
-                seen: Some(Tai::from_nanos(w.word.seen)),
+                seen: Some(Tai::from_nanos(w.announcement.seen)),
             };
             state.observed_writers(&topic.name).map(info).collect()
         }))

@@ -20,12 +20,12 @@ use crate::announcements::{
 use crate::connection::Connection;
 use crate::endpoints::{PreviousSample, WriteError, WriterEndpoints};
 use crate::entity::Refused;
-use crate::envelope::{BASE, BEGINS, Header};
+use crate::envelope::{FIRST_STORED, Header, OLDEST_UNACKED};
 use crate::error::{engine, failed, unsupported};
 use crate::options::{MAX_KEY_BYTES, MAX_PAYLOAD_BYTES, PEER_RESPONSE_TIMEOUT};
 use crate::peer_messages::{Ack, NackReason};
 use crate::resend_buffer::{ResendBuffer, StoredUpTo};
-use crate::topic::{Claiming, TopicState, no_service};
+use crate::topic::{PendingClaim, TopicState, no_service};
 
 /// Who is told of room.
 pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
@@ -55,20 +55,20 @@ pub(crate) struct WriterCore {
     claim: Option<Claim>,
     /// The strength of its ownership.
     strength: AtomicI32,
-    life: Mutex<WriterLiveness>,
+    liveliness: Mutex<WriterLiveness>,
     /// Held while a word of it is said, so that an older one is not said behind a newer one.
-    saying: Mutex<()>,
+    announcing: Mutex<()>,
     /// Its lease may have run out, and it has not asked since whether another has it.
-    unasked: AtomicBool,
+    unconfirmed: AtomicBool,
     /// The incarnation that has taken over; 0 is none.
     fenced_by: AtomicU64,
     waiting: Mutex<PendingReceipts>,
     /// What durability services do not have yet; none where the topic is not kept.
-    kept: Mutex<Option<ResendBuffer>>,
+    resend_buffer: Mutex<Option<ResendBuffer>>,
     /// Others have written as its incarnation before, and may have had that kept.
     continues: bool,
     /// What writes: one at a time, so that numbers go out in order.
-    pen: Mutex<Serializer>,
+    serializer: Mutex<Serializer>,
     wants_room: AtomicBool,
     room: Mutex<Option<Notify>>,
 }
@@ -98,7 +98,7 @@ impl WriterCore {
     /// last sample has expired.
     pub(crate) fn position(&self) -> Option<ProducerPosition> {
         let now = self.connection().clock.uptime();
-        let wrote = locked(&self.life).wrote;
+        let wrote = locked(&self.liveliness).wrote;
         let lifespan = self.topic.qos.lifespan;
         let expired = |wrote| lifespan.is_some_and(|span| now.saturating_sub(wrote) >= span);
         if expired(wrote) || self.fenced_by.load(Ordering::Acquire) != 0 {
@@ -106,9 +106,13 @@ impl WriterCore {
         }
         let Producer { name, incarnation } = self.producer.clone();
         let sequence = self.sequence.load(Ordering::Acquire);
-        let topic_sequences = [0, 1].map(|way: usize| {
-            let wrote = Duration::from_nanos(self.wrote_by[way].load(Ordering::Acquire));
-            if expired(wrote) { 0 } else { self.topic_sequences[way].load(Ordering::Acquire) }
+        let topic_sequences = [0, 1].map(|topic_index: usize| {
+            let wrote = Duration::from_nanos(self.wrote_by[topic_index].load(Ordering::Acquire));
+            if expired(wrote) {
+                0
+            } else {
+                self.topic_sequences[topic_index].load(Ordering::Acquire)
+            }
         });
         Some(ProducerPosition {
             partition: self.partition,
@@ -120,11 +124,12 @@ impl WriterCore {
     }
 
     /// Waits until its ends have met those of the topic.
-    pub(crate) fn meet(&self) -> Result<(), TransportError> {
-        let unmet = self.endpoints.unmet();
+    pub(crate) fn await_match(&self) -> Result<(), TransportError> {
+        let unmatched = self.endpoints.unmatched();
         let opened = (&self.topic.name, EndpointKind::Writer, &[self.partition][..]);
-        self.connection().meet(opened, self.endpoints.guids(), || self.endpoints.met())?;
-        unmet.into_iter().for_each(|end| end.has_met());
+        self.connection()
+            .await_match(opened, self.endpoints.guids(), || self.endpoints.matched())?;
+        unmatched.into_iter().for_each(|end| end.has_matched());
         Ok(())
     }
 
@@ -133,7 +138,7 @@ impl WriterCore {
     }
 
     /// Looks whether others have taken over, or were there first.
-    pub(crate) fn look(&self) {
+    pub(crate) fn check_ownership(&self) {
         let own = &self.producer;
         let (newer, later) = self.connection().announcements.with_state(|state| {
             let others = state.writers(&self.topic.name);
@@ -162,7 +167,7 @@ impl WriterCore {
                     self.close();
                 }
             }
-            (None, Some(strength)) => self.outweigh(strength),
+            (None, Some(strength)) => self.raise_strength(strength),
             (None, None) => {}
         }
     }
@@ -171,14 +176,15 @@ impl WriterCore {
     /// them waits in vain.
     fn fence(&self, newer: u64) {
         self.fenced_by.store(newer, Ordering::Release);
-        let told = locked(&self.kept).as_mut().map(ResendBuffer::give_up).unwrap_or_default();
+        let told =
+            locked(&self.resend_buffer).as_mut().map(ResendBuffer::give_up).unwrap_or_default();
         let fenced = TransportError::Fenced { producer: self.producer.clone(), newer };
-        told.into_iter().for_each(|(_, ticket)| ticket.complete(Err(fenced.clone().into())));
+        told.into_iter().for_each(|(_, sender)| sender.complete(Err(fenced.clone().into())));
     }
 
     /// Owns what a later one of that strength has written, who was let in while neither was known
     /// to the other: readers keep to the stronger.
-    fn outweigh(&self, later: i32) {
+    fn raise_strength(&self, later: i32) {
         let stronger = later.saturating_add(1);
         if self.strength.fetch_max(stronger, Ordering::AcqRel) <= later {
             // Where that fails, readers keep to the other until it closes.
@@ -197,27 +203,29 @@ impl WriterCore {
 
     /// Asks those who have the topic open, one of whom may have taken over; not for longer than
     /// half a lease, for one that has died just now never answers.
-    fn ask_where_it_may_be_over(&self) -> Result<(), TransportError> {
-        let patience = match self.topic.qos.liveliness {
-            Liveliness::Lease(_) if !self.unasked.swap(false, Ordering::AcqRel) => return Ok(()),
+    fn confirm_ownership(&self) -> Result<(), TransportError> {
+        let timeout = match self.topic.qos.liveliness {
+            Liveliness::Lease(_) if !self.unconfirmed.swap(false, Ordering::AcqRel) => {
+                return Ok(());
+            }
             Liveliness::Lease(lease) => PEER_RESPONSE_TIMEOUT.min(lease / 2),
             Liveliness::Automatic => PEER_RESPONSE_TIMEOUT,
         };
         let announcements = &self.connection().announcements;
         let holders = announcements.with_state(|state| state.holders(&self.topic.name));
-        let asked = announcements.request_within(patience, Some(holders), RequestKind::Nothing);
+        let asked = announcements.request_within(timeout, Some(holders), RequestKind::Nothing);
         if asked.is_err() {
-            self.unasked.store(true, Ordering::Release);
+            self.unconfirmed.store(true, Ordering::Release);
         }
         asked.map(drop)
     }
 
     /// How it is, with when it last lived.
-    fn word(&self) -> (Announcement, Duration) {
-        let WriterLiveness { open, seen: (seen, at), .. } = *locked(&self.life);
+    fn announcement(&self) -> (Announcement, Duration) {
+        let WriterLiveness { open, seen: (seen, at), .. } = *locked(&self.liveliness);
         let idle_nanos = self.connection().clock.uptime().saturating_sub(at);
         let strength = self.strength.load(Ordering::Acquire);
-        let word = Announcement::Writer {
+        let announcement = Announcement::Writer {
             topic: self.topic.name.clone(),
             writer: WriterAnnouncement {
                 partition: self.partition,
@@ -229,34 +237,36 @@ impl WriterCore {
                 claim: self.claim.clone().map(|claim| Claim { strength, ..claim }),
             },
         };
-        (word, at)
+        (announcement, at)
     }
 
     /// Says how it is.
     fn announce(&self) -> Result<(), TransportError> {
-        let _alone = locked(&self.saying);
-        let (word, at) = self.word();
-        self.connection().announcements.announce(word)?;
-        let mut life = locked(&self.life);
+        let _alone = locked(&self.announcing);
+        let (announcement, at) = self.announcement();
+        self.connection().announcements.announce(announcement)?;
+        let mut liveliness = locked(&self.liveliness);
         if let Liveliness::Lease(lease) = self.topic.qos.liveliness
-            && at.saturating_sub(life.said) >= lease / 2
+            && at.saturating_sub(liveliness.said) >= lease / 2
         {
-            self.unasked.store(true, Ordering::Release);
+            self.unconfirmed.store(true, Ordering::Release);
         }
-        life.said = at;
+        liveliness.said = at;
         Ok(())
     }
 
     /// This session knows how it is before the others are told.
     pub(crate) fn is_known_here(&self) {
         if self.is_due() {
-            self.connection().announcements.know(self.word().0);
+            self.connection().announcements.apply_locally(self.announcement().0);
         }
     }
 
     /// Says again how long it has been quiet, where that matters.
     pub(crate) fn announce_again(&self) {
-        if matches!(self.topic.qos.liveliness, Liveliness::Lease(_)) && locked(&self.life).open {
+        if matches!(self.topic.qos.liveliness, Liveliness::Lease(_))
+            && locked(&self.liveliness).open
+        {
             // Where it cannot be said, who asks takes it for as lively as its last word.
             let _ = self.announce();
         }
@@ -275,23 +285,23 @@ impl WriterCore {
 
     fn is_due(&self) -> bool {
         let Liveliness::Lease(lease) = self.topic.qos.liveliness else { return false };
-        let WriterLiveness { open, seen: (_, seen), said, .. } = *locked(&self.life);
+        let WriterLiveness { open, seen: (_, seen), said, .. } = *locked(&self.liveliness);
         open && seen.saturating_sub(said) >= lease / 4
     }
 
-    fn lives(&self) {
+    fn mark_alive(&self) {
         let clock = &self.connection().clock;
-        locked(&self.life).seen = (clock.now(), clock.uptime());
+        locked(&self.liveliness).seen = (clock.now(), clock.uptime());
     }
 
     /// A publish shows that it lives, and is remembered where that counts.
     fn wrote(&self) {
         let leased = matches!(self.topic.qos.liveliness, Liveliness::Lease(_));
         if leased || self.topic.qos.lifespan.is_some() {
-            self.lives();
-            let mut life = locked(&self.life);
-            life.wrote = life.seen.1;
-            drop(life);
+            self.mark_alive();
+            let mut liveliness = locked(&self.liveliness);
+            liveliness.wrote = liveliness.seen.1;
+            drop(liveliness);
             if self.is_due() {
                 self.connection().ring();
             }
@@ -304,39 +314,39 @@ impl WriterCore {
         &self,
         record: &Record<'_>,
         (sequence, flags): (u64, u8),
-        kept: bool,
+        buffered: bool,
     ) -> Result<(), WriteError> {
-        let Serializer { before, utc } = &mut *locked(&self.pen);
+        let Serializer { before, utc } = &mut *locked(&self.serializer);
         let header = Header::of(record, &self.producer, (self.partition, sequence));
         let header = Header { flags, ..header };
         let time = utc.nanos(record.time).max(0);
         let typed = match self.endpoints.write(&header, record.payload, time, before) {
-            Err(WriteError::Value(_)) if kept => {
+            Err(WriteError::Value(_)) if buffered => {
                 self.endpoints.write_envelope(&header, record.payload, time, before)?;
                 false
             }
             written => written?,
         };
-        let way = usize::from(typed);
+        let topic_index = usize::from(typed);
         if self.topic.qos.lifespan.is_some() {
             let now = u64::try_from(self.connection().clock.uptime().as_nanos());
-            self.wrote_by[way].store(now.unwrap_or(u64::MAX), Ordering::Release);
+            self.wrote_by[topic_index].store(now.unwrap_or(u64::MAX), Ordering::Release);
         }
-        self.topic_sequences[way].fetch_max(sequence, Ordering::AcqRel);
+        self.topic_sequences[topic_index].fetch_max(sequence, Ordering::AcqRel);
         Ok(())
     }
 
     /// Whether a sample can be sent: what is kept is sent later, when nobody could be told.
     fn check_value(&self, record: &Record<'_>, sequence: u64) -> Result<(), PublishError> {
-        let pen = &mut *locked(&self.pen);
+        let serializer = &mut *locked(&self.serializer);
         let header = Header::of(record, &self.producer, (self.partition, sequence));
-        let checked = self.endpoints.check(&header, record.payload, &mut pen.before);
+        let checked = self.endpoints.check(&header, record.payload, &mut serializer.before);
         checked.map_err(PublishError::Encode)
     }
 
     /// Sends what is kept and was not sent; where there is no room the thread goes on.
-    fn send_kept(&self, kept: &mut ResendBuffer) -> Result<(), TransportError> {
-        match kept.send(|sequence, record, flags| self.write(record, (sequence, flags), true)) {
+    fn send_buffered(&self, buffer: &mut ResendBuffer) -> Result<(), TransportError> {
+        match buffer.send(|sequence, record, flags| self.write(record, (sequence, flags), true)) {
             Ok(()) => Ok(()),
             Err(WriteError::Refused(Refused::Full)) => {
                 self.wants_room.store(true, Ordering::Release);
@@ -350,10 +360,10 @@ impl WriterCore {
 
     /// A durability service may have missed what it has not acknowledged.
     pub(crate) fn send_again(&self) {
-        if let Some(kept) = &mut *locked(&self.kept) {
-            kept.send_again();
+        if let Some(buffer) = &mut *locked(&self.resend_buffer) {
+            buffer.send_again();
             // What fails is kept, and told by the next publish.
-            let _ = self.send_kept(kept);
+            let _ = self.send_buffered(buffer);
         }
     }
 
@@ -370,13 +380,13 @@ impl WriterCore {
             return self.fence(*newer);
         }
         let mut is_taken = true;
-        if let Some(kept) = &mut *locked(&self.kept) {
+        if let Some(buffer) = &mut *locked(&self.resend_buffer) {
             let durable = position.sequence;
             let mark = StoredUpTo { appended: durable.max(*appended), durable };
-            kept.stored(service.to_owned(), mark);
+            buffer.stored(service.to_owned(), mark);
             if matches!(nack, Some(NackReason::Refused { .. })) {
-                kept.refused(service.to_owned());
-                is_taken = kept.is_taken(&self.services());
+                buffer.refused(service.to_owned());
+                is_taken = buffer.is_taken(&self.services());
             }
         }
         match nack {
@@ -392,8 +402,9 @@ impl WriterCore {
     /// The durability services that are waited for.
     fn services(&self) -> Vec<String> {
         self.connection().announcements.with_state(|state| {
-            let services =
-                state.complete_services(&self.topic.name).filter(|(_, keeps)| keeps.ready);
+            let services = state
+                .complete_services(&self.topic.name)
+                .filter(|(_, service_state)| service_state.ready);
             services.map(|(name, _)| name.clone()).collect()
         })
     }
@@ -404,29 +415,32 @@ impl WriterCore {
         waiting: fn(&mut ResendBuffer) -> Vec<(Receipt, ReceiptSender)>,
         cause: &str,
     ) {
-        let told = locked(&self.kept).as_mut().map(waiting).unwrap_or_default();
-        for (_, ticket) in told {
-            ticket.complete(Err(PublishError::Unknown { cause: cause.to_owned() }));
+        let told = locked(&self.resend_buffer).as_mut().map(waiting).unwrap_or_default();
+        for (_, sender) in told {
+            sender.complete(Err(PublishError::Unknown { cause: cause.to_owned() }));
         }
     }
 
     /// Tells who waits for what the services have by now.
     pub(crate) fn settle(&self) {
-        let mut kept = locked(&self.kept);
-        let Some(waiting) = kept.as_mut().filter(|kept| !kept.is_empty()) else { return };
+        let mut buffer = locked(&self.resend_buffer);
+        let Some(waiting) = buffer.as_mut().filter(|buffer| !buffer.is_empty()) else {
+            return;
+        };
         let ready = self.services();
         let settled = waiting.settle(&ready);
         if !ready.is_empty() && self.fenced_by.load(Ordering::Acquire) == 0 {
             waiting.send_overdue(Instant::now(), |sequence, record, flags| {
                 // What cannot be sent now is sent when it has been waited for again. The next one
-                // is not behind it; nobody else writes meanwhile, who would have to hold `kept`.
-                let written = locked(&self.pen).before.written;
+                // is not behind it; nobody else writes meanwhile, who would have to hold
+                // `resend_buffer`.
+                let written = locked(&self.serializer).before.written;
                 let _ = self.write(record, (sequence, flags), true);
-                locked(&self.pen).before.written = written;
+                locked(&self.serializer).before.written = written;
             });
         }
-        drop(kept);
-        settled.told.into_iter().for_each(|(receipt, ticket)| ticket.complete(Ok(receipt)));
+        drop(buffer);
+        settled.receipts.into_iter().for_each(|(receipt, sender)| sender.complete(Ok(receipt)));
         // One that is ready though it is in trouble takes samples, and has no disk for them.
         if let Some(cause) =
             self.connection().announcements.with_state(|state| state.trouble(&self.topic.name))
@@ -460,13 +474,13 @@ impl WriterCore {
                 told.extend(receipts.pop_front());
             }
             drop(waiting);
-            told.into_iter().for_each(|(receipt, ticket)| ticket.complete(Ok(receipt)));
+            told.into_iter().for_each(|(receipt, sender)| sender.complete(Ok(receipt)));
         }
         // Where there was no room yet, the next publish says so again.
         if self.wants_room.swap(false, Ordering::AcqRel) {
-            if let Some(kept) = &mut *locked(&self.kept) {
+            if let Some(buffer) = &mut *locked(&self.resend_buffer) {
                 // What fails is kept, and told by the next publish.
-                let _ = self.send_kept(kept);
+                let _ = self.send_buffered(buffer);
             }
             let notify = locked(&self.room).clone();
             notify.into_iter().for_each(|notify| notify());
@@ -475,7 +489,7 @@ impl WriterCore {
 
     /// Says that it writes no more, once: a word after that would be taken for its successor's.
     pub(crate) fn close(&self) {
-        let open = std::mem::replace(&mut locked(&self.life).open, false);
+        let open = std::mem::replace(&mut locked(&self.liveliness).open, false);
         let announcements = &self.connection().announcements;
         let succeeded = announcements.with_state(|state| {
             state.writers(&self.topic.name).any(|(by, other)| {
@@ -501,11 +515,12 @@ impl WriterCore {
         waiting.ended = true;
         let receipts = std::mem::take(&mut waiting.receipts);
         drop(waiting);
-        let kept = locked(&self.kept).as_mut().map(ResendBuffer::give_up).unwrap_or_default();
+        let buffer =
+            locked(&self.resend_buffer).as_mut().map(ResendBuffer::give_up).unwrap_or_default();
         receipts
             .into_iter()
-            .chain(kept)
-            .for_each(|(_, ticket)| ticket.complete(Err(TransportError::Closed.into())));
+            .chain(buffer)
+            .for_each(|(_, sender)| sender.complete(Err(TransportError::Closed.into())));
         let notify = locked(&self.room).take();
         notify.into_iter().for_each(|notify| notify());
     }
@@ -517,7 +532,7 @@ pub(crate) struct DdsWriter {
     /// The next sample's number.
     pub(crate) next: u64,
     /// Services were told that somebody waits for their disks.
-    hurried: bool,
+    sync_requested: bool,
 }
 
 impl DdsWriter {
@@ -556,51 +571,58 @@ impl DdsWriter {
             wrote_by: Default::default(),
             claim: claim.as_ref().map(|said| said.claim.clone()),
             strength: AtomicI32::new(strength.unwrap_or(0)),
-            life: Mutex::new(WriterLiveness { open: true, seen: (seen, up), said: up, wrote: up }),
-            saying: Mutex::default(),
-            unasked: AtomicBool::new(false),
+            liveliness: Mutex::new(WriterLiveness {
+                open: true,
+                seen: (seen, up),
+                said: up,
+                wrote: up,
+            }),
+            announcing: Mutex::default(),
+            unconfirmed: AtomicBool::new(false),
             fenced_by: AtomicU64::new(0),
             waiting: Mutex::default(),
-            kept: Mutex::new(topic.is_kept().then(|| ResendBuffer::default().continues(continues))),
+            resend_buffer: Mutex::new(
+                topic.is_kept().then(|| ResendBuffer::default().continues(continues)),
+            ),
             continues,
-            pen: Mutex::default(),
+            serializer: Mutex::default(),
             wants_room: AtomicBool::new(false),
             room: Mutex::default(),
         });
         connection.add_writer(&shared);
         // From now on it says itself that it is gone, whatever fails.
-        let this = Self { shared, next: 1, hurried: false };
-        claim.into_iter().for_each(Claiming::hold);
+        let this = Self { shared, next: 1, sync_requested: false };
+        claim.into_iter().for_each(PendingClaim::hold);
         let shared = &this.shared;
         shared.announce()?;
         // Those of this connection that were replaced hear of it as others do.
-        connection.writers().iter().for_each(|writer| writer.look());
-        shared.meet()?;
+        connection.writers().iter().for_each(|writer| writer.check_ownership());
+        shared.await_match()?;
         Ok(this)
     }
 
     fn send(&mut self, record: &Record<'_>) -> Result<Receipt, PublishError> {
         let shared = &self.shared;
         shared.check()?;
-        if shared.endpoints.mend(&shared.topic)? {
-            shared.connection().meet_beside(&shared.topic.name);
+        if shared.endpoints.retry_adopting_schema(&shared.topic)? {
+            shared.connection().match_in_background(&shared.topic.name);
         }
         record.check_size(SCHEME, MAX_PAYLOAD_BYTES, MAX_KEY_BYTES)?;
         let sequence = self.next;
-        if let Some(kept) = &mut *locked(&shared.kept) {
-            if kept.is_full() {
-                let (transport, queued) = (SCHEME.to_owned(), kept.len());
+        if let Some(buffer) = &mut *locked(&shared.resend_buffer) {
+            if buffer.is_full() {
+                let (transport, queued) = (SCHEME.to_owned(), buffer.len());
                 return Err(PublishError::Full { transport, queued });
             }
             shared.check_value(record, sequence)?;
-            kept.push(sequence, record);
-            if let Err(error) = shared.send_kept(kept) {
-                kept.take_back();
+            buffer.push(sequence, record);
+            if let Err(error) = shared.send_buffered(buffer) {
+                buffer.retract();
                 return Err(error.into());
             }
         } else {
             // Nothing before it was to be kept.
-            match shared.write(record, (sequence, BASE | BEGINS), false) {
+            match shared.write(record, (sequence, OLDEST_UNACKED | FIRST_STORED), false) {
                 Ok(()) => {}
                 Err(WriteError::Value(told)) => return Err(PublishError::Encode(told)),
                 Err(WriteError::Refused(Refused::Full)) => {
@@ -623,8 +645,8 @@ impl DdsWriter {
     /// Has durability services keep what is published from now on, though the topic's quality of
     /// service does not say so.
     fn keep(&mut self) -> Result<(), PublishError> {
-        if locked(&self.shared.kept).is_some() {
-            self.hurry();
+        if locked(&self.shared.resend_buffer).is_some() {
+            self.request_sync();
             return Ok(());
         }
         let shared = &self.shared;
@@ -637,23 +659,23 @@ impl DdsWriter {
             .announcements
             .announce(Announcement::KeepRequest { topic: shared.topic.name.clone() })?;
         let before = shared.sequence.load(Ordering::Acquire);
-        let kept = ResendBuffer::behind(before).continues(shared.continues);
-        *locked(&shared.kept) = Some(kept.best_effort(!shared.topic.is_reliable()));
+        let buffer = ResendBuffer::behind(before).continues(shared.continues);
+        *locked(&shared.resend_buffer) = Some(buffer.best_effort(!shared.topic.is_reliable()));
         Ok(())
     }
 
     /// Has durability services ask their disks at once for a topic of which they let them take
     /// their time: somebody waits for that.
-    fn hurry(&mut self) {
+    fn request_sync(&mut self) {
         let topic = &self.shared.topic;
-        let kept = locked(&self.shared.kept).is_some();
-        if kept && !self.hurried && topic.qos.guarantee < Guarantee::Durable {
+        let is_buffered = locked(&self.shared.resend_buffer).is_some();
+        if is_buffered && !self.sync_requested && topic.qos.guarantee < Guarantee::Durable {
             // Where it cannot be said, it takes the time that it takes.
             let said = topic
                 .connection
                 .announcements
                 .announce(Announcement::KeepRequest { topic: topic.name.clone() });
-            self.hurried = said.is_ok();
+            self.sync_requested = said.is_ok();
         }
     }
 
@@ -661,8 +683,8 @@ impl DdsWriter {
     /// to be cannot any more.
     fn check_durable(&self) -> Result<(), TransportError> {
         let topic = &self.shared.topic;
-        let before = match &*locked(&self.shared.kept) {
-            Some(kept) => kept.before(),
+        let before = match &*locked(&self.shared.resend_buffer) {
+            Some(buffer) => buffer.before(),
             None => self.shared.sequence.load(Ordering::Acquire),
         };
         if before == 0 {
@@ -686,26 +708,26 @@ impl DdsWriter {
             return Ok(Published::Done(receipt));
         }
         let receipt = Receipt { guarantee, ..receipt };
-        if let Some(kept) = &mut *locked(&self.shared.kept) {
-            if kept.is_held(receipt.sequence, guarantee) {
+        if let Some(buffer) = &mut *locked(&self.shared.resend_buffer) {
+            if buffer.is_held(receipt.sequence, guarantee) {
                 return Ok(Published::Done(receipt));
             }
             // Whoever ends or fences it gives up those that wait, in turn with this.
             self.shared.check()?;
-            let (ticket, pending) = pending_receipt();
-            kept.wait(receipt, ticket);
+            let (sender, pending) = pending_receipt();
+            buffer.wait(receipt, sender);
             return Ok(Published::Pending(pending));
         }
         let awaited = self.shared.endpoints.awaits_acknowledgements();
         if !awaited.map_err(failed("look for acknowledgements"))? {
             return Ok(Published::Done(receipt));
         }
-        let (ticket, pending) = pending_receipt();
+        let (sender, pending) = pending_receipt();
         let mut waiting = locked(&self.shared.waiting);
         if waiting.ended {
             return Err(TransportError::Closed.into());
         }
-        waiting.receipts.push_back((receipt, ticket));
+        waiting.receipts.push_back((receipt, sender));
         drop(waiting);
         self.shared.connection().await_receipts();
         Ok(Published::Pending(pending))
@@ -750,12 +772,12 @@ impl Writer for DdsWriter {
         shared.check()?;
         let leased = matches!(shared.topic.qos.liveliness, Liveliness::Lease(_));
         if leased || shared.topic.qos.ownership == Ownership::Exclusive {
-            shared.lives();
+            shared.mark_alive();
             shared.announce()?;
             shared.endpoints.assert_alive().map_err(failed("assert liveliness"))?;
             if shared.claim.is_some() {
-                shared.ask_where_it_may_be_over()?;
-                shared.look();
+                shared.confirm_ownership()?;
+                shared.check_ownership();
             }
         }
         shared.check()
@@ -770,7 +792,7 @@ impl Writer for DdsWriter {
         let sequence = self.shared.sequence.load(Ordering::Relaxed);
         if guarantee == Guarantee::Durable {
             self.check_durable()?;
-            self.hurry();
+            self.request_sync();
         }
         let partition = self.shared.partition;
         let receipt = Receipt { partition, offset: None, sequence, guarantee: Guarantee::Accepted };

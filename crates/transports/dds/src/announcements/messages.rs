@@ -58,7 +58,8 @@ pub(crate) enum Announcement {
     ServiceState {
         #[serde(with = "name")]
         topic: TopicName,
-        keeps: ServiceState,
+        #[serde(rename = "keeps")]
+        service_state: ServiceState,
     },
     /// The session wants a topic stored although its quality of service does not require it.
     #[serde(rename = "wanted")]
@@ -197,7 +198,7 @@ pub(crate) struct EndpointGuids {
 
 impl EndpointGuids {
     /// Whether ends have been met by all of those of another that they fit.
-    pub(crate) fn are_met(&self, own: &Self, envelopes: &[String], typed: &[String]) -> bool {
+    pub(crate) fn are_matched(&self, own: &Self, envelopes: &[String], typed: &[String]) -> bool {
         let typed_too = match (&self.typed, &own.typed) {
             (Some(guid), Some(_)) => typed.contains(guid),
             _ => true,
@@ -230,7 +231,8 @@ pub(crate) struct Response {
     /// The requested producer's newest incarnation; 0 is none.
     pub(crate) newest: u64,
     /// The endpoints of the other kind that have matched the opened one.
-    pub(crate) met: Vec<String>,
+    #[serde(rename = "met")]
+    pub(crate) matched: Vec<String>,
     /// The positions of their writers: a late joiner knows by them when its history is complete.
     #[serde(rename = "stands")]
     pub(crate) positions: Vec<ProducerPosition>,

@@ -34,7 +34,7 @@ pub(crate) use state::{Effect, ObservedWriter, SharedState, is_text_of};
 use requests::PendingRequests;
 
 use crate::entity::{
-    Listener, News, Participant, Qos, Reader, Refused, Representation, Sample, Topic, Writer,
+    Listener, Participant, Qos, Reader, Refused, Representation, Sample, StatusEvent, Topic, Writer,
 };
 use crate::envelope::{self, Header};
 use crate::error::{engine, failed};
@@ -59,7 +59,7 @@ pub(crate) struct Announcements {
     closed: AtomicBool,
     clock: Arc<dyn Clock>,
     /// Effects that are not handled yet. Locked while announcements are taken.
-    undone: Mutex<Vec<(String, Effect)>>,
+    pending_effects: Mutex<Vec<(String, Effect)>>,
 }
 
 struct AnnouncementWriters {
@@ -94,7 +94,7 @@ impl Announcements {
         };
         let listening = || -> Option<Listener> {
             let news = Arc::clone(news);
-            Some(Box::new(move |_: News| news()))
+            Some(Box::new(move |_: StatusEvent| news()))
         };
         let topics = [topic("table")?, topic("answers")?];
         let session = guid(participant.guid());
@@ -125,7 +125,7 @@ impl Announcements {
             requests: PendingRequests::default(),
             closed: AtomicBool::new(false),
             clock: Arc::clone(clock),
-            undone: Mutex::default(),
+            pending_effects: Mutex::default(),
         })
     }
 
@@ -148,24 +148,25 @@ impl Announcements {
     }
 
     /// Sends an announcement, and applies it to the own state.
-    pub(crate) fn announce(&self, word: Announcement) -> Result<(), TransportError> {
-        let value = serde_json::to_vec(&word).map_err(|error| engine("write a word", error))?;
-        self.write(&word.key(), &value)?;
-        self.know(word);
+    pub(crate) fn announce(&self, announcement: Announcement) -> Result<(), TransportError> {
+        let value =
+            serde_json::to_vec(&announcement).map_err(|error| engine("write a word", error))?;
+        self.write(&announcement.key(), &value)?;
+        self.apply_locally(announcement);
         Ok(())
     }
 
     /// Applies an announcement to the own state without sending it.
-    pub(crate) fn know(&self, word: Announcement) {
-        let key = word.key();
+    pub(crate) fn apply_locally(&self, announcement: Announcement) {
+        let key = announcement.key();
         self.with_state(|state| {
-            state.receive(&self.session, &key, Some(word), self.clock.uptime())
+            state.receive(&self.session, &key, Some(announcement), self.clock.uptime())
         });
     }
 
     /// Withdraws an announcement.
-    pub(crate) fn withdraw(&self, word: &Announcement) -> Result<(), TransportError> {
-        let key = word.key();
+    pub(crate) fn withdraw(&self, announcement: &Announcement) -> Result<(), TransportError> {
+        let key = announcement.key();
         self.write(&key, b"null")?;
         self.with_state(|state| state.receive(&self.session, &key, None, self.clock.uptime()));
         Ok(())
@@ -183,18 +184,18 @@ impl Announcements {
     /// Receives what has arrived; returns the effects to handle, with their sessions. For one
     /// thread.
     pub(crate) fn receive(&self) -> Vec<(String, Effect)> {
-        let mut undone = locked(&self.undone);
-        self.take(&mut undone);
-        std::mem::take(&mut *undone)
+        let mut pending_effects = locked(&self.pending_effects);
+        self.take(&mut pending_effects);
+        std::mem::take(&mut *pending_effects)
     }
 
     /// Receives what has arrived, and reads the state. The receiving thread handles the effects.
     pub(crate) fn with_fresh_state<R>(&self, look: impl FnOnce(&mut SharedState) -> R) -> R {
-        self.take(&mut locked(&self.undone));
+        self.take(&mut locked(&self.pending_effects));
         self.with_state(look)
     }
 
-    fn take(&self, undone: &mut Vec<(String, Effect)>) {
+    fn take(&self, pending_effects: &mut Vec<(String, Effect)>) {
         let mut samples = Vec::new();
         let taken = self.table.take(&mut samples);
         // Behind the words: whoever has said one is known then, unless it has gone again.
@@ -208,9 +209,9 @@ impl Announcements {
                     continue;
                 }
                 match serde_json::from_slice::<Option<Announcement>>(payload) {
-                    Ok(word) => match state.receive(session, key, word, now) {
+                    Ok(announcement) => match state.receive(session, key, announcement, now) {
                         Effect::Nothing => {}
-                        heard => undone.push((session.to_owned(), heard)),
+                        heard => pending_effects.push((session.to_owned(), heard)),
                     },
                     Err(error) => warn_unreadable(session, key, &error, &mut state),
                 }
@@ -259,7 +260,7 @@ impl Announcements {
     /// The same with another timeout.
     pub(crate) fn request_within(
         &self,
-        patience: Duration,
+        timeout: Duration,
         of: Option<Vec<String>>,
         about: RequestKind,
     ) -> Result<Vec<(String, Response)>, TransportError> {
@@ -275,7 +276,7 @@ impl Announcements {
         let question = self.requests.question();
         let (slot, number) = (question.slot(), question.number());
         self.announce(Announcement::Request(Request { slot, number, about }))?;
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         let mut state = locked(&self.state);
         loop {
             if self.closed.load(Ordering::Acquire) {

@@ -46,7 +46,7 @@ struct Topic {
 /// A writer, as announced.
 #[derive(Debug, Clone)]
 pub(crate) struct ObservedWriter {
-    pub(crate) word: WriterAnnouncement,
+    pub(crate) announcement: WriterAnnouncement,
     /// When it was received, by the receiver's [`helio_bus::Clock::uptime`].
     heard: Duration,
 }
@@ -54,7 +54,7 @@ pub(crate) struct ObservedWriter {
 impl ObservedWriter {
     /// The time since it last published or asserted.
     pub(crate) fn silence(&self, now: Duration) -> Duration {
-        now.saturating_sub(self.heard) + Duration::from_nanos(self.word.idle_nanos)
+        now.saturating_sub(self.heard) + Duration::from_nanos(self.announcement.idle_nanos)
     }
 }
 
@@ -67,7 +67,7 @@ pub(crate) enum Effect {
     Writers(TopicName),
     /// A durability service became ready, and may lack samples that it has not acknowledged.
     Ready(TopicName),
-    Asked(Request),
+    Requested(Request),
 }
 
 impl SharedState {
@@ -77,10 +77,10 @@ impl SharedState {
         &mut self,
         session: &str,
         key: &str,
-        word: Option<Announcement>,
+        announcement: Option<Announcement>,
         now: Duration,
     ) -> Effect {
-        match word {
+        match announcement {
             None => self.withdraw(session, key),
             Some(Announcement::Topic { topic, qos, origin }) => {
                 let of = self.topics.entry(topic).or_default();
@@ -107,7 +107,7 @@ impl SharedState {
                 let of = self.topics.entry(topic.clone()).or_default();
                 let place = (writer.partition, writer.producer.clone(), session.to_owned());
                 let gone = !writer.open;
-                of.writers.insert(place, ObservedWriter { word: writer, heard: now });
+                of.writers.insert(place, ObservedWriter { announcement: writer, heard: now });
                 if gone {
                     of.forget();
                 }
@@ -117,10 +117,10 @@ impl SharedState {
                 self.services.insert(session.to_owned());
                 Effect::Nothing
             }
-            Some(Announcement::ServiceState { topic, keeps }) => {
+            Some(Announcement::ServiceState { topic, service_state }) => {
                 let of = self.topics.entry(topic.clone()).or_default();
-                let (ready, turn) = (keeps.ready, keeps.turn);
-                let before = of.services.insert(session.to_owned(), keeps);
+                let (ready, turn) = (service_state.ready, service_state.turn);
+                let before = of.services.insert(session.to_owned(), service_state);
                 let known = before.is_some_and(|before| before.ready && before.turn == turn);
                 if ready && !known { Effect::Ready(topic) } else { Effect::Nothing }
             }
@@ -129,7 +129,7 @@ impl SharedState {
                 of.wanted.insert(session.to_owned());
                 Effect::Nothing
             }
-            Some(Announcement::Request(ask)) => Effect::Asked(ask),
+            Some(Announcement::Request(ask)) => Effect::Requested(ask),
         }
     }
 
@@ -173,7 +173,7 @@ impl SharedState {
             topic.wanted.remove(session);
             topic.schemas.retain(|(by, _), _| by != session);
             let gone = topic.writers.iter_mut().filter(|((.., by), _)| by == session);
-            gone.for_each(|(_, writer)| writer.word.open = false);
+            gone.for_each(|(_, writer)| writer.announcement.open = false);
             topic.forget();
         }
         self.topics.retain(|_, topic| !topic.holders.is_empty() || !topic.services.is_empty());
@@ -209,13 +209,15 @@ impl SharedState {
         name: &TopicName,
     ) -> impl Iterator<Item = (&String, &ServiceState)> {
         let services = self.topics.get(name).into_iter().flat_map(|topic| &topic.services);
-        services.filter(|(_, keeps)| !keeps.refused)
+        services.filter(|(_, service_state)| !service_state.refused)
     }
 
     /// The cause why no durability service can store a topic, if none can.
     pub(crate) fn trouble(&self, name: &TopicName) -> Option<String> {
         let services = self.topics.get(name)?.services.values();
-        let mut troubles = services.filter(|keeps| !keeps.last_values).map(|keeps| &keeps.trouble);
+        let mut troubles = services
+            .filter(|service_state| !service_state.last_values)
+            .map(|service_state| &service_state.trouble);
         let first = troubles.next()?.clone()?;
         troubles.all(Option::is_some).then_some(first)
     }
@@ -225,14 +227,15 @@ impl SharedState {
         &self,
         name: &TopicName,
     ) -> impl Iterator<Item = (&String, &ServiceState)> {
-        self.services(name).filter(|(_, keeps)| !keeps.last_values)
+        self.services(name).filter(|(_, service_state)| !service_state.last_values)
     }
 
     /// Whether a live durability service has not announced its state of a topic.
     pub(crate) fn has_unannounced_services(&self, name: &TopicName) -> bool {
         let topic = self.topics.get(name);
-        let keeps = |session| topic.is_some_and(|topic| topic.services.contains_key(session));
-        !self.services.iter().all(keeps)
+        let service_state =
+            |session| topic.is_some_and(|topic| topic.services.contains_key(session));
+        !self.services.iter().all(service_state)
     }
 
     /// The sessions that have a topic open.
@@ -286,7 +289,7 @@ impl SharedState {
         &self,
         name: &TopicName,
     ) -> impl Iterator<Item = (&str, &WriterAnnouncement)> {
-        self.observed_writers(name).map(|(session, writer)| (session, &writer.word))
+        self.observed_writers(name).map(|(session, writer)| (session, &writer.announcement))
     }
 
     /// The announcements of the writers of one partition and producer.
@@ -299,7 +302,7 @@ impl SharedState {
         let topic = self.topics.get(name);
         let behind = topic.into_iter().flat_map(move |topic| topic.writers.range(first.clone()..));
         let of = behind.take_while(move |((p, name, _), _)| (*p, name) == (partition, producer));
-        of.map(|((.., session), writer)| (session.as_str(), &writer.word))
+        of.map(|((.., session), writer)| (session.as_str(), &writer.announcement))
     }
 
     /// A producer's newest incarnation on a topic; 0 is none.
@@ -347,8 +350,8 @@ impl Topic {
         let mut gone: Vec<_> = self
             .writers
             .iter()
-            .filter(|(_, writer)| !writer.word.open)
-            .map(|(place, writer)| (writer.word.incarnation, place.clone()))
+            .filter(|(_, writer)| !writer.announcement.open)
+            .map(|(place, writer)| (writer.announcement.incarnation, place.clone()))
             .collect();
         if gone.len() > MAX_DEPARTED_WRITERS {
             gone.sort_unstable_by_key(|(incarnation, _)| *incarnation);

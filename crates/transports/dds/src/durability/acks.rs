@@ -67,9 +67,11 @@ impl AckQueue {
         // What was asked for and has not come may have been lost, and nothing comes that says so.
         let now = Instant::now();
         let over = self.asked.iter_mut();
-        for (who, (at, patience)) in over.filter(|(_, (at, of))| now.duration_since(*at) >= *of) {
-            (*at, *patience) = (now, RESEND_REQUEST_INTERVALS[1].min(*patience * 2));
-            self.missing.insert(who.clone());
+        for (producer_key, (at, interval)) in
+            over.filter(|(_, (at, of))| now.duration_since(*at) >= *of)
+        {
+            (*at, *interval) = (now, RESEND_REQUEST_INTERVALS[1].min(*interval * 2));
+            self.missing.insert(producer_key.clone());
         }
     }
 
@@ -79,67 +81,69 @@ impl AckQueue {
     }
 
     /// More of a producer's is on the disk.
-    pub(super) fn synced(&mut self, who: ProducerKey) {
-        self.due.insert(who);
+    pub(super) fn synced(&mut self, producer_key: ProducerKey) {
+        self.due.insert(producer_key);
     }
 
     /// What a producer has sent was known: it is told once more.
-    pub(super) fn repeat(&mut self, who: ProducerKey) {
-        self.due.insert(who.clone());
-        self.repeats.insert(who);
+    pub(super) fn repeat(&mut self, producer_key: ProducerKey) {
+        self.due.insert(producer_key.clone());
+        self.repeats.insert(producer_key);
     }
 
     /// Samples of a producer are missing; they are asked for, not too often.
-    pub(super) fn ask(&mut self, who: ProducerKey) {
+    pub(super) fn ask(&mut self, producer_key: ProducerKey) {
         let now = Instant::now();
-        let patience = match self.asked.get(&who) {
-            Some((at, patience)) if now.duration_since(*at) < *patience => return,
-            Some((_, patience)) => RESEND_REQUEST_INTERVALS[1].min(*patience * 2),
+        let interval = match self.asked.get(&producer_key) {
+            Some((at, interval)) if now.duration_since(*at) < *interval => return,
+            Some((_, interval)) => RESEND_REQUEST_INTERVALS[1].min(*interval * 2),
             None => RESEND_REQUEST_INTERVALS[0],
         };
-        self.asked.insert(who.clone(), (now, patience));
-        self.due.insert(who.clone());
-        self.missing.insert(who);
+        self.asked.insert(producer_key.clone(), (now, interval));
+        self.due.insert(producer_key.clone());
+        self.missing.insert(producer_key);
     }
 
     /// A sample of a producer was taken.
-    pub(super) fn took(&mut self, who: &ProducerKey) {
-        self.asked.remove(who);
-        self.refused.remove(who);
-        self.due.insert(who.clone());
+    pub(super) fn took(&mut self, producer_key: &ProducerKey) {
+        self.asked.remove(producer_key);
+        self.refused.remove(producer_key);
+        self.due.insert(producer_key.clone());
     }
 
     /// A producer's samples cannot be kept. True where that is new.
-    pub(super) fn refuse(&mut self, who: ProducerKey, cause: &str) -> bool {
-        let before = self.refused.insert(who.clone(), (Instant::now(), cause.to_owned()));
-        self.repeat(who);
+    pub(super) fn refuse(&mut self, producer_key: ProducerKey, cause: &str) -> bool {
+        let before = self.refused.insert(producer_key.clone(), (Instant::now(), cause.to_owned()));
+        self.repeat(producer_key);
         before.is_none_or(|(_, before)| before != cause)
     }
 
     /// Whether a producer is not to be tried again yet.
-    pub(super) fn is_refused(&self, who: &ProducerKey) -> bool {
-        self.refused.get(who).is_some_and(|(since, _)| since.elapsed() < REFUSED_RETRY_INTERVAL)
+    pub(super) fn is_refused(&self, producer_key: &ProducerKey) -> bool {
+        self.refused
+            .get(producer_key)
+            .is_some_and(|(since, _)| since.elapsed() < REFUSED_RETRY_INTERVAL)
     }
 
     /// Whether its samples could not be kept the last time.
-    pub(super) fn refuses(&self, who: &ProducerKey) -> bool {
-        self.refused.contains_key(who)
+    pub(super) fn refuses(&self, producer_key: &ProducerKey) -> bool {
+        self.refused.contains_key(producer_key)
     }
 
     /// A newer incarnation of a producer has taken over.
-    pub(super) fn fence(&mut self, who: ProducerKey, newer: u64) {
-        self.due.insert(who.clone());
-        self.fenced.insert(who, newer);
+    pub(super) fn fence(&mut self, producer_key: ProducerKey, newer: u64) {
+        self.due.insert(producer_key.clone());
+        self.fenced.insert(producer_key, newer);
     }
 
     /// A letter that did not go out.
     pub(super) fn retry_ack(&mut self, session: &str, ack: &Ack) {
         let position = &ack.position;
-        let who = (position.partition, position.producer.clone());
+        let producer_key = (position.partition, position.producer.clone());
         if ack.nack == Some(NackReason::Again) {
-            self.missing.insert(who.clone());
+            self.missing.insert(producer_key.clone());
         }
-        self.told.remove(&(session.to_owned(), who));
+        self.told.remove(&(session.to_owned(), producer_key));
     }
 
     /// Adds what is to be told, each with the writer's session.
@@ -154,31 +158,31 @@ impl AckQueue {
         if std::mem::take(&mut self.all) {
             self.told.retain(|(session, _), _| state.live.contains(session));
             let live = state.writers(topic).filter(|(session, _)| state.live.contains(*session));
-            live.for_each(|writer| self.tell(topic, writer, marks, into));
+            live.for_each(|writer| self.ack_writer(topic, writer, marks, into));
             return;
         }
         for (partition, producer) in &due {
             let writers = state.writers_of(topic, (*partition, producer));
             let live = writers.filter(|(session, _)| state.live.contains(*session));
-            live.for_each(|writer| self.tell(topic, writer, marks, into));
+            live.for_each(|writer| self.ack_writer(topic, writer, marks, into));
         }
     }
 
     /// Adds what one writer is to be told, if anything.
-    fn tell(
+    fn ack_writer(
         &mut self,
         topic: &TopicName,
         (session, writer): (&str, &WriterAnnouncement),
         marks: &StoredPositions<'_>,
         into: &mut Vec<(String, Ack)>,
     ) {
-        let who = (writer.partition, writer.producer.clone());
-        let ack = writer.open.then(|| self.ack(topic, writer, &who, marks)).flatten();
+        let producer_key = (writer.partition, writer.producer.clone());
+        let ack = writer.open.then(|| self.ack(topic, writer, &producer_key, marks)).flatten();
         let Some(ack) = ack else { return };
         // Each time that it is asked, though it was so before.
         let again = ack.nack == Some(NackReason::Again);
-        let repeats = self.repeats.remove(&who) || again;
-        let place = (session.to_owned(), who);
+        let repeats = self.repeats.remove(&producer_key) || again;
+        let place = (session.to_owned(), producer_key);
         if repeats || self.told.get(&place) != Some(&ack) {
             into.push((place.0.clone(), ack.clone()));
             self.told.insert(place, ack);
@@ -189,31 +193,31 @@ impl AckQueue {
         &mut self,
         topic: &TopicName,
         writer: &WriterAnnouncement,
-        who: &ProducerKey,
+        producer_key: &ProducerKey,
         marks: &StoredPositions<'_>,
     ) -> Option<Ack> {
         let incarnation = writer.incarnation;
-        let durable = marks.durable.get(who);
+        let durable = marks.durable.get(producer_key);
         let newest = durable.map_or(0, |order| order.0);
-        let newer = newest.max(self.fenced.get(who).copied().unwrap_or(0));
+        let newer = newest.max(self.fenced.get(producer_key).copied().unwrap_or(0));
         let of_its = |order: Option<&SequencePosition>| {
             order.filter(|order| order.0 == incarnation).map_or(0, |order| order.1)
         };
         let sequence = of_its(durable);
-        let appended = of_its(marks.appended.and_then(|appended| appended.get(who)));
+        let appended = of_its(marks.appended.and_then(|appended| appended.get(producer_key)));
         // Where it is no more than what is durable, it says nothing.
         let appended = if appended > sequence { appended } else { 0 };
         let nack = if newer > incarnation {
             Some(NackReason::Fenced { newer })
-        } else if let Some((_, cause)) = self.refused.get(who) {
+        } else if let Some((_, cause)) = self.refused.get(producer_key) {
             Some(NackReason::Refused { cause: cause.clone() })
         } else {
-            self.missing.remove(who).then_some(NackReason::Again)
+            self.missing.remove(producer_key).then_some(NackReason::Again)
         };
         if nack.is_none() && sequence == 0 && appended == 0 {
             return None;
         }
-        let (partition, producer) = who.clone();
+        let (partition, producer) = producer_key.clone();
         let position = ProducerPosition {
             partition,
             producer,
@@ -231,20 +235,20 @@ mod tests {
     use super::*;
     use crate::announcements::Announcement;
 
-    fn who() -> ProducerKey {
+    fn producer_key() -> ProducerKey {
         (0, "Mount".parse().unwrap())
     }
 
     /// A writer's word is heard.
     fn receive(state: &mut SharedState, session: &str, incarnation: u64, open: bool) {
-        let (partition, producer) = who();
+        let (partition, producer) = producer_key();
         let (seen, idle_nanos, claim) = (0, 0, None);
         let writer =
             WriterAnnouncement { partition, producer, incarnation, open, seen, idle_nanos, claim };
-        let word = Announcement::Writer { topic: "kept".parse().unwrap(), writer };
-        let key = word.key();
+        let announcement = Announcement::Writer { topic: "kept".parse().unwrap(), writer };
+        let key = announcement.key();
         state.live.insert(session.to_owned());
-        state.receive(session, &key, Some(word), Duration::ZERO);
+        state.receive(session, &key, Some(announcement), Duration::ZERO);
     }
 
     fn written(
@@ -266,7 +270,8 @@ mod tests {
         (appended, durable): (SequencePosition, SequencePosition),
     ) -> Vec<(String, Ack)> {
         let mut all = Vec::new();
-        let [appended, durable] = [appended, durable].map(|order| HashMap::from([(who(), order)]));
+        let [appended, durable] =
+            [appended, durable].map(|order| HashMap::from([(producer_key(), order)]));
         let marks = StoredPositions { appended: Some(&appended), durable: &durable };
         acks.write(&"kept".parse().unwrap(), &marks, state, &mut all);
         all
@@ -281,15 +286,15 @@ mod tests {
             let of = |(_, ack): (String, Ack)| (ack.appended, ack.position.sequence);
             told.into_iter().map(of).collect::<Vec<_>>()
         };
-        acks.took(&who());
+        acks.took(&producer_key());
         assert_eq!(marks(&mut acks, 3, 1), [(3, 1)]);
         assert_eq!(marks(&mut acks, 3, 3), [], "nobody is due");
-        acks.synced(who());
+        acks.synced(producer_key());
         assert_eq!(marks(&mut acks, 3, 3), [(0, 3)]);
-        acks.synced(who());
-        acks.took(&who());
+        acks.synced(producer_key());
+        acks.took(&producer_key());
         assert_eq!(marks(&mut acks, 3, 3), []);
-        acks.took(&(1, who().1));
+        acks.took(&(1, producer_key().1));
         assert_eq!(marks(&mut acks, 4, 3), [], "another partition's is none of its business");
     }
 
@@ -308,7 +313,7 @@ mod tests {
         receive(&mut state, "a", 7, true);
         assert_eq!(written(&mut acks, &state, (7, 3)), [("a".to_owned(), 3, false)]);
         assert_eq!(written(&mut acks, &state, (7, 3)), []);
-        acks.repeat(who());
+        acks.repeat(producer_key());
         assert_eq!(written(&mut acks, &state, (7, 3)), [("a".to_owned(), 3, false)]);
         // It was away, and came back with the same name.
         state.end("a");
@@ -331,18 +336,18 @@ mod tests {
     fn what_is_missing_is_asked_for_ever_more_seldom() {
         let (mut acks, mut state) = (AckQueue::default(), SharedState::default());
         receive(&mut state, "a", 7, true);
-        acks.ask(who());
-        acks.ask(who());
+        acks.ask(producer_key());
+        acks.ask(producer_key());
         assert_eq!(written(&mut acks, &state, (7, 3)).len(), 1);
         assert_eq!(
-            acks.asked[&who()].1,
+            acks.asked[&producer_key()].1,
             RESEND_REQUEST_INTERVALS[0],
             "once for all that come too early"
         );
-        acks.asked.get_mut(&who()).unwrap().0 -= RESEND_REQUEST_INTERVALS[0];
-        acks.ask(who());
-        assert_eq!(acks.asked[&who()].1, 2 * RESEND_REQUEST_INTERVALS[0]);
-        acks.took(&who());
+        acks.asked.get_mut(&producer_key()).unwrap().0 -= RESEND_REQUEST_INTERVALS[0];
+        acks.ask(producer_key());
+        assert_eq!(acks.asked[&producer_key()].1, 2 * RESEND_REQUEST_INTERVALS[0]);
+        acks.took(&producer_key());
         assert!(acks.asked.is_empty());
     }
 
@@ -350,13 +355,13 @@ mod tests {
     fn a_writer_of_which_nothing_is_there_is_asked_until_something_comes() {
         let (mut acks, mut state) = (AckQueue::default(), SharedState::default());
         receive(&mut state, "a", 7, true);
-        acks.ask(who());
+        acks.ask(producer_key());
         for _ in 0..3 {
             assert_eq!(written(&mut acks, &state, (6, 9)), [("a".to_owned(), 0, false)]);
-            let asked = acks.asked.get_mut(&who()).unwrap();
+            let asked = acks.asked.get_mut(&producer_key()).unwrap();
             asked.0 -= asked.1;
         }
-        acks.took(&who());
+        acks.took(&producer_key());
         assert_eq!(written(&mut acks, &state, (7, 1)), [("a".to_owned(), 1, false)]);
         assert_eq!(written(&mut acks, &state, (7, 1)), []);
     }

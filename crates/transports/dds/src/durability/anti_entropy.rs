@@ -53,14 +53,14 @@ impl AntiEntropy {
         others: impl Iterator<Item = &'a String>,
         (acks, empty): (&AckQueue, Option<Instant>),
     ) -> Result<bool, TransportError> {
-        let (now, post) = (Instant::now(), &self.topic.connection.post);
-        while let Some(page) = self.number.and_then(|number| post.next_page(number)) {
+        let (now, messages) = (Instant::now(), &self.topic.connection.messages);
+        while let Some(page) = self.number.and_then(|number| messages.next_page(number)) {
             for position in page.head.positions {
-                let (who, order) =
+                let (producer_key, order) =
                     ((position.partition, position.producer.clone()), position.order());
                 // Here they cannot be kept: they would be fetched again and again.
-                if !acks.refuses(&who) {
-                    self.ahead.heard(who, order, now);
+                if !acks.refuses(&producer_key) {
+                    self.ahead.heard(producer_key, order, now);
                 }
             }
         }
@@ -89,12 +89,12 @@ impl AntiEntropy {
             Some(number) => number,
             // It is looked for answers at each look.
             None => connection
-                .post
+                .messages
                 .open_page_queue(|kind| connection.message_topic(kind), Arc::new(|| ()))?,
         };
         self.number = Some(number);
         for to in others {
-            connection.post.send_request(&HistoryRequest {
+            connection.messages.send_request(&HistoryRequest {
                 to: to.clone(),
                 number,
                 page: POSITIONS_ONLY,
@@ -114,15 +114,15 @@ impl Drop for AntiEntropy {
     fn drop(&mut self) {
         self.number
             .into_iter()
-            .for_each(|number| self.topic.connection.post.close_page_queue(number));
+            .for_each(|number| self.topic.connection.messages.close_page_queue(number));
     }
 }
 
 impl PeerLead {
     /// Another one has that. It is remembered as it was heard first: only so can it be old.
-    fn heard(&mut self, who: ProducerKey, order: SequencePosition, now: Instant) {
-        if self.fetched.get(&who) < Some(&order) {
-            self.since.entry(who).or_insert((order, now));
+    fn heard(&mut self, producer_key: ProducerKey, order: SequencePosition, now: Instant) {
+        if self.fetched.get(&producer_key) < Some(&order) {
+            self.since.entry(producer_key).or_insert((order, now));
         }
     }
 
@@ -132,13 +132,14 @@ impl PeerLead {
         has: impl Fn(&ProducerKey) -> Option<SequencePosition>,
         empty: Option<Instant>,
     ) -> bool {
-        self.since.retain(|who, (order, _)| has(who) < Some(*order));
-        self.fetched.retain(|who, order| has(who) < Some(*order));
+        self.since.retain(|producer_key, (order, _)| has(producer_key) < Some(*order));
+        self.fetched.retain(|producer_key, order| has(producer_key) < Some(*order));
         let old = |since: &Instant| empty.is_some_and(|empty| empty >= *since + IN_TRANSIT_TIMEOUT);
         if !self.since.values().any(|(_, since)| old(since)) {
             return false;
         }
-        self.fetched.extend(self.since.drain().map(|(who, (order, _))| (who, order)));
+        self.fetched
+            .extend(self.since.drain().map(|(producer_key, (order, _))| (producer_key, order)));
         true
     }
 }

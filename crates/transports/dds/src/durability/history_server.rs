@@ -23,8 +23,8 @@ use super::worker_pool::{Task, WorkerPool};
 use super::{ProducerKey, SequencePosition, retention_marks};
 use crate::announcements::ProducerPosition;
 use crate::connection::Connection;
-use crate::entity::{self, Listener, News, Writer};
-use crate::envelope::{self, Header, LEFT, RE_SERVED};
+use crate::entity::{self, Listener, StatusEvent, Writer};
+use crate::envelope::{self, Header, RESENT, RETENTION_GAP};
 use crate::error::{engine, failed};
 use crate::peer_messages::{
     HistoryRequest, MessageWriter, NO_MORE_PAGES, PAGE_TOPIC, POSITIONS_ONLY, PageHeader,
@@ -63,7 +63,7 @@ pub(super) struct ServedTopic {
     /// What is in the journal: by partition and producer.
     has: Mutex<ProducerPositions>,
     /// How often it was looked at for what is new.
-    looks: AtomicU64,
+    polls: AtomicU64,
     /// Nothing comes any more: the topic is opened anew.
     closed: AtomicBool,
 }
@@ -77,9 +77,9 @@ impl ServedTopic {
         kept: bool,
         has: &HashMap<ProducerKey, SequencePosition>,
     ) -> Arc<Self> {
-        let (looks, closed, served_topic) = Default::default();
-        let this = Self { journal, kept, has: served_topic, looks, closed };
-        has.iter().for_each(|(who, order)| this.has(who, *order));
+        let (polls, closed, served_topic) = Default::default();
+        let this = Self { journal, kept, has: served_topic, polls, closed };
+        has.iter().for_each(|(producer_key, order)| this.has(producer_key, *order));
         Arc::new(this)
     }
 
@@ -95,7 +95,7 @@ impl ServedTopic {
 
     /// It was looked at for what is new.
     pub(super) fn polled(&self) {
-        self.looks.fetch_add(1, Ordering::AcqRel);
+        self.polls.fetch_add(1, Ordering::AcqRel);
     }
 
     /// How far it has a producer's samples.
@@ -122,9 +122,9 @@ impl ServedTopic {
     pub(super) fn digest(&self) -> u64 {
         let has = locked(&self.has);
         let all = has.iter().flat_map(|(partition, of)| of.iter().map(move |of| (partition, of)));
-        all.fold(0, |sum, who| {
+        all.fold(0, |sum, producer_key| {
             let mut hasher = DefaultHasher::new();
-            who.hash(&mut hasher);
+            producer_key.hash(&mut hasher);
             hasher.finish().wrapping_add(sum)
         })
     }
@@ -262,17 +262,17 @@ struct HistoryServerThread {
     connection: Arc<Connection>,
     served_topics: Arc<ServedTopics>,
     served: Arc<AtomicU64>,
-    fetches: entity::Reader,
+    requests: entity::Reader,
     cursors: HashMap<ReaderId, HistoryCursor>,
     /// Those whose last values are being looked for.
     opening: HashMap<ReaderId, Task<Result<HistoryCursor, TopicError>>>,
-    lookers: Arc<WorkerPool>,
-    pens: HashMap<String, MessageWriter>,
+    workers: Arc<WorkerPool>,
+    message_writers: HashMap<String, MessageWriter>,
 }
 
 /// Where one reader's history stands.
 struct HistoryCursor {
-    fetch: HistoryRequest,
+    request: HistoryRequest,
     served_topic: Arc<ServedTopic>,
     samples: Subscription,
     /// What the reader has, and is not sent.
@@ -291,18 +291,18 @@ struct HistoryCursor {
     /// when.
     reached: Vec<SequencePosition>,
     waited: Duration,
-    look: (u64, Instant),
+    last_poll: (u64, Instant),
     ended: bool,
 }
 
 /// What became of a page in its slice of time.
 enum PageProgress {
     /// It is made.
-    Made,
+    Ready,
     /// There is more to be worked at.
-    On,
+    More,
     /// What is to be in it has not come.
-    Waits,
+    Waiting,
 }
 
 impl HistoryServerThread {
@@ -311,16 +311,25 @@ impl HistoryServerThread {
         served_topics: &Arc<ServedTopics>,
         (bell, served): (&Arc<dyn Bell>, &Arc<AtomicU64>),
     ) -> Result<Self, TransportError> {
-        let lookers = WorkerPool::start(bell, LAST_VALUE_THREADS)?;
+        let workers = WorkerPool::start(bell, LAST_VALUE_THREADS)?;
         let bell = Arc::clone(bell);
-        let listener: Listener = Box::new(move |_: News| bell.ring(None));
+        let listener: Listener = Box::new(move |_: StatusEvent| bell.ring(None));
         let topic = connection.message_topic(REQUEST_TOPIC)?;
-        let fetches = entity::Reader::open(&topic, &message_qos().keep_all(), Some(listener));
-        let fetches = fetches.map_err(failed("open a reader of letters"))?;
-        let (cursors, opening, pens) = Default::default();
+        let requests = entity::Reader::open(&topic, &message_qos().keep_all(), Some(listener));
+        let requests = requests.map_err(failed("open a reader of letters"))?;
+        let (cursors, opening, message_writers) = Default::default();
         let (served_topics, served) = (Arc::clone(served_topics), Arc::clone(served));
         let connection = Arc::clone(connection);
-        Ok(Self { connection, served_topics, served, fetches, cursors, opening, lookers, pens })
+        Ok(Self {
+            connection,
+            served_topics,
+            served,
+            requests,
+            cursors,
+            opening,
+            workers,
+            message_writers,
+        })
     }
 
     /// Sends the pages that are due; gives how long it may be waited for more to do.
@@ -337,21 +346,25 @@ impl HistoryServerThread {
                 && !cursor.served_topic.is_closed()
         });
         self.opening.retain(|(session, _), _| live(session));
-        self.pens.retain(|session, _| live(session));
+        self.message_writers.retain(|session, _| live(session));
         let mut rest = POLL_INTERVALS[1];
-        let due: Vec<_> =
-            self.cursors.iter().filter(|(_, c)| c.due).map(|(asker, _)| asker.clone()).collect();
-        for asker in due {
-            let Some(cursor) = self.cursors.get_mut(&asker) else { continue };
+        let due: Vec<_> = self
+            .cursors
+            .iter()
+            .filter(|(_, c)| c.due)
+            .map(|(reader_id, _)| reader_id.clone())
+            .collect();
+        for reader_id in due {
+            let Some(cursor) = self.cursors.get_mut(&reader_id) else { continue };
             let positions = |served_topic: &ServedTopic, topic: &_| {
                 served_topic.positions(topic, &self.connection)
             };
             match cursor.work(PAGE_TIME_SLICE, positions) {
-                Ok(PageProgress::On) => rest = Duration::ZERO,
-                Ok(PageProgress::Waits) => rest = rest.min(POLL_INTERVALS[0]),
-                Ok(PageProgress::Made) => {
+                Ok(PageProgress::More) => rest = Duration::ZERO,
+                Ok(PageProgress::Waiting) => rest = rest.min(POLL_INTERVALS[0]),
+                Ok(PageProgress::Ready) => {
                     // Where they have not met yet, or there is no room, it is tried again.
-                    rest = if self.send(&asker) {
+                    rest = if self.send(&reader_id) {
                         Duration::ZERO
                     } else {
                         rest.min(POLL_INTERVALS[0])
@@ -368,19 +381,23 @@ impl HistoryServerThread {
     }
 
     /// Sends a page that is made; false where it has to be tried again.
-    fn send(&mut self, asker: &ReaderId) -> bool {
-        let (session, number) = asker;
+    fn send(&mut self, reader_id: &ReaderId) -> bool {
+        let (session, number) = reader_id;
         // It is put back when it was sent.
-        let Some(mut cursor) = self.cursors.remove(asker) else { return true };
+        let Some(mut cursor) = self.cursors.remove(reader_id) else { return true };
         let (key, made) = (number.to_string(), cursor.made.as_ref());
-        let pen = self.pen(session);
-        let write = |pen: &mut MessageWriter, page: &[u8]| pen.write(key.as_bytes(), page).is_ok();
-        let sent = pen.zip(made).is_some_and(|(pen, (_, page))| write(pen, page));
+        let message_writer = self.message_writer(session);
+        let write = |message_writer: &mut MessageWriter, page: &[u8]| {
+            message_writer.write(key.as_bytes(), page).is_ok()
+        };
+        let sent = message_writer
+            .zip(made)
+            .is_some_and(|(message_writer, (_, page))| write(message_writer, page));
         if sent {
             cursor.due = false;
             self.served.fetch_add(std::mem::take(&mut cursor.count), Ordering::AcqRel);
         }
-        self.cursors.insert(asker.clone(), cursor);
+        self.cursors.insert(reader_id.clone(), cursor);
         sent
     }
 
@@ -389,50 +406,50 @@ impl HistoryServerThread {
         let mut samples = Vec::new();
         let mut answers: Vec<(ReaderId, PageHeader)> = Vec::new();
         // What cannot be taken now is asked again.
-        let _ = self.fetches.take(&mut samples);
+        let _ = self.requests.take(&mut samples);
         for sample in samples.iter().filter(|sample| sample.valid) {
             let Some((header, payload)) = envelope::parse(sample.cdr()) else { continue };
-            let Ok(fetch) = serde_json::from_slice::<HistoryRequest>(payload) else { continue };
-            if fetch.to != self.connection.announcements.session {
+            let Ok(request) = serde_json::from_slice::<HistoryRequest>(payload) else { continue };
+            if request.to != self.connection.announcements.session {
                 continue;
             }
-            let asker = (header.producer.to_owned(), fetch.number);
-            if fetch.page == NO_MORE_PAGES {
-                self.cursors.remove(&asker);
-                self.opening.remove(&asker);
-            } else if fetch.page == POSITIONS_ONLY {
-                if let Some(served_topic) = locked(&self.served_topics).get(&fetch.topic) {
-                    let positions = served_topic.all_positions(fetch.known);
+            let reader_id = (header.producer.to_owned(), request.number);
+            if request.page == NO_MORE_PAGES {
+                self.cursors.remove(&reader_id);
+                self.opening.remove(&reader_id);
+            } else if request.page == POSITIONS_ONLY {
+                if let Some(served_topic) = locked(&self.served_topics).get(&request.topic) {
+                    let positions = served_topic.all_positions(request.known);
                     answers.push((
-                        asker,
+                        reader_id,
                         PageHeader { end: true, positions, ..PageHeader::new(POSITIONS_ONLY) },
                     ));
                 }
-            } else if let Some(cursor) = self.cursors.get_mut(&asker) {
-                cursor.asked(fetch.page);
-            } else if fetch.page == 0
-                && let Some(head) = self.begin(&asker, fetch)
+            } else if let Some(cursor) = self.cursors.get_mut(&reader_id) {
+                cursor.asked(request.page);
+            } else if request.page == 0
+                && let Some(head) = self.begin(&reader_id, request)
             {
-                answers.push((asker, head));
+                answers.push((reader_id, head));
             }
         }
-        answers.into_iter().for_each(|(asker, head)| self.answer(&asker, &head));
+        answers.into_iter().for_each(|(reader_id, head)| self.answer(&reader_id, &head));
     }
 
     /// Begins to serve a reader; gives what it is told instead.
-    fn begin(&mut self, asker: &ReaderId, fetch: HistoryRequest) -> Option<PageHeader> {
-        let served_topic = locked(&self.served_topics).get(&fetch.topic).cloned()?;
+    fn begin(&mut self, reader_id: &ReaderId, request: HistoryRequest) -> Option<PageHeader> {
+        let served_topic = locked(&self.served_topics).get(&request.topic).cloned()?;
         let has_no_room = self.cursors.len() + self.opening.len() >= MAX_SERVED_READERS;
-        if has_no_room || self.opening.contains_key(asker) {
+        if has_no_room || self.opening.contains_key(reader_id) {
             return Some(PageHeader { busy: true, ..PageHeader::new(0) });
         }
-        if fetch.last.is_some() {
-            let opening = self.lookers.run(move || HistoryCursor::open(served_topic, fetch));
-            self.opening.insert(asker.clone(), opening);
+        if request.last.is_some() {
+            let opening = self.workers.run(move || HistoryCursor::open(served_topic, request));
+            self.opening.insert(reader_id.clone(), opening);
             return None;
         }
-        match HistoryCursor::open(served_topic, fetch) {
-            Ok(cursor) => _ = self.cursors.insert(asker.clone(), cursor),
+        match HistoryCursor::open(served_topic, request) {
+            Ok(cursor) => _ = self.cursors.insert(reader_id.clone(), cursor),
             // What cannot be read of a letter's is its sender's concern alone.
             Err(_) => return Some(PageHeader::failed(0)),
         }
@@ -441,45 +458,45 @@ impl HistoryServerThread {
 
     /// Serves those whose last values were found meanwhile.
     fn take_opened(&mut self) {
-        let over = |(asker, opening): (&ReaderId, &Task<_>)| match opening.try_recv() {
+        let over = |(reader_id, opening): (&ReaderId, &Task<_>)| match opening.try_recv() {
             Err(TryRecvError::Empty) => None,
-            opened => Some((asker.clone(), opened)),
+            opened => Some((reader_id.clone(), opened)),
         };
         let over: Vec<_> = self.opening.iter().filter_map(over).collect();
-        for (asker, opened) in over {
-            self.opening.remove(&asker);
+        for (reader_id, opened) in over {
+            self.opening.remove(&reader_id);
             match opened {
-                Ok(Ok(cursor)) => _ = self.cursors.insert(asker, cursor),
-                Ok(Err(_)) | Err(_) => self.answer(&asker, &PageHeader::failed(0)),
+                Ok(Ok(cursor)) => _ = self.cursors.insert(reader_id, cursor),
+                Ok(Err(_)) | Err(_) => self.answer(&reader_id, &PageHeader::failed(0)),
             }
         }
     }
 
     /// Sends a page without samples; where it cannot be said, it is asked again.
     fn answer(&mut self, (session, number): &ReaderId, head: &PageHeader) {
-        if let Some(pen) = self.pen(session) {
-            let _ = pen.write(number.to_string().as_bytes(), &page(head));
+        if let Some(message_writer) = self.message_writer(session) {
+            let _ = message_writer.write(number.to_string().as_bytes(), &page(head));
         }
     }
 
     /// What writes to a session, where that reads it.
-    fn pen(&mut self, session: &str) -> Option<&mut MessageWriter> {
-        if !self.pens.contains_key(session) {
-            let pen = pen(&self.connection, session).ok()?;
-            self.pens.insert(session.to_owned(), pen);
+    fn message_writer(&mut self, session: &str) -> Option<&mut MessageWriter> {
+        if !self.message_writers.contains_key(session) {
+            let message_writer = message_writer(&self.connection, session).ok()?;
+            self.message_writers.insert(session.to_owned(), message_writer);
         }
-        self.pens.get_mut(session).filter(|pen| pen.is_read())
+        self.message_writers.get_mut(session).filter(|message_writer| message_writer.is_read())
     }
 }
 
 impl Drop for HistoryServerThread {
     fn drop(&mut self) {
         // They read the journal, which is closed next.
-        self.lookers.end();
+        self.workers.end();
     }
 }
 
-fn pen(connection: &Connection, session: &str) -> Result<MessageWriter, TransportError> {
+fn message_writer(connection: &Connection, session: &str) -> Result<MessageWriter, TransportError> {
     let qos = message_qos().keep_all().partitions(&[session]).map_err(failed("name a session"))?;
     let writer = Writer::open(&connection.message_topic(PAGE_TOPIC)?, &qos, None);
     let writer = writer.map_err(failed("open a writer of letters"))?;
@@ -487,17 +504,20 @@ fn pen(connection: &Connection, session: &str) -> Result<MessageWriter, Transpor
 }
 
 impl HistoryCursor {
-    fn open(served_topic: Arc<ServedTopic>, mut fetch: HistoryRequest) -> Result<Self, TopicError> {
-        let samples = served_topic.read(&fetch.partitions, fetch.last)?;
+    fn open(
+        served_topic: Arc<ServedTopic>,
+        mut request: HistoryRequest,
+    ) -> Result<Self, TopicError> {
+        let samples = served_topic.read(&request.partitions, request.last)?;
         let mut have = ProducerPositions::new();
         for ProducerPosition { partition, producer, incarnation, sequence, .. } in
-            fetch.have.drain(..)
+            request.have.drain(..)
         {
             have.entry(partition).or_default().insert(producer, (incarnation, sequence));
         }
-        let (now, reached) = (Instant::now(), served_topic.reached(&fetch.until));
+        let (now, reached) = (Instant::now(), served_topic.reached(&request.until));
         Ok(Self {
-            fetch,
+            request,
             samples,
             have,
             body: Vec::new(),
@@ -508,7 +528,7 @@ impl HistoryCursor {
             since: now,
             reached,
             waited: Duration::ZERO,
-            look: (served_topic.looks.load(Ordering::Acquire), now),
+            last_poll: (served_topic.polls.load(Ordering::Acquire), now),
             ended: false,
             served_topic,
         })
@@ -523,14 +543,14 @@ impl HistoryCursor {
                 self.since = self.asked;
             }
             if page == next {
-                self.fetch.page = page;
+                self.request.page = page;
             }
         }
     }
 
     /// Sends no more: the journal cannot be read here.
     fn fail(&mut self) {
-        let wanted = self.fetch.page;
+        let wanted = self.request.page;
         self.body.clear();
         self.made = Some((wanted, page(&PageHeader::failed(wanted))));
         (self.count, self.ended) = (0, true);
@@ -538,15 +558,16 @@ impl HistoryCursor {
 
     /// Whether what has not come was waited for long enough: what comes of others does not count.
     /// What the service was held up meanwhile does not count either: nothing could come.
-    fn is_patient_no_more(&mut self) -> bool {
-        let reached = self.served_topic.reached(&self.fetch.until);
+    fn has_timed_out(&mut self) -> bool {
+        let reached = self.served_topic.reached(&self.request.until);
         if reached != self.reached {
             (self.reached, self.waited) = (reached, Duration::ZERO);
         }
-        let (looks, now) = (self.served_topic.looks.load(Ordering::Acquire), Instant::now());
-        if looks != self.look.0 {
-            self.waited += now.saturating_duration_since(self.look.1).min(MAX_COUNTED_POLL_GAP);
-            self.look = (looks, now);
+        let (polls, now) = (self.served_topic.polls.load(Ordering::Acquire), Instant::now());
+        if polls != self.last_poll.0 {
+            self.waited +=
+                now.saturating_duration_since(self.last_poll.1).min(MAX_COUNTED_POLL_GAP);
+            self.last_poll = (polls, now);
         }
         self.waited >= MISSING_SAMPLES_TIMEOUT
     }
@@ -557,18 +578,18 @@ impl HistoryCursor {
         slice: Duration,
         positions: impl FnOnce(&ServedTopic, &TopicName) -> Vec<ProducerPosition>,
     ) -> Result<PageProgress, ReadError> {
-        let wanted = self.fetch.page;
+        let wanted = self.request.page;
         if self.made.as_ref().is_some_and(|(made, _)| *made == wanted) {
-            return Ok(PageProgress::Made);
+            return Ok(PageProgress::Ready);
         }
         // Before it is read: what is not here by then comes with the next page.
-        let whole = !self.served_topic.kept || self.served_topic.covers(&self.fetch.until);
-        let last = self.fetch.last.is_some();
+        let whole = !self.served_topic.kept || self.served_topic.covers(&self.request.until);
+        let last = self.request.last.is_some();
         let positions =
-            if last { positions(&self.served_topic, &self.fetch.topic) } else { Vec::new() };
+            if last { positions(&self.served_topic, &self.request.topic) } else { Vec::new() };
         let (begun, mut cdr) = (Instant::now(), Vec::new());
         let mut at_end = !last && whole && self.made.is_none() && self.body.is_empty() && {
-            self.served_topic.is_known(&self.have, &self.fetch.partitions)
+            self.served_topic.is_known(&self.have, &self.request.partitions)
         };
         while self.body.len() < MIN_PAGE_BYTES && !at_end {
             match self.samples.try_next()? {
@@ -587,16 +608,16 @@ impl HistoryCursor {
                 break;
             }
         }
-        let end = at_end && (whole || self.is_patient_no_more());
+        let end = at_end && (whole || self.has_timed_out());
         let full = self.body.len() >= MIN_PAGE_BYTES || (at_end && !self.body.is_empty());
         if !end && !full && self.since.elapsed() < MAX_PAGE_TIME {
-            return Ok(if at_end { PageProgress::Waits } else { PageProgress::On });
+            return Ok(if at_end { PageProgress::Waiting } else { PageProgress::More });
         }
         let positions = if end { positions } else { Vec::new() };
         let mut made = page(&PageHeader { end, whole, positions, ..PageHeader::new(wanted) });
         made.append(&mut self.body);
         (self.made, self.ended) = (Some((wanted, made)), end);
-        Ok(PageProgress::Made)
+        Ok(PageProgress::Ready)
     }
 
     /// Whether who asks has it.
@@ -610,8 +631,8 @@ impl HistoryCursor {
 /// A sample as it was on the wire.
 fn envelope_of(sample: &Sample, into: &mut Vec<u8>) {
     let own = retention_marks::unmarked(sample.headers.as_ref());
-    let is_left = sample.origin == Origin::History || own.is_some();
-    let left = if is_left { LEFT } else { 0 };
+    let follows_retention_gap = sample.origin == Origin::History || own.is_some();
+    let left = if follows_retention_gap { RETENTION_GAP } else { 0 };
     let header = Header {
         producer: sample.header.producer.name.as_str(),
         incarnation: sample.header.producer.incarnation,
@@ -621,7 +642,7 @@ fn envelope_of(sample: &Sample, into: &mut Vec<u8>) {
         schema: sample.header.schema,
         partition: sample.partition,
         level: sample.header.level,
-        flags: RE_SERVED | left,
+        flags: RESENT | left,
         trace: sample.header.trace,
         key: &sample.key,
         headers: own.as_ref().unwrap_or(&sample.headers).as_ref(),
@@ -660,9 +681,9 @@ mod tests {
     ) -> HistoryCursor {
         let (to, topic) = (String::new(), "kept".parse().unwrap());
         let (number, page, partitions, last) = (1, 0, Vec::new(), None);
-        let fetch =
+        let request =
             HistoryRequest { to, number, page, topic, partitions, last, until, have, known: 0 };
-        HistoryCursor::open(Arc::clone(served_topic), fetch).unwrap()
+        HistoryCursor::open(Arc::clone(served_topic), request).unwrap()
     }
 
     fn none(_: &ServedTopic, _: &TopicName) -> Vec<ProducerPosition> {
@@ -684,10 +705,10 @@ mod tests {
         let mut slices = 0;
         while !cursor.ended {
             match cursor.work(Duration::ZERO, none).unwrap() {
-                PageProgress::On => slices += 1,
+                PageProgress::More => slices += 1,
                 // On a slow machine it says so meanwhile.
-                PageProgress::Made => cursor.asked(cursor.fetch.page + 1),
-                PageProgress::Waits => panic!("there is more"),
+                PageProgress::Ready => cursor.asked(cursor.request.page + 1),
+                PageProgress::Waiting => panic!("there is more"),
             }
         }
         assert!(slices >= COUNT - COUNT / 10, "{slices} slices");
@@ -699,7 +720,7 @@ mod tests {
         let (_bus, served_topic, producer) = served_topic();
         let all = position(&producer, u64::MAX, 0);
         let mut cursor = cursor(&served_topic, Vec::new(), vec![all]);
-        assert!(matches!(cursor.work(Duration::ZERO, none).unwrap(), PageProgress::Made));
+        assert!(matches!(cursor.work(Duration::ZERO, none).unwrap(), PageProgress::Ready));
         let head = head_of(&cursor.made.as_ref().unwrap().1);
         assert!(cursor.ended && head.end && head.whole);
     }
@@ -717,21 +738,21 @@ mod tests {
             if let Some(number) = of_it {
                 served_topic.has(&(0, producer.clone()), (incarnation, number));
             }
-            cursor.look.1 = cursor.look.1.checked_sub(MAX_COUNTED_POLL_GAP).unwrap();
+            cursor.last_poll.1 = cursor.last_poll.1.checked_sub(MAX_COUNTED_POLL_GAP).unwrap();
             served_topic.polled();
-            while !matches!(cursor.work(MAX_PAGE_TIME, none).unwrap(), PageProgress::Made) {}
+            while !matches!(cursor.work(MAX_PAGE_TIME, none).unwrap(), PageProgress::Ready) {}
             if !cursor.ended {
                 cursor.due = false;
-                cursor.asked(cursor.fetch.page + 1);
+                cursor.asked(cursor.request.page + 1);
             }
             cursor.ended
         };
-        let looks = MISSING_SAMPLES_TIMEOUT.div_duration_f64(MAX_COUNTED_POLL_GAP) as usize;
+        let polls = MISSING_SAMPLES_TIMEOUT.div_duration_f64(MAX_COUNTED_POLL_GAP) as usize;
         // Half of it, and one of those that are waited for: it waits as long again.
-        (0..looks / 2).for_each(|_| assert!(!pages(None)));
+        (0..polls / 2).for_each(|_| assert!(!pages(None)));
         assert!(!pages(Some(COUNT + 1)));
-        let more = (0..looks).take_while(|_| !pages(None)).count();
-        assert!(more >= looks / 2, "it had come nearer");
+        let more = (0..polls).take_while(|_| !pages(None)).count();
+        assert!(more >= polls / 2, "it had come nearer");
         let page = cursor.made.as_ref().map(|(_, page)| head_of(page)).unwrap();
         assert!(page.end && !page.whole && !page.failed, "it ends though others go on");
     }
@@ -747,22 +768,22 @@ mod tests {
         let until = position(&producer, u64::MAX, 1);
         let mut cursor = cursor(&served_topic, vec![until], Vec::new());
         // All that there is, and no end.
-        while !matches!(cursor.work(MAX_PAGE_TIME, none).unwrap(), PageProgress::Made) {}
+        while !matches!(cursor.work(MAX_PAGE_TIME, none).unwrap(), PageProgress::Ready) {}
         assert!(!cursor.ended);
         let next = |cursor: &mut HistoryCursor| {
             cursor.due = false;
             cursor.asked(1);
-            cursor.look.1 = cursor.look.1.checked_sub(Duration::from_secs(60)).unwrap();
+            cursor.last_poll.1 = cursor.last_poll.1.checked_sub(Duration::from_secs(60)).unwrap();
             cursor.work(MAX_PAGE_TIME, none).unwrap();
             cursor.ended
         };
         assert!(!next(&mut cursor) && !next(&mut cursor), "nobody has looked meanwhile");
-        let looks = (0..100).take_while(|_| {
+        let polls = (0..100).take_while(|_| {
             served_topic.polled();
             !next(&mut cursor)
         });
         assert_eq!(
-            looks.count() as u32 + 1,
+            polls.count() as u32 + 1,
             MISSING_SAMPLES_TIMEOUT.div_duration_f64(MAX_COUNTED_POLL_GAP) as u32
         );
         let head = head_of(&cursor.made.as_ref().unwrap().1);

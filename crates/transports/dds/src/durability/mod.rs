@@ -135,7 +135,7 @@ pub enum Notice {
         /// The topic.
         topic: TopicName,
         /// The producer, and the number of samples.
-        told: String,
+        loss: String,
     },
 }
 
@@ -317,8 +317,8 @@ impl Durability {
         let known = self.catalogue.known();
         let kept = known.iter().filter(|(_, known)| known.kept);
         self.unsaid.extend(kept.map(|(topic, _)| {
-            let keeps = ServiceState { opening: true, ..ServiceState::default() };
-            Announcement::ServiceState { topic: topic.clone(), keeps }
+            let service_state = ServiceState { opening: true, ..ServiceState::default() };
+            Announcement::ServiceState { topic: topic.clone(), service_state }
         }));
         for (topic, known) in known.iter().filter(|(_, known)| known.kept) {
             let (qos, origin) = (known.qos.clone(), known.origin.clone());
@@ -341,8 +341,8 @@ impl Durability {
 
     /// Sends pending announcements until a participant is blocked.
     fn send_pending_announcements(&mut self) {
-        while let Some(word) = self.unsaid.front() {
-            if self.dds.connection.announcements.announce(word.clone()).is_err() {
+        while let Some(announcement) = self.unsaid.front() {
+            if self.dds.connection.announcements.announce(announcement.clone()).is_err() {
                 return;
             }
             self.unsaid.pop_front();
@@ -370,7 +370,7 @@ impl Durability {
     pub fn turn(
         &mut self,
         at_most: Duration,
-        tell: &mut dyn FnMut(Notice),
+        notify: &mut dyn FnMut(Notice),
     ) -> Result<(), DurabilityError> {
         self.dds.connection.check_open()?;
         if self.server.has_ended() {
@@ -381,10 +381,10 @@ impl Durability {
             self.topics.values_mut().for_each(StoredTopic::resume_after_stall);
         }
         if self.looked.is_none_or(|looked| looked.elapsed() >= POLL_INTERVAL) {
-            self.poll(tell);
+            self.poll(notify);
         }
-        self.take_opened(tell);
-        if !self.store(tell) {
+        self.take_opened(notify);
+        if !self.store(notify) {
             self.rest(at_most);
         }
         Ok(())
@@ -405,7 +405,7 @@ impl Durability {
     }
 
     /// Opens new topics, and polls the open ones.
-    fn poll(&mut self, tell: &mut dyn FnMut(Notice)) {
+    fn poll(&mut self, notify: &mut dyn FnMut(Notice)) {
         self.send_pending_announcements();
         if !self.unsaid.is_empty() {
             // It would be said behind what it says of topics that are open.
@@ -413,7 +413,7 @@ impl Durability {
         }
         self.find_topics();
         for topic in self.topics.values_mut() {
-            topic.poll(&mut self.figures, tell);
+            topic.poll(&mut self.figures, notify);
             self.watchdog.heartbeat();
         }
         let announcements = &self.dds.connection.announcements;
@@ -482,7 +482,7 @@ impl Durability {
     }
 
     /// Takes topics that were opened meanwhile.
-    fn take_opened(&mut self, tell: &mut dyn FnMut(Notice)) {
+    fn take_opened(&mut self, notify: &mut dyn FnMut(Notice)) {
         let over = |(name, opening): (&TopicName, &OpeningTopic)| match opening.opened.try_recv() {
             Err(TryRecvError::Empty) => None,
             opened => Some((name.clone(), opened)),
@@ -498,11 +498,11 @@ impl Durability {
                     locked(&self.served_topics)
                         .insert(name.clone(), Arc::clone(topic.served_topic()));
                     self.topics.insert(name.clone(), topic);
-                    tell(Notice::Keeps { topic: name, samples });
+                    notify(Notice::Keeps { topic: name, samples });
                 }
                 Ok(Ok(None)) => {}
-                Ok(Err(error)) => self.refuse(name, (qos, kept), &error.to_string(), tell),
-                Err(panicked) => self.refuse(name, (qos, kept), &panicked.to_string(), tell),
+                Ok(Err(error)) => self.refuse(name, (qos, kept), &error.to_string(), notify),
+                Err(panicked) => self.refuse(name, (qos, kept), &panicked.to_string(), notify),
             }
         }
         self.open_some();
@@ -514,27 +514,29 @@ impl Durability {
         topic: TopicName,
         (qos, kept): (Qos, bool),
         cause: &str,
-        tell: &mut dyn FnMut(Notice),
+        notify: &mut dyn FnMut(Notice),
     ) {
         let cause = format!("the durability service cannot keep {topic}: {cause}");
         if kept {
             let (refused, trouble) = (true, Some(cause.clone()));
             let before = self.watchdog.said(&topic);
-            let keeps =
+            let service_state =
                 ServiceState { refused, trouble, ready: false, last_values: false, ..before };
             // Where it cannot be said, it is when the topic is tried again.
-            let _ = self.watchdog.announce(&self.dds.connection.announcements, &topic, &keeps);
+            let _ =
+                self.watchdog.announce(&self.dds.connection.announcements, &topic, &service_state);
         }
         self.refused.insert(topic.clone(), (qos, Instant::now()));
-        tell(Notice::Trouble { topic, cause });
+        notify(Notice::Trouble { topic, cause });
     }
 
     /// Closes a topic before it is opened again, which may fail: from then on no receipt waits for
     /// this service, and no reader reads the old state. False if it cannot be announced at present.
     fn close_topic(&mut self, name: &TopicName) -> bool {
         let Some(topic) = self.topics.get(name) else { return true };
-        let keeps = ServiceState { ready: false, ..self.watchdog.said(name) };
-        if self.watchdog.announce(&self.dds.connection.announcements, name, &keeps).is_err() {
+        let service_state = ServiceState { ready: false, ..self.watchdog.said(name) };
+        if self.watchdog.announce(&self.dds.connection.announcements, name, &service_state).is_err()
+        {
             return false;
         }
         topic.served_topic().close();
@@ -545,25 +547,25 @@ impl Durability {
 
     /// Appends received samples to the journal and acknowledges them, then those that became
     /// durable.
-    fn store(&mut self, tell: &mut dyn FnMut(Notice)) -> bool {
-        let mut busy = self.take(true, tell);
+    fn store(&mut self, notify: &mut dyn FnMut(Notice)) -> bool {
+        let mut busy = self.take(true, notify);
         self.send_acks();
         for topic in self.topics.values_mut().filter(|topic| topic.is_kept()) {
-            topic.settle(tell);
+            topic.settle(notify);
         }
         self.send_acks();
         // Receipts first: nobody waits for what has last values alone.
-        busy |= self.take(false, tell);
+        busy |= self.take(false, notify);
         busy
     }
 
     /// Takes received samples, of fully stored topics or of those with last values alone. True if
     /// there may be more.
-    fn take(&mut self, kept: bool, tell: &mut dyn FnMut(Notice)) -> bool {
+    fn take(&mut self, kept: bool, notify: &mut dyn FnMut(Notice)) -> bool {
         let mut busy = false;
         for topic in self.topics.values_mut() {
             if topic.is_kept() == kept && !topic.is_armed() {
-                busy |= topic.take(&mut self.figures, tell);
+                busy |= topic.take(&mut self.figures, notify);
                 self.watchdog.heartbeat();
             }
         }
@@ -599,9 +601,9 @@ impl Durability {
             );
         }
         let value = serde_json::to_vec(ack).unwrap_or_default();
-        let Some(pen) = self.marks.get_mut(session) else { return Ok(()) };
+        let Some(message_writer) = self.marks.get_mut(session) else { return Ok(()) };
         let key = ack.key(&self.dds.connection.announcements.session);
-        pen.write(key.as_bytes(), &value).map_err(|refused| match refused {
+        message_writer.write(key.as_bytes(), &value).map_err(|refused| match refused {
             Refused::Full => TransportError::Outage {
                 transport: crate::SCHEME.to_owned(),
                 cause: "a participant takes no letters".to_owned(),

@@ -34,19 +34,19 @@ impl Opener {
         let known = self.dds.connection.announcements.with_state(|announcements| {
             announcements.topic(name).map(|(origin, qos)| (origin.clone(), qos.clone()))
         });
-        let state = if kept { self.dds.state(name)? } else { self.dds.passing(name) };
+        let state = if kept { self.dds.state(name)? } else { self.dds.unannounced(name) };
         let (Some(state), Some((origin, qos))) = (state, known) else { return Ok(None) };
         let known = CatalogueEntry { qos, origin, kept };
-        let passing = self.catalogue.known().get(name).map(|known| !known.kept);
-        if !kept && passing.is_none() {
+        let unannounced = self.catalogue.known().get(name).map(|known| !known.kept);
+        if !kept && unannounced.is_none() {
             if self.journal.topic_info(name)?.is_some() {
                 return Err(DurabilityError::NotOurs(name.clone()));
             }
             // Before there is anything that could be taken for what was kept.
             self.catalogue.put(name, known.clone())?;
         }
-        let passing = passing == Some(true);
-        if kept && passing {
+        let unannounced = unannounced == Some(true);
+        if kept && unannounced {
             // Last values alone have holes, which no mark may cover.
             self.journal.remove_topic(name)?;
         }
@@ -54,7 +54,7 @@ impl Opener {
         let opened = match open(Arc::clone(&state)) {
             Err(DurabilityError::Topic(TopicError::Transport(TransportError::Differs {
                 ..
-            }))) if !kept && passing => {
+            }))) if !kept && unannounced => {
                 // Last values of what was another topic.
                 self.journal.remove_topic(name)?;
                 open(state)?

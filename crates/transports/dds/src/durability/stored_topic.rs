@@ -38,7 +38,7 @@ use super::watchdog::Watchdog;
 use super::worker_pool::{Task, WorkerPool};
 use super::{DurabilityError, Figures, Notice, ProducerKey, SequencePosition, Timeouts, positions};
 use crate::announcements::{ServiceState, is_text_of};
-use crate::envelope::{BEGINS, Header, LEFT};
+use crate::envelope::{FIRST_STORED, Header, RETENTION_GAP};
 use crate::peer_messages::Ack;
 use crate::reader::DdsReader;
 use crate::reorder_queue::QueuedSample;
@@ -101,7 +101,7 @@ pub(super) struct StoredTopic {
     /// It was looked after since it was last seen what is durable.
     looked: bool,
     acks: AckQueue,
-    keeps: ServiceState,
+    service_state: ServiceState,
     /// Whether that was said.
     said: bool,
     /// The other services that were there, and those that have gone since.
@@ -131,13 +131,13 @@ pub(super) struct StoredTopic {
 enum SampleDecision {
     /// It is there.
     Known,
-    Taken,
+    Append,
     /// Others are missing before it, which its writer has still.
-    Early,
+    MissingPredecessor,
 }
 
 /// Decides by what is there of the producer. `whole`: what is missing before it nobody will send.
-fn fate(has: Option<SequencePosition>, order: SequencePosition, whole: bool) -> SampleDecision {
+fn decide(has: Option<SequencePosition>, order: SequencePosition, whole: bool) -> SampleDecision {
     let first = (order.0, 1);
     let next = has.map_or(first, |(incarnation, sequence)| match incarnation == order.0 {
         true => (incarnation, sequence.saturating_add(1)),
@@ -145,8 +145,8 @@ fn fate(has: Option<SequencePosition>, order: SequencePosition, whole: bool) -> 
     });
     match has {
         Some(has) if order <= has => SampleDecision::Known,
-        _ if order == next || whole => SampleDecision::Taken,
-        _ => SampleDecision::Early,
+        _ if order == next || whole => SampleDecision::Append,
+        _ => SampleDecision::MissingPredecessor,
     }
 }
 
@@ -167,7 +167,7 @@ fn journal_qos(qos: &Qos, kept: bool) -> Qos {
 }
 
 /// What went wrong, in words.
-fn told(error: impl Display) -> String {
+fn message(error: impl Display) -> String {
     error.to_string()
 }
 
@@ -181,7 +181,7 @@ enum Prepared {
 /// Why a sample is not in the journal.
 enum StoreError {
     /// Something is prepared that it needs.
-    Yet,
+    Preparing,
     /// The topic cannot be kept at the moment.
     Topic(String),
     /// This producer's samples cannot be.
@@ -252,7 +252,7 @@ impl StoredTopic {
             looked: false,
             acks: AckQueue::default(),
             // It may have been open before: who heard that it was ready hears so again.
-            keeps: ServiceState {
+            service_state: ServiceState {
                 ready: false,
                 refused: false,
                 trouble: None,
@@ -271,13 +271,13 @@ impl StoredTopic {
             waited: None,
             failed: None,
         };
-        keeping.carry_what_is_known();
+        keeping.carry_known_schemas();
         keeping.announce();
         Ok((keeping, samples))
     }
 
     /// Carries the schemas that are known when it is opened; what fails is tried again.
-    fn carry_what_is_known(&mut self) {
+    fn carry_known_schemas(&mut self) {
         for id in self.uncarried() {
             if let Some(schema) = self.text(id)
                 && carry(&self.bus, &self.state.name, &schema).is_ok()
@@ -301,7 +301,8 @@ impl StoredTopic {
     /// Says how it is kept; where that cannot be said, at the next look.
     fn announce(&mut self) {
         let announcements = &self.state.connection.announcements;
-        self.said = self.watchdog.announce(announcements, &self.state.name, &self.keeps).is_ok();
+        self.said =
+            self.watchdog.announce(announcements, &self.state.name, &self.service_state).is_ok();
     }
 
     /// Whether it is the topic of that quality of service, and kept so.
@@ -355,7 +356,7 @@ impl StoredTopic {
     }
 
     /// Looks after what is not done by what comes: schemas, other services, an end of trouble.
-    pub(super) fn poll(&mut self, figures: &mut Figures, tell: &mut dyn FnMut(Notice)) {
+    pub(super) fn poll(&mut self, figures: &mut Figures, notify: &mut dyn FnMut(Notice)) {
         self.served_topic.polled();
         self.acks.poll();
         let wanted = || {
@@ -367,21 +368,25 @@ impl StoredTopic {
         self.hurry = self.state.qos.guarantee == Guarantee::Durable || wanted();
         self.looked = true;
         let rests = matches!(self.stage, Stage::Unsynced { .. } | Stage::Trouble { .. });
-        if self.keeps.trouble.is_some() && rests {
+        if self.service_state.trouble.is_some() && rests {
             // It comes again: writers have it still. Where it fails, it does so when it is taken.
             let _ = self.reader.discard();
         }
         let now = Instant::now();
         let waits = matches!(self.stage, Stage::Trouble { until } if now < until);
-        if !waits && let Err(cause) = self.step(figures, tell) {
-            self.trouble(&cause, tell);
+        if !waits && let Err(cause) = self.step(figures, notify) {
+            self.trouble(&cause, notify);
         }
         if !self.said {
             self.announce();
         }
     }
 
-    fn step(&mut self, figures: &mut Figures, tell: &mut dyn FnMut(Notice)) -> Result<(), String> {
+    fn step(
+        &mut self,
+        figures: &mut Figures,
+        notify: &mut dyn FnMut(Notice),
+    ) -> Result<(), String> {
         if matches!(self.stage, Stage::Trouble { .. }) {
             self.stage = Stage::Unsynced { since: Instant::now() };
         }
@@ -401,15 +406,15 @@ impl StoredTopic {
             let until = self.state.connection.services_until();
             self.fall_behind(until, until);
             if let Some(failed) = self.failed.take() {
-                self.put(failed, figures, tell)?;
+                self.put(failed, figures, notify)?;
             }
         }
-        self.fetch_what_others_have(tell)
+        self.fetch_what_others_have(notify)
     }
 
     /// Whether all that is in the journal is on the disk.
     fn is_synced(&self) -> Result<bool, String> {
-        let partitions = self.journal.partitions().map_err(told)?;
+        let partitions = self.journal.partitions().map_err(message)?;
         Ok(partitions.iter().all(|partition| partition.durable >= partition.end))
     }
 
@@ -437,14 +442,14 @@ impl StoredTopic {
         self.stage = Stage::Behind { until, alone };
         (self.fetching, self.armed) = (None, false);
         self.synced.clear();
-        if self.keeps.ready {
-            self.keeps.ready = false;
+        if self.service_state.ready {
+            self.service_state.ready = false;
             self.announce();
         }
     }
 
     /// Fetches from one after the other; has what all of them have in the end.
-    fn fetch_what_others_have(&mut self, tell: &mut dyn FnMut(Notice)) -> Result<(), String> {
+    fn fetch_what_others_have(&mut self, notify: &mut dyn FnMut(Notice)) -> Result<(), String> {
         if self.update_peers() && self.stage == Stage::Ready {
             let until = Instant::now() + REUNION_TIMEOUT;
             self.fall_behind(until, until);
@@ -453,11 +458,11 @@ impl StoredTopic {
             let empty = if self.armed { Some(Instant::now()) } else { self.empty };
             let behind =
                 self.anti_entropy.poll(&self.served_topic, self.others.keys(), (&self.acks, empty));
-            if behind.map_err(told)? {
+            if behind.map_err(message)? {
                 self.fall_behind(Instant::now(), Instant::now());
             }
         }
-        if self.reader.has_past() {
+        if self.reader.has_history_left() {
             return Ok(());
         }
         if let Some((other, reunions, since)) = self.fetching.take()
@@ -470,7 +475,7 @@ impl StoredTopic {
         let next = others.iter().find(|(other, _)| !self.synced.contains_key(*other));
         if let Some((other, reunions)) = next.map(|(other, reunions)| (other.clone(), *reunions)) {
             // What comes meanwhile is behind it.
-            self.reader.catch_up(other.clone(), positions(&self.has)).map_err(told)?;
+            self.reader.catch_up(other.clone(), positions(&self.has)).map_err(message)?;
             self.armed = false;
             self.fetching = Some((other, reunions, Instant::now()));
             return Ok(());
@@ -481,15 +486,15 @@ impl StoredTopic {
         let settled = !self.kept || self.syncing.is_idle();
         if settled && !self.may_discover_peers(until) {
             self.stage = Stage::Ready;
-            self.keeps.ready = true;
-            self.keeps.turn += 1;
+            self.service_state.ready = true;
+            self.service_state.turn += 1;
             let topic = &self.state.name;
-            if self.keeps.trouble.take().is_some() {
-                tell(Notice::Recovered { topic: topic.clone() });
+            if self.service_state.trouble.take().is_some() {
+                notify(Notice::Recovered { topic: topic.clone() });
             }
             self.announce();
             if self.kept {
-                tell(Notice::Ready { topic: self.state.name.clone() });
+                notify(Notice::Ready { topic: self.state.name.clone() });
             }
         }
         Ok(())
@@ -503,21 +508,23 @@ impl StoredTopic {
         let others: BTreeMap<_, _> = announcements.with_state(|known| {
             let others = known.services(&self.state.name);
             // Last values have holes, which no mark may cover.
-            let others = others.filter(|(session, keeps)| {
+            let others = others.filter(|(session, service_state)| {
                 **session != announcements.session
-                    && keeps.last_values != self.kept
-                    && !keeps.opening
+                    && service_state.last_values != self.kept
+                    && !service_state.opening
             });
-            others.map(|(session, keeps)| (session.clone(), keeps.reunions)).collect()
+            others
+                .map(|(session, service_state)| (session.clone(), service_state.reunions))
+                .collect()
         });
         let back = others.keys().filter(|other| self.departed.is_back(other)).count();
-        let told = |(other, reunions)| others.get(other).is_some_and(|now| now != reunions);
-        let apart = back > 0 || self.synced.iter().any(told);
+        let reunited = |(other, reunions)| others.get(other).is_some_and(|now| now != reunions);
+        let apart = back > 0 || self.synced.iter().any(reunited);
         let before = std::mem::replace(&mut self.others, others);
         let gone = before.into_keys().filter(|other| !self.others.contains_key(other));
         self.departed.went(gone, Instant::now());
         if back > 0 {
-            self.keeps.reunions += 1;
+            self.service_state.reunions += 1;
             self.announce();
         }
         apart
@@ -563,7 +570,7 @@ impl StoredTopic {
     /// Has something done that takes the disk: the next sample waits for it.
     fn prepare(&mut self, job: impl FnOnce() -> Prepared + Send + 'static) -> StoreError {
         self.preparing = Some(self.workers.run(job));
-        StoreError::Yet
+        StoreError::Preparing
     }
 
     /// Whether something is being done that the next sample waits for.
@@ -571,19 +578,19 @@ impl StoredTopic {
         let Some(task) = &self.preparing else { return Ok(false) };
         let prepared = match task.try_recv() {
             Err(TryRecvError::Empty) => return Ok(true),
-            prepared => prepared.map_err(told)?,
+            prepared => prepared.map_err(message)?,
         };
         self.preparing = None;
         match prepared {
             Prepared::Schema(id, carried) => {
-                carried.map_err(told)?;
+                carried.map_err(message)?;
                 self.schemas.insert(id);
             }
-            Prepared::Forwarder((who, incarnation), Ok(opened)) => {
+            Prepared::Forwarder((producer_key, incarnation), Ok(opened)) => {
                 if self.forwarders.len() >= MAX_FORWARDERS {
                     self.forwarders.clear();
                 }
-                self.forwarders.insert(who, (incarnation, opened));
+                self.forwarders.insert(producer_key, (incarnation, opened));
             }
             // The sample that wants it fails by that.
             Prepared::Forwarder(place, Err(TopicError::Transport(error))) => {
@@ -597,10 +604,10 @@ impl StoredTopic {
     }
 
     /// Puts what has come into the journal. True where there may be more.
-    pub(super) fn take(&mut self, figures: &mut Figures, tell: &mut dyn FnMut(Notice)) -> bool {
-        let taken = self.take_some(figures, tell);
+    pub(super) fn take(&mut self, figures: &mut Figures, notify: &mut dyn FnMut(Notice)) -> bool {
+        let taken = self.take_some(figures, notify);
         taken.unwrap_or_else(|cause| {
-            self.trouble(&cause, tell);
+            self.trouble(&cause, notify);
             false
         })
     }
@@ -608,16 +615,16 @@ impl StoredTopic {
     fn take_some(
         &mut self,
         figures: &mut Figures,
-        tell: &mut dyn FnMut(Notice),
+        notify: &mut dyn FnMut(Notice),
     ) -> Result<bool, String> {
         let at_rest = matches!(self.stage, Stage::Unsynced { .. } | Stage::Trouble { .. });
         if at_rest || self.is_preparing()? {
             return Ok(false);
         }
         for _ in 0..if self.kept { MAX_TAKEN_SAMPLES } else { MAX_TAKEN_LAST_VALUES } {
-            let mut next = self.reader.next().map_err(told)?;
+            let mut next = self.reader.next().map_err(message)?;
             if self.waits()
-                && let Some(early) = next.take_if(|next| !next.is_past())
+                && let Some(early) = next.take_if(|next| !next.is_history())
             {
                 self.reader.put_back(early);
             }
@@ -625,7 +632,7 @@ impl StoredTopic {
                 self.empty = Some(Instant::now());
                 return Ok(false);
             };
-            if !next.is_foreign() && !self.put(next, figures, tell)? {
+            if !next.is_foreign() && !self.put(next, figures, notify)? {
                 return Ok(self.preparing.is_none());
             }
         }
@@ -638,7 +645,7 @@ impl StoredTopic {
         &mut self,
         next: QueuedSample,
         figures: &mut Figures,
-        tell: &mut dyn FnMut(Notice),
+        notify: &mut dyn FnMut(Notice),
     ) -> Result<bool, String> {
         let mut avro = Vec::new();
         let added = match next.read(&mut avro) {
@@ -646,13 +653,13 @@ impl StoredTopic {
                 self.reader.put_back(next);
                 return Ok(false);
             }
-            Ok((header, payload)) => self.add(&next, &header, payload, (figures, tell)),
+            Ok((header, payload)) => self.add(&next, &header, payload, (figures, notify)),
             // It is not acknowledged: nothing else may stand in its place.
             Err(cause) => Err(StoreError::Producer(cause)),
         };
         match added {
             Ok(()) => Ok(true),
-            Err(StoreError::Yet) => {
+            Err(StoreError::Preparing) => {
                 self.reader.put_back(next);
                 Ok(false)
             }
@@ -662,7 +669,7 @@ impl StoredTopic {
             }
             Err(StoreError::Producer(cause)) => {
                 if let Ok(name) = ProducerName::new(next.names().1) {
-                    self.refuse((next.partition, name), &cause, tell);
+                    self.refuse((next.partition, name), &cause, notify);
                 }
                 Ok(true)
             }
@@ -670,11 +677,11 @@ impl StoredTopic {
     }
 
     /// A producer's samples cannot be kept: that is its own trouble.
-    fn refuse(&mut self, who: ProducerKey, cause: &str, tell: &mut dyn FnMut(Notice)) {
-        let (topic, name) = (self.state.name.clone(), who.1.clone());
+    fn refuse(&mut self, producer_key: ProducerKey, cause: &str, notify: &mut dyn FnMut(Notice)) {
+        let (topic, name) = (self.state.name.clone(), producer_key.1.clone());
         let cause = format!("the durability service cannot keep {name} of {topic}: {cause}");
-        if self.acks.refuse(who, &cause) {
-            tell(Notice::Trouble { topic, cause });
+        if self.acks.refuse(producer_key, &cause) {
+            notify(Notice::Trouble { topic, cause });
         }
     }
 
@@ -682,19 +689,19 @@ impl StoredTopic {
     /// not asked for it yet. They are asked from then on.
     fn is_new_hole(&mut self, next: &QueuedSample, header: &Header<'_>) -> bool {
         let takes = self.kept && self.stage == Stage::Ready && !self.reader.is_behind();
-        if !takes || !next.base || next.is_past() || next.is_foreign() {
+        if !takes || !next.base || next.is_history() || next.is_foreign() {
             return false;
         }
         let Ok(name) = ProducerName::new(header.producer) else { return false };
-        let (who, order) = ((header.partition, name), header.order());
-        let has = self.has.get(&who).copied();
+        let (producer_key, order) = ((header.partition, name), header.order());
+        let has = self.has.get(&producer_key).copied();
         // What others have of one that is refused could not be kept either, yet.
-        if self.acks.is_refused(&who)
-            || fate(has, order, follows(has, next, order)) != SampleDecision::Early
+        if self.acks.is_refused(&producer_key)
+            || decide(has, order, follows(has, next, order)) != SampleDecision::MissingPredecessor
         {
             return false;
         }
-        let hole = Some((who, order));
+        let hole = Some((producer_key, order));
         if self.hole == hole {
             return false;
         }
@@ -703,7 +710,7 @@ impl StoredTopic {
         let (now, alone) = (Instant::now(), self.alone());
         let waited = self.waited.is_some_and(|until| until <= now && now < until + alone);
         if self.others.is_empty() {
-            if waited || header.flags & BEGINS != 0 {
+            if waited || header.flags & FIRST_STORED != 0 {
                 return false;
             }
             self.waited = Some(now + alone);
@@ -717,41 +724,42 @@ impl StoredTopic {
         next: &QueuedSample,
         header: &Header<'_>,
         payload: &[u8],
-        (figures, tell): (&mut Figures, &mut dyn FnMut(Notice)),
+        (figures, notify): (&mut Figures, &mut dyn FnMut(Notice)),
     ) -> Result<(), StoreError> {
         let Ok(name) = ProducerName::new(header.producer) else { return Ok(()) };
-        let (who, order) = ((header.partition, name.clone()), header.order());
-        let has = self.has.get(&who).copied();
+        let (producer_key, order) = ((header.partition, name.clone()), header.order());
+        let has = self.has.get(&producer_key).copied();
         let follows = follows(has, next, order);
-        match fate(has, order, next.base || follows || next.is_past() || !self.kept) {
+        match decide(has, order, next.base || follows || next.is_history() || !self.kept) {
             SampleDecision::Known => {
-                if next.origin == Origin::History && !next.is_past() {
+                if next.origin == Origin::History && !next.is_history() {
                     // Its writer has sent it again: it does not know that it is here.
-                    self.acks.repeat(who);
+                    self.acks.repeat(producer_key);
                 }
                 return Ok(());
             }
-            SampleDecision::Early => {
-                self.acks.ask(who);
+            SampleDecision::MissingPredecessor => {
+                self.acks.ask(producer_key);
                 return Ok(());
             }
-            SampleDecision::Taken => {}
+            SampleDecision::Append => {}
         }
-        if self.acks.is_refused(&who) {
-            self.acks.repeat(who);
+        if self.acks.is_refused(&producer_key) {
+            self.acks.repeat(producer_key);
             return Ok(());
         }
-        if !self.carry_schema(header.schema)? && self.kept && !next.is_past() {
+        if !self.carry_schema(header.schema)? && self.kept && !next.is_history() {
             // Nobody could read it: its schema's text is on its way.
-            self.acks.ask(who);
+            self.acks.ask(producer_key);
             return Ok(());
         }
-        if self.kept && !follows && !next.is_past() && header.flags & BEGINS == 0 {
-            self.report_hole(&name, has, order, tell);
+        if self.kept && !follows && !next.is_history() && header.flags & FIRST_STORED == 0 {
+            self.report_hole(&name, has, order, notify);
         }
         let producer = Producer { name, incarnation: header.incarnation };
-        let is_left = next.is_past() && header.flags & LEFT != 0;
-        let marked = if is_left { retention_marks::marked(header.headers) } else { None };
+        let follows_retention_gap = next.is_history() && header.flags & RETENTION_GAP != 0;
+        let marked =
+            if follows_retention_gap { retention_marks::marked(header.headers) } else { None };
         let sample = SampleRef {
             partition: header.partition,
             offset: 0,
@@ -766,17 +774,17 @@ impl StoredTopic {
             payload,
             origin: Origin::Log,
         };
-        let Some(forwarded) = self.forward(&who, &sample) else {
-            return Err(self.open_forwarder(who, &producer));
+        let Some(forwarded) = self.forward(&producer_key, &sample) else {
+            return Err(self.open_forwarder(producer_key, &producer));
         };
         match forwarded {
             // A newer incarnation was here before.
             Err(PublishError::Transport(TransportError::Fenced { newer, .. })) => {
-                self.acks.fence(who, newer);
+                self.acks.fence(producer_key, newer);
                 return Ok(());
             }
             Err(error) => return Err(error.into()),
-            Ok(offset) => self.appended(who, order, offset),
+            Ok(offset) => self.appended(producer_key, order, offset),
         }
         (figures.stored, figures.bytes) =
             (figures.stored + 1, figures.bytes + payload.len() as u64);
@@ -784,13 +792,13 @@ impl StoredTopic {
     }
 
     /// A sample is in the journal.
-    fn appended(&mut self, who: ProducerKey, order: SequencePosition, offset: u64) {
+    fn appended(&mut self, producer_key: ProducerKey, order: SequencePosition, offset: u64) {
         if self.kept {
-            self.syncing.appended(&who, offset);
+            self.syncing.appended(&producer_key, offset);
         }
-        self.served_topic.has(&who, order);
-        self.acks.took(&who);
-        self.has.insert(who, order);
+        self.served_topic.has(&producer_key, order);
+        self.acks.took(&producer_key);
+        self.has.insert(producer_key, order);
     }
 
     /// Tells what is missing of an incarnation before a sample, if anything.
@@ -799,46 +807,47 @@ impl StoredTopic {
         name: &ProducerName,
         has: Option<SequencePosition>,
         order: SequencePosition,
-        tell: &mut dyn FnMut(Notice),
+        notify: &mut dyn FnMut(Notice),
     ) {
         let from = has.filter(|has| has.0 == order.0).map_or(0, |has| has.1);
         let missing = order.1.saturating_sub(from.saturating_add(1));
         if missing > 0 {
-            let told = format!("{name}: {missing} samples before number {}", order.1);
-            tell(Notice::Hole { topic: self.state.name.clone(), told });
+            let loss = format!("{name}: {missing} samples before number {}", order.1);
+            notify(Notice::Hole { topic: self.state.name.clone(), loss });
         }
     }
 
     /// Appends a sample; gives its offset. None where there is no writer for it in the journal.
     fn forward(
         &mut self,
-        who: &ProducerKey,
+        producer_key: &ProducerKey,
         sample: &SampleRef<'_>,
     ) -> Option<Result<u64, PublishError>> {
         let incarnation = sample.producer.incarnation;
         if let Some((of, error)) = self.unopened.take()
-            && of == (who.clone(), incarnation)
+            && of == (producer_key.clone(), incarnation)
         {
             return Some(Err(error));
         }
-        let (_, forwarder) = self.forwarders.get_mut(who).filter(|(of, _)| *of == incarnation)?;
+        let (_, forwarder) =
+            self.forwarders.get_mut(producer_key).filter(|(of, _)| *of == incarnation)?;
         let appended = forwarder.forward(sample, sample.headers).and_then(PendingPublish::wait);
         Some(appended.map(|receipt| receipt.offset.unwrap_or_default()))
     }
 
     /// Has a writer opened in the journal: what it claims goes to the disk.
-    fn open_forwarder(&mut self, who: ProducerKey, producer: &Producer) -> StoreError {
-        self.forwarders.remove(&who);
+    fn open_forwarder(&mut self, producer_key: ProducerKey, producer: &Producer) -> StoreError {
+        self.forwarders.remove(&producer_key);
         let (journal, producer) = (self.journal.clone(), producer.clone());
         self.prepare(move || {
-            let opened = journal.forwarder(&producer, who.0);
+            let opened = journal.forwarder(&producer, producer_key.0);
             let opened = opened.map(|opened| opened.guarantee(Guarantee::Stored));
-            Prepared::Forwarder((who, producer.incarnation), opened)
+            Prepared::Forwarder((producer_key, producer.incarnation), opened)
         })
     }
 
     /// Sees what is on the disk by now, and asks it for the rest.
-    pub(super) fn settle(&mut self, tell: &mut dyn FnMut(Notice)) {
+    pub(super) fn settle(&mut self, notify: &mut dyn FnMut(Notice)) {
         if !self.kept {
             return;
         }
@@ -848,19 +857,19 @@ impl StoredTopic {
             // Who waits for the disk is not waited for by others.
             self.resume_after_stall();
         } else if ready {
-            self.report_silent_disk(is_silent, tell);
+            self.report_silent_disk(is_silent, notify);
         } else if is_silent {
-            return self.trouble(UNSYNCED_FOLDER, tell);
+            return self.trouble(UNSYNCED_FOLDER, notify);
         }
         let how = (self.hurry || self.stage != Stage::Ready, std::mem::take(&mut self.looked));
         match self.syncing.turn(&self.has, &mut self.forwarders, how) {
             Ok(durable) => {
-                for (who, order) in durable {
-                    self.acks.synced(who.clone());
-                    self.durable.insert(who, order);
+                for (producer_key, order) in durable {
+                    self.acks.synced(producer_key.clone());
+                    self.durable.insert(producer_key, order);
                 }
             }
-            Err(cause) => self.trouble(&cause, tell),
+            Err(cause) => self.trouble(&cause, notify),
         }
     }
 
@@ -869,18 +878,20 @@ impl StoredTopic {
         let announcements = &self.state.connection.announcements;
         announcements.with_state(|known| {
             let mut services = known.complete_services(&self.state.name);
-            services.any(|(session, keeps)| keeps.ready && *session != announcements.session)
+            services.any(|(session, service_state)| {
+                service_state.ready && *session != announcements.session
+            })
         })
     }
 
     /// The only service goes on though the disk is silent, for those who wait for the journal
     /// alone; who waits for the disk is told.
-    fn report_silent_disk(&mut self, is_silent: bool, tell: &mut dyn FnMut(Notice)) {
-        if is_silent == self.keeps.trouble.is_some() {
+    fn report_silent_disk(&mut self, is_silent: bool, notify: &mut dyn FnMut(Notice)) {
+        if is_silent == self.service_state.trouble.is_some() {
             return;
         }
         let topic = self.state.name.clone();
-        self.keeps.trouble = is_silent.then(|| {
+        self.service_state.trouble = is_silent.then(|| {
             let silence = self.timeouts.disk.as_secs_f64();
             format!(
                 "the durability service has {topic} in its journal, and not on the disk, which \
@@ -888,7 +899,7 @@ impl StoredTopic {
             )
         });
         self.announce();
-        tell(match self.keeps.trouble.clone() {
+        notify(match self.service_state.trouble.clone() {
             Some(cause) => Notice::Trouble { topic, cause },
             None => Notice::Recovered { topic },
         });
@@ -896,7 +907,7 @@ impl StoredTopic {
 
     /// It cannot be kept: nothing more of it is acknowledged until it is tried again, from the
     /// first step on. What is in the journal stays there.
-    fn trouble(&mut self, cause: &str, tell: &mut dyn FnMut(Notice)) {
+    fn trouble(&mut self, cause: &str, notify: &mut dyn FnMut(Notice)) {
         let topic = self.state.name.clone();
         let cause = format!("the durability service cannot keep {topic}: {cause}");
         self.syncing.forget();
@@ -906,15 +917,15 @@ impl StoredTopic {
         self.stage = Stage::Trouble { until: Instant::now() + self.timeouts.retry_interval };
         // Where it fails, it is tried again with the next look.
         let _ = self.reader.discard();
-        if self.keeps.trouble.as_ref() != Some(&cause) {
-            self.keeps.trouble = Some(cause.clone());
+        if self.service_state.trouble.as_ref() != Some(&cause) {
+            self.service_state.trouble = Some(cause.clone());
             self.announce();
-            tell(Notice::Trouble { topic, cause });
+            notify(Notice::Trouble { topic, cause });
         }
     }
 
     /// Adds what writers are to be told, each with the writer's session.
-    pub(super) fn collect_acks(&mut self, told: &mut Vec<(String, Ack)>) {
+    pub(super) fn collect_acks(&mut self, into: &mut Vec<(String, Ack)>) {
         if !self.acks.is_due() {
             return;
         }
@@ -923,7 +934,7 @@ impl StoredTopic {
         let marks =
             StoredPositions { appended: appended.then_some(&self.has), durable: &self.durable };
         let (acks, announcements) = (&mut self.acks, &self.state.connection.announcements);
-        announcements.with_state(|state| acks.write(&self.state.name, &marks, state, told));
+        announcements.with_state(|state| acks.write(&self.state.name, &marks, state, into));
     }
 
     /// A writer was not told.
@@ -956,9 +967,9 @@ fn read_positions(
     loop {
         let read = samples.visit(MAX_TAKEN_SAMPLES, &mut |event: EventRef<'_>| {
             if let EventRef::Sample(sample) = event {
-                let who = (sample.partition, sample.producer.name.clone());
+                let producer_key = (sample.partition, sample.producer.name.clone());
                 let order = (sample.producer.incarnation, sample.sequence);
-                let newest = has.entry(who).or_default();
+                let newest = has.entry(producer_key).or_default();
                 *newest = order.max(*newest);
                 count += 1;
             }
@@ -977,18 +988,18 @@ mod tests {
     #[test]
     fn what_its_writer_has_still_is_waited_for_and_nothing_is_taken_twice() {
         for (has, order, whole, expected) in [
-            (None, (7, 1), false, SampleDecision::Taken),
-            (None, (7, 3), false, SampleDecision::Early),
-            (None, (7, 3), true, SampleDecision::Taken),
+            (None, (7, 1), false, SampleDecision::Append),
+            (None, (7, 3), false, SampleDecision::MissingPredecessor),
+            (None, (7, 3), true, SampleDecision::Append),
             (Some((7, 2)), (7, 2), true, SampleDecision::Known),
-            (Some((7, 2)), (7, 3), false, SampleDecision::Taken),
-            (Some((7, 2)), (7, 4), false, SampleDecision::Early),
-            (Some((7, 2)), (7, 4), true, SampleDecision::Taken),
+            (Some((7, 2)), (7, 3), false, SampleDecision::Append),
+            (Some((7, 2)), (7, 4), false, SampleDecision::MissingPredecessor),
+            (Some((7, 2)), (7, 4), true, SampleDecision::Append),
             (Some((7, 2)), (6, 9), true, SampleDecision::Known),
-            (Some((7, 2)), (8, 1), false, SampleDecision::Taken),
-            (Some((7, 2)), (8, 2), false, SampleDecision::Early),
+            (Some((7, 2)), (8, 1), false, SampleDecision::Append),
+            (Some((7, 2)), (8, 2), false, SampleDecision::MissingPredecessor),
         ] {
-            assert_eq!(fate(has, order, whole), expected, "{has:?} {order:?} {whole}");
+            assert_eq!(decide(has, order, whole), expected, "{has:?} {order:?} {whole}");
         }
     }
 }

@@ -31,18 +31,18 @@ pub(super) struct Syncing {
     /// Whose samples were appended since the round began.
     fresh: HashSet<ProducerKey>,
     /// The newest offset of each partition among them, and whose it is.
-    endpoints: PartitionEnds,
+    ends: PartitionEnds,
     round: Option<SyncRound>,
 }
 
 type PartitionEnds = HashMap<u32, (u64, ProducerKey)>;
 
 struct SyncRound {
-    endpoints: PartitionEnds,
+    ends: PartitionEnds,
     /// How far each producer's samples are durable when it is over.
     reaches: HashMap<ProducerKey, SequencePosition>,
     begun: Instant,
-    asked: Option<SyncRequest>,
+    requested: Option<SyncRequest>,
 }
 
 /// The disk was asked for it.
@@ -63,14 +63,14 @@ impl Syncing {
     /// Of a topic's journal; the bell is rung when the disk has answered.
     pub(super) fn new(journal: &Topic, bell: &Arc<dyn Bell>) -> Self {
         let waker = Waker::from(Arc::new(BellWaker(Arc::clone(bell))));
-        let (fresh, endpoints, round) = Default::default();
-        Self { journal: journal.clone(), waker, fresh, endpoints, round }
+        let (fresh, ends, round) = Default::default();
+        Self { journal: journal.clone(), waker, fresh, ends, round }
     }
 
     /// A producer's sample is in the journal, at an offset.
-    pub(super) fn appended(&mut self, who: &ProducerKey, offset: u64) {
-        self.endpoints.insert(who.0, (offset, who.clone()));
-        self.fresh.insert(who.clone());
+    pub(super) fn appended(&mut self, producer_key: &ProducerKey, offset: u64) {
+        self.ends.insert(producer_key.0, (offset, producer_key.clone()));
+        self.fresh.insert(producer_key.clone());
     }
 
     /// Whether nothing is on its way.
@@ -80,14 +80,14 @@ impl Syncing {
 
     /// For how long the disk has not answered.
     pub(super) fn silence(&self) -> Option<Duration> {
-        let asked = self.round.as_ref().and_then(|round| round.asked.as_ref());
-        asked.map(|asked| asked.at.elapsed())
+        let requested = self.round.as_ref().and_then(|round| round.requested.as_ref());
+        requested.map(|requested| requested.at.elapsed())
     }
 
     /// Nothing is waited for any more.
     pub(super) fn forget(&mut self) {
         self.fresh.clear();
-        self.endpoints.clear();
+        self.ends.clear();
         self.round = None;
     }
 
@@ -100,16 +100,19 @@ impl Syncing {
     ) -> Result<HashMap<ProducerKey, SequencePosition>, String> {
         let mut durable = HashMap::new();
         if let Some(round) = &mut self.round
-            && (hurry || look || round.asked.is_some())
+            && (hurry || look || round.requested.is_some())
             && round.is_over(&self.journal, &self.waker)?
         {
             durable = std::mem::take(&mut round.reaches);
             self.round = None;
         }
         if self.round.is_none() && !self.fresh.is_empty() {
-            let reaches = self.fresh.drain().filter_map(|who| Some((who.clone(), *has.get(&who)?)));
-            let (reaches, endpoints) = (reaches.collect(), std::mem::take(&mut self.endpoints));
-            self.round = Some(SyncRound { endpoints, reaches, begun: Instant::now(), asked: None });
+            let reaches = self
+                .fresh
+                .drain()
+                .filter_map(|producer_key| Some((producer_key.clone(), *has.get(&producer_key)?)));
+            let (reaches, ends) = (reaches.collect(), std::mem::take(&mut self.ends));
+            self.round = Some(SyncRound { ends, reaches, begun: Instant::now(), requested: None });
         }
         if let Some(round) = &mut self.round
             && (hurry || round.begun.elapsed() >= BACKGROUND_SYNC_INTERVAL)
@@ -123,14 +126,14 @@ impl Syncing {
 impl SyncRound {
     /// Asks the disk, unless that was done.
     fn ask(&mut self, forwarders: &mut Forwarders, waker: &Waker) -> Result<(), String> {
-        if self.asked.as_ref().is_some_and(|asked| !asked.pending.is_empty()) {
+        if self.requested.as_ref().is_some_and(|requested| !requested.pending.is_empty()) {
             return Ok(());
         }
-        let at = self.asked.take().map_or_else(Instant::now, |asked| asked.at);
+        let at = self.requested.take().map_or_else(Instant::now, |requested| requested.at);
         let mut pending = Vec::new();
-        for (_, who) in self.endpoints.values() {
+        for (_, producer_key) in self.ends.values() {
             // One that was opened anew has nothing to wait for: the journal syncs it in its time.
-            if let Some((_, forwarder)) = forwarders.get_mut(who) {
+            if let Some((_, forwarder)) = forwarders.get_mut(producer_key) {
                 let flushed = forwarder.flush(Guarantee::Durable);
                 pending.extend(flushed.map_err(|error| error.to_string())?);
             }
@@ -140,13 +143,13 @@ impl SyncRound {
             // It is there already: the next turn finds so.
             waker.wake_by_ref();
         }
-        self.asked = Some(SyncRequest { at, pending });
+        self.requested = Some(SyncRequest { at, pending });
         Ok(())
     }
 
     /// Whether all of it is on the disk.
     fn is_over(&mut self, journal: &Topic, waker: &Waker) -> Result<bool, String> {
-        if let Some(SyncRequest { pending, .. }) = &mut self.asked {
+        if let Some(SyncRequest { pending, .. }) = &mut self.requested {
             let context = &mut Context::from_waker(waker);
             let mut failed = None;
             pending.retain(|pending| match pending.poll(context) {
@@ -167,6 +170,6 @@ impl SyncRound {
         let is_durable = |partition: u32, end: u64| {
             partitions.iter().any(|of| of.partition == partition && of.durable > end)
         };
-        Ok(self.endpoints.iter().all(|(partition, (end, _))| is_durable(*partition, *end)))
+        Ok(self.ends.iter().all(|(partition, (end, _))| is_durable(*partition, *end)))
     }
 }

@@ -19,7 +19,7 @@ use crate::announcements::{Effect, Origin, SharedState, hex};
 use crate::peer_messages::HistoryRequest;
 
 /// Ample on a loaded machine.
-const LONG: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn url() -> String {
     crate::register();
@@ -64,9 +64,9 @@ fn what_one_service_says_does_not_replace_what_another_says() {
     let url = url();
     let [reading, one, other] = [0; 3].map(|_| connect(&url));
     // Nobody takes what it hears but this test.
-    let post = crate::peer_messages::PeerMessages::new("reader", Arc::new(|| ()));
-    post.subscribe_acks(|kind| reading.message_topic(kind)).unwrap();
-    let pens = [&one, &other].map(|service| {
+    let messages = crate::peer_messages::PeerMessages::new("reader", Arc::new(|| ()));
+    messages.subscribe_acks(|kind| reading.message_topic(kind)).unwrap();
+    let message_writers = [&one, &other].map(|service| {
         let qos = ack_qos().partitions(&["reader"]).unwrap();
         let writer = Writer::open(&service.message_topic(ACK_TOPIC).unwrap(), &qos, None).unwrap();
         (
@@ -84,17 +84,17 @@ fn what_one_service_says_does_not_replace_what_another_says() {
     let (topic, appended, nack) = ("kept".parse().unwrap(), 0, None);
     let ack = Ack { topic, position, appended, nack };
     let mut said: Vec<String> = Vec::new();
-    for (mut pen, session) in pens {
-        let until = Instant::now() + LONG;
-        while !pen.is_read() {
+    for (mut message_writer, session) in message_writers {
+        let until = Instant::now() + TEST_TIMEOUT;
+        while !message_writer.is_read() {
             assert!(Instant::now() < until, "they never met");
             std::thread::sleep(Duration::from_millis(1));
         }
         let value = serde_json::to_vec(&ack).unwrap();
-        assert!(pen.write(ack.key(&session).as_bytes(), &value).is_ok());
+        assert!(message_writer.write(ack.key(&session).as_bytes(), &value).is_ok());
         said.push(session);
     }
-    let mut heard: Vec<_> = post.take_acks().into_iter().map(|(service, _)| service).collect();
+    let mut heard: Vec<_> = messages.take_acks().into_iter().map(|(service, _)| service).collect();
     heard.sort_unstable();
     said.sort_unstable();
     assert_eq!(heard, said);
@@ -107,7 +107,8 @@ fn letters_that_are_wrong_are_nobodys_trouble() {
     let bus = Bus::connect(&url).unwrap();
     let topic = bus.topic(TopicSpec::new("kept").unwrap().qos(kept())).unwrap();
     let publisher = topic.publisher().unwrap();
-    let publish = || publisher.publish(Message::new(b"1").key(b"k")).wait_timeout(LONG).unwrap();
+    let publish =
+        || publisher.publish(Message::new(b"1").key(b"k")).wait_timeout(TEST_TIMEOUT).unwrap();
     publish();
     let connection = connect(&url);
     let writer = Writer::open(
@@ -115,9 +116,9 @@ fn letters_that_are_wrong_are_nobodys_trouble() {
         &crate::peer_messages::message_qos().keep_all(),
         None,
     );
-    let mut pen = MessageWriter::new(writer.unwrap(), &connection.announcements.session);
-    let until = Instant::now() + LONG;
-    while !pen.is_read() {
+    let mut message_writer = MessageWriter::new(writer.unwrap(), &connection.announcements.session);
+    let until = Instant::now() + TEST_TIMEOUT;
+    while !message_writer.is_read() {
         assert!(Instant::now() < until, "they never met");
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -134,7 +135,7 @@ fn letters_that_are_wrong_are_nobodys_trouble() {
     let mut acks = vec![b"null".to_vec(), b"{".to_vec(), vec![0xFF; 9], Vec::new()];
     for (number, page) in [(1, 0), (1, u64::MAX), (1, u64::MAX), (2, u64::MAX), (3, 0)] {
         for partitions in [vec![], vec![99], vec![u32::MAX; 9]] {
-            let fetch = HistoryRequest {
+            let request = HistoryRequest {
                 to: to.clone(),
                 number: number * 10 + partitions.len() as u64,
                 page,
@@ -145,16 +146,16 @@ fn letters_that_are_wrong_are_nobodys_trouble() {
                 have: vec![position.clone()],
                 known: 0,
             };
-            acks.push(serde_json::to_vec(&fetch).unwrap());
+            acks.push(serde_json::to_vec(&request).unwrap());
         }
     }
     for ack in acks {
-        pen.write(connection.announcements.session.as_bytes(), &ack).unwrap();
+        message_writer.write(connection.announcements.session.as_bytes(), &ack).unwrap();
     }
     publish();
     let mut samples = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();
     for _ in 0..2 {
-        assert!(samples.next_timeout(LONG).unwrap().unwrap().into_sample().is_some());
+        assert!(samples.next_timeout(TEST_TIMEOUT).unwrap().unwrap().into_sample().is_some());
     }
     connection.close();
 }
@@ -188,7 +189,7 @@ fn a_sample_is_acknowledged_when_its_schemas_text_is_kept_and_no_other() {
     assert!(pending.wait(Some(Duration::from_secs(2))).is_none(), "nobody could read it");
     let text = schema.to_json().to_string();
     dds.put_schema(schema.id(), &text).unwrap();
-    pending.wait(Some(LONG)).unwrap().unwrap();
+    pending.wait(Some(TEST_TIMEOUT)).unwrap().unwrap();
     drop(service);
     let journal = Bus::connect(&format!("journal:{}", folder.path().display())).unwrap();
     assert_eq!(journal.schema(schema.id()).unwrap(), Some(text));
@@ -205,16 +206,16 @@ fn each_of_many_topics_is_opened_once_however_long_that_takes() {
     let topics: Vec<_> = (0..40)
         .map(|n| bus.topic(TopicSpec::new(&format!("kept{n}")).unwrap().qos(kept())).unwrap())
         .collect();
-    let (until, mut opened) = (Instant::now() + LONG, Vec::new());
+    let (until, mut opened) = (Instant::now() + TEST_TIMEOUT, Vec::new());
     while opened.len() < topics.len() && Instant::now() < until {
         // As where each takes longer than from one look to the next.
         std::thread::sleep(POLL_INTERVAL * 3);
-        let mut tell = |notice: Notice| {
+        let mut notify = |notice: Notice| {
             if let Notice::Keeps { topic, .. } = notice {
                 opened.push(topic);
             }
         };
-        service.turn(Duration::ZERO, &mut tell).unwrap();
+        service.turn(Duration::ZERO, &mut notify).unwrap();
     }
     assert_eq!(service.figures().topics, 40, "{opened:?}");
     opened.sort();
@@ -226,10 +227,10 @@ fn each_of_many_topics_is_opened_once_however_long_that_takes() {
 fn writers_send_again_to_a_service_that_is_ready_anew_and_to_no_other() {
     let (mut state, topic) = (SharedState::default(), "kept".parse::<TopicName>().unwrap());
     state.live.insert("a".to_owned());
-    let mut says = |keeps: ServiceState| {
-        let word = Announcement::ServiceState { topic: topic.clone(), keeps };
-        let key = word.key();
-        matches!(state.receive("a", &key, Some(word), Duration::ZERO), Effect::Ready(_))
+    let mut says = |service_state: ServiceState| {
+        let announcement = Announcement::ServiceState { topic: topic.clone(), service_state };
+        let key = announcement.key();
+        matches!(state.receive("a", &key, Some(announcement), Duration::ZERO), Effect::Ready(_))
     };
     let ready = |turn| ServiceState { ready: true, turn, ..ServiceState::default() };
     let trouble = ServiceState {
@@ -244,8 +245,8 @@ fn writers_send_again_to_a_service_that_is_ready_anew_and_to_no_other() {
     assert!(says(ready(2)));
     assert!(says(ready(3)), "what was said between was replaced");
     state.end("a");
-    let word = Announcement::ServiceState { topic: topic.clone(), keeps: ready(3) };
-    let heard = state.receive("a", &word.key(), Some(word), Duration::ZERO);
+    let announcement = Announcement::ServiceState { topic: topic.clone(), service_state: ready(3) };
+    let heard = state.receive("a", &announcement.key(), Some(announcement), Duration::ZERO);
     assert!(matches!(heard, Effect::Ready(_)), "it was away");
 }
 
@@ -254,16 +255,16 @@ fn nobody_waits_for_who_has_last_values_alone_nor_fetches_from_it() {
     let (url, folder) = (url(), tempfile::tempdir().unwrap());
     let (other, name) = (connect(&url), "kept".parse::<TopicName>().unwrap());
     other.announcements.announce(Announcement::Service { at: 1 }).unwrap();
-    let keeps = ServiceState { ready: true, last_values: true, ..ServiceState::default() };
+    let service_state = ServiceState { ready: true, last_values: true, ..ServiceState::default() };
     other
         .announcements
-        .announce(Announcement::ServiceState { topic: name.clone(), keeps })
+        .announce(Announcement::ServiceState { topic: name.clone(), service_state })
         .unwrap();
     let _service = Running::start(&url, folder.path());
     let bus = Bus::connect(&url).unwrap();
     let topic = bus.topic(TopicSpec::of(name).qos(kept())).unwrap();
     let publisher = topic.publisher().unwrap();
-    publisher.publish(Message::new(b"1").key(b"k")).wait_timeout(LONG).unwrap();
+    publisher.publish(Message::new(b"1").key(b"k")).wait_timeout(TEST_TIMEOUT).unwrap();
     other.close();
 }
 
@@ -275,7 +276,7 @@ fn of_a_topic_that_is_opened_anew_nothing_is_left_that_others_wait_for() {
     let name = "anew".parse::<TopicName>().unwrap();
     let _topic = dds.create_topic(&name, &kept()).unwrap();
     let turn_until = |service: &mut Durability, done: &dyn Fn(&Durability) -> bool| {
-        let until = Instant::now() + LONG;
+        let until = Instant::now() + TEST_TIMEOUT;
         while !done(service) {
             assert!(Instant::now() < until, "it never came so far");
             service.turn(POLL_INTERVAL, &mut |_| ()).unwrap();
@@ -330,7 +331,7 @@ impl TopicDecorator for SlowTopic {
             let (state, opened) = &*self.1;
             state.lock().unwrap().0 += 1;
             let is_shut = |state: &mut (usize, bool)| !state.1;
-            let waited = opened.wait_timeout_while(state.lock().unwrap(), LONG, is_shut);
+            let waited = opened.wait_timeout_while(state.lock().unwrap(), TEST_TIMEOUT, is_shut);
             waited.unwrap().0.1 = true;
         }
         self.0.reader(request)
@@ -352,22 +353,23 @@ fn last_values_that_are_looked_for_for_long_hold_up_no_other_reader() {
     let served_topics = Arc::new(ServedTopics::new(BTreeMap::from([(name.clone(), served_topic)])));
     let (serving, asking) = (connect(&url), connect(&url));
     let server = HistoryServer::start(&serving, &served_topics).unwrap();
-    let until = Instant::now() + 2 * LONG;
-    let lane =
-        || asking.post.open_page_queue(|kind| asking.message_topic(kind), Arc::new(|| ())).unwrap();
+    let until = Instant::now() + 2 * TEST_TIMEOUT;
+    let lane = || {
+        asking.messages.open_page_queue(|kind| asking.message_topic(kind), Arc::new(|| ())).unwrap()
+    };
     let [slow, quick] = [(lane(), Some(1)), (lane(), None)];
     let ask = |(number, last): (u64, Option<u32>)| {
         assert!(Instant::now() < until, "it is never answered");
         let (to, topic) = (serving.announcements.session.clone(), name.clone());
         let (partitions, until, have) = Default::default();
-        let fetch =
+        let request =
             HistoryRequest { to, number, page: 0, topic, partitions, last, until, have, known: 0 };
-        asking.post.send_request(&fetch);
+        asking.messages.send_request(&request);
         std::thread::sleep(Duration::from_millis(10));
     };
     let samples = |reader: (u64, Option<u32>)| loop {
         ask(reader);
-        if let Some(page) = asking.post.next_page(reader.0)
+        if let Some(page) = asking.messages.next_page(reader.0)
             && !page.head.busy
         {
             break page.samples.len();

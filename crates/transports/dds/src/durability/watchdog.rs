@@ -23,28 +23,29 @@ struct WatchdogState {
     /// When the service last did something.
     heartbeat: Instant,
     /// It stood still, and does not know it yet.
-    still: bool,
+    stalled: bool,
     /// What it has said of each topic.
     said: HashMap<TopicName, ServiceState>,
 }
 
 impl Watchdog {
     pub(super) fn new(lease: Duration) -> Self {
-        let state = WatchdogState { heartbeat: Instant::now(), still: false, said: HashMap::new() };
+        let state =
+            WatchdogState { heartbeat: Instant::now(), stalled: false, said: HashMap::new() };
         Self { lease, state: Mutex::new(state) }
     }
 
     /// The service does something.
     pub(super) fn heartbeat(&self) {
         let mut state = locked(&self.state);
-        state.still |= state.heartbeat.elapsed() >= self.lease;
+        state.stalled |= state.heartbeat.elapsed() >= self.lease;
         state.heartbeat = Instant::now();
     }
 
     /// A turn begins; whether the service stood still since the one before began.
     pub(super) fn begin_turn(&self) -> bool {
         self.heartbeat();
-        std::mem::take(&mut locked(&self.state).still)
+        std::mem::take(&mut locked(&self.state).stalled)
     }
 
     /// Says how it keeps a topic; as not ready, where it stood still and does not know it yet.
@@ -52,14 +53,16 @@ impl Watchdog {
         &self,
         announcements: &Announcements,
         topic: &TopicName,
-        keeps: &ServiceState,
+        service_state: &ServiceState,
     ) -> Result<(), TransportError> {
         let mut state = locked(&self.state);
-        let ready = keeps.ready && !state.still;
-        let keeps = ServiceState { ready, ..keeps.clone() };
-        announcements
-            .announce(Announcement::ServiceState { topic: topic.clone(), keeps: keeps.clone() })?;
-        state.said.insert(topic.clone(), keeps);
+        let ready = service_state.ready && !state.stalled;
+        let service_state = ServiceState { ready, ..service_state.clone() };
+        announcements.announce(Announcement::ServiceState {
+            topic: topic.clone(),
+            service_state: service_state.clone(),
+        })?;
+        state.said.insert(topic.clone(), service_state);
         Ok(())
     }
 
@@ -71,18 +74,21 @@ impl Watchdog {
     /// Takes back what was said to be ready, where the service stands still. For another thread.
     pub(super) fn check(&self, announcements: &Announcements) {
         let mut state = locked(&self.state);
-        state.still |= state.heartbeat.elapsed() >= self.lease;
-        if !state.still {
+        state.stalled |= state.heartbeat.elapsed() >= self.lease;
+        if !state.stalled {
             return;
         }
-        for (topic, keeps) in state.said.iter_mut().filter(|(_, keeps)| keeps.ready) {
-            let keeps_not = ServiceState { ready: false, ..keeps.clone() };
-            let word = Announcement::ServiceState { topic: topic.clone(), keeps: keeps_not };
-            if announcements.announce(word).is_err() {
+        for (topic, service_state) in
+            state.said.iter_mut().filter(|(_, service_state)| service_state.ready)
+        {
+            let keeps_not = ServiceState { ready: false, ..service_state.clone() };
+            let announcement =
+                Announcement::ServiceState { topic: topic.clone(), service_state: keeps_not };
+            if announcements.announce(announcement).is_err() {
                 // A participant takes no words at the moment: at the next look.
                 return;
             }
-            keeps.ready = false;
+            service_state.ready = false;
         }
     }
 }

@@ -58,12 +58,12 @@ impl WorkerPool {
         &self,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Task<T> {
-        let (told, outcome) = mpsc::channel();
+        let (sender, outcome) = mpsc::channel();
         let bell = Arc::clone(&self.bell);
         let job = move || {
             // Who wanted it may want it no more.
-            let _ = told.send(job());
-            drop(told);
+            let _ = sender.send(job());
+            drop(sender);
             bell.ring(None);
         };
         locked(&self.queue.state).jobs.push_back(Box::new(job));
@@ -122,21 +122,21 @@ mod tests {
 
     #[test]
     fn one_that_waits_does_not_hold_up_the_others_and_one_that_panics_ends_alone() {
-        const LONG: Duration = Duration::from_secs(60);
+        const TEST_TIMEOUT: Duration = Duration::from_secs(60);
         let bell: Arc<dyn Bell> = LocalBell::new();
         let workers = WorkerPool::start(&bell, THREADS).unwrap();
         let (release, released) = mpsc::channel::<()>();
         let waits = workers.run(move || released.recv().is_ok());
         let panics: Vec<_> = (0..THREADS).map(|_| workers.run(|| panic!("wanted"))).collect();
         for panicked in panics {
-            let outcome: Result<(), _> = panicked.recv_timeout(LONG);
+            let outcome: Result<(), _> = panicked.recv_timeout(TEST_TIMEOUT);
             assert_eq!(outcome, Err(mpsc::RecvTimeoutError::Disconnected));
         }
-        assert_eq!(workers.run(|| 7).recv_timeout(LONG), Ok(7));
+        assert_eq!(workers.run(|| 7).recv_timeout(TEST_TIMEOUT), Ok(7));
         assert!(waits.try_recv().is_err());
         release.send(()).unwrap();
-        assert_eq!(waits.recv_timeout(LONG), Ok(true));
-        bell.wait(Some(LONG), &mut Vec::new());
+        assert_eq!(waits.recv_timeout(TEST_TIMEOUT), Ok(true));
+        bell.wait(Some(TEST_TIMEOUT), &mut Vec::new());
         workers.end();
         assert!(workers.run(|| ()).try_recv().is_err(), "nobody does it any more");
     }

@@ -8,7 +8,7 @@
 //!
 //! Operation. A writer puts a sample on the typed topic if it has that schema, and if its key is
 //! empty or is the one of the type's key fields. Any other sample is an envelope. A sample that
-//! follows one on the other DDS topic is flagged (`ELSEWHERE`). Readers read both, and wait for the
+//! follows one on the other DDS topic is flagged (`OTHER_TOPIC`). Readers read both, and wait for the
 //! other one.
 
 mod reading;
@@ -44,7 +44,7 @@ pub(crate) enum FirstSchema {
     #[default]
     Unknown,
     /// IDL cannot say it.
-    Unsayable(SchemaId),
+    NoIdlType(SchemaId),
     TypedTopic(Arc<TypedTopic>),
 }
 
@@ -81,14 +81,14 @@ impl TopicState {
         let Some((schema, text)) = self.first_schema() else { return Ok(None) };
         let mut first = locked(&self.first);
         match &*first {
-            FirstSchema::Unsayable(known) if *known == schema => return Ok(None),
+            FirstSchema::NoIdlType(known) if *known == schema => return Ok(None),
             FirstSchema::TypedTopic(typed) if typed.schema == schema => {
                 return Ok(Some(Arc::clone(typed)));
             }
             _ => {}
         }
         let Some(of) = topic_type(&text) else {
-            *first = FirstSchema::Unsayable(schema);
+            *first = FirstSchema::NoIdlType(schema);
             return Ok(None);
         };
         let name = self.connection.names.dds(&self.name);

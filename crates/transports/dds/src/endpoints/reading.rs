@@ -48,24 +48,28 @@ impl ReaderEndpoints {
         let partitions = partitions.to_vec();
         let (typed, failed, former) = Default::default();
         let this = Self { envelopes, typed, failed, former, partitions, history, listening };
-        this.adopt(topic)?;
+        this.adopt_schema(topic)?;
         Ok(this)
     }
 
     /// Opens the end of the topic's first schema, where that is another than it was: says whether
     /// it was.
-    pub(crate) fn adopt(&self, topic: &TopicState) -> Result<bool, TransportError> {
-        let adopted = self.try_to_adopt(topic);
+    pub(crate) fn adopt_schema(&self, topic: &TopicState) -> Result<bool, TransportError> {
+        let adopted = self.try_to_adopt_schema(topic);
         self.failed.store(adopted.is_err(), Ordering::Release);
         adopted
     }
 
     /// The same where that failed before: who reads is told where it fails again.
-    pub(crate) fn mend(&self, topic: &TopicState) -> Result<(), TransportError> {
-        if self.failed.load(Ordering::Acquire) { self.adopt(topic).map(drop) } else { Ok(()) }
+    pub(crate) fn retry_adopting_schema(&self, topic: &TopicState) -> Result<(), TransportError> {
+        if self.failed.load(Ordering::Acquire) {
+            self.adopt_schema(topic).map(drop)
+        } else {
+            Ok(())
+        }
     }
 
-    fn try_to_adopt(&self, topic: &TopicState) -> Result<bool, TransportError> {
+    fn try_to_adopt_schema(&self, topic: &TopicState) -> Result<bool, TransportError> {
         let typed = topic.typed()?;
         let mut own = locked(&self.typed);
         let schema = |end: &Arc<TypedReader>| end.of.schema;
@@ -98,21 +102,21 @@ impl ReaderEndpoints {
     }
 
     /// The writers that its ends have met.
-    pub(crate) fn met(&self) -> Vec<String> {
+    pub(crate) fn matched(&self) -> Vec<String> {
         let typed = self.typed();
-        let typed = typed.iter().flat_map(|typed| met(&typed.reader));
-        met(&self.envelopes).into_iter().chain(typed).collect()
+        let typed = typed.iter().flat_map(|typed| matched(&typed.reader));
+        matched(&self.envelopes).into_iter().chain(typed).collect()
     }
 
     /// Whether it has met a bus's writer.
-    pub(crate) fn has_met(&self, writer: &EndpointGuids) -> bool {
-        let typed = self.typed().map(|typed| met(&typed.reader)).unwrap_or_default();
-        writer.are_met(&self.guids(), &met(&self.envelopes), &typed)
+    pub(crate) fn has_matched(&self, writer: &EndpointGuids) -> bool {
+        let typed = self.typed().map(|typed| matched(&typed.reader)).unwrap_or_default();
+        writer.are_matched(&self.guids(), &matched(&self.envelopes), &typed)
     }
 }
 
 /// The writers that an end has met.
-fn met(reader: &entity::Reader) -> Vec<String> {
+fn matched(reader: &entity::Reader) -> Vec<String> {
     let writers = reader.writers().unwrap_or_default();
     let endpoints = writers.into_iter().filter_map(|writer| reader.publication(writer));
     endpoints.map(|end| announcements::guid(end.guid)).collect()

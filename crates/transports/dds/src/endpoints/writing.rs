@@ -10,8 +10,8 @@ use helio_core::idl::cdr::CdrProblem;
 
 use super::TypedTopic;
 use crate::announcements::{self, EndpointGuids};
-use crate::entity::{self, DdsError, Listener, News, Refused};
-use crate::envelope::{self, ELSEWHERE, Header};
+use crate::entity::{self, DdsError, Listener, Refused, StatusEvent};
+use crate::envelope::{self, Header, OTHER_TOPIC};
 use crate::error::failed;
 use crate::incompatible_qos::IncompatiblePolicies;
 use crate::topic::TopicState;
@@ -38,7 +38,7 @@ pub(crate) struct TypedWriter {
     readers: Arc<AtomicU32>,
     /// Whether it has met the readers that were there when it was opened: before, what it writes
     /// may reach nobody.
-    met: AtomicBool,
+    matched: AtomicBool,
 }
 
 /// Why a sample was not written.
@@ -71,25 +71,25 @@ impl WriterEndpoints {
         let (typed, failed, former) = Default::default();
         let this =
             Self { envelopes, readers, typed, failed, former, partition, strength, incompatible };
-        this.adopt(topic)?;
+        this.adopt_schema(topic)?;
         Ok(this)
     }
 
     /// Opens the end of the topic's first schema, where that is another than it was.
-    pub(crate) fn adopt(&self, topic: &TopicState) -> Result<(), TransportError> {
-        let adopted = self.try_to_adopt(topic);
+    pub(crate) fn adopt_schema(&self, topic: &TopicState) -> Result<(), TransportError> {
+        let adopted = self.try_to_adopt_schema(topic);
         self.failed.store(adopted.is_err(), Ordering::Release);
         adopted
     }
 
     /// The same where that failed before: who publishes is told where it fails again. True where it
     /// is mended, and has to meet its readers.
-    pub(crate) fn mend(&self, topic: &TopicState) -> Result<bool, TransportError> {
+    pub(crate) fn retry_adopting_schema(&self, topic: &TopicState) -> Result<bool, TransportError> {
         let failed = self.failed.load(Ordering::Acquire);
-        if failed { self.adopt(topic).map(|()| true) } else { Ok(false) }
+        if failed { self.adopt_schema(topic).map(|()| true) } else { Ok(false) }
     }
 
-    fn try_to_adopt(&self, topic: &TopicState) -> Result<(), TransportError> {
+    fn try_to_adopt_schema(&self, topic: &TopicState) -> Result<(), TransportError> {
         let typed = topic.typed()?;
         let mut own = locked(&self.typed);
         let schema = |end: &Arc<TypedWriter>| end.of.schema;
@@ -102,7 +102,7 @@ impl WriterEndpoints {
         let (told, readers) = listener(&self.incompatible);
         let writer = entity::Writer::open(&of.topic, &qos, Some(told));
         let writer = writer.map_err(failed("open the typed writer"))?;
-        *own = Some(Arc::new(TypedWriter { of, writer, readers, met: AtomicBool::new(false) }));
+        *own = Some(Arc::new(TypedWriter { of, writer, readers, matched: AtomicBool::new(false) }));
         Ok(())
     }
 
@@ -118,21 +118,21 @@ impl WriterEndpoints {
     }
 
     /// The end of the first schema, where that has not met its readers yet.
-    pub(crate) fn unmet(&self) -> Option<Arc<TypedWriter>> {
-        self.typed().filter(|typed| !typed.is_met())
+    pub(crate) fn unmatched(&self) -> Option<Arc<TypedWriter>> {
+        self.typed().filter(|typed| !typed.is_matched())
     }
 
     /// The readers that its ends have met.
-    pub(crate) fn met(&self) -> Vec<String> {
+    pub(crate) fn matched(&self) -> Vec<String> {
         let typed = self.typed();
-        let typed = typed.iter().flat_map(|typed| met(&typed.writer));
-        met(&self.envelopes).into_iter().chain(typed).collect()
+        let typed = typed.iter().flat_map(|typed| matched(&typed.writer));
+        matched(&self.envelopes).into_iter().chain(typed).collect()
     }
 
     /// Whether it has met a bus's reader.
-    pub(crate) fn has_met(&self, reader: &EndpointGuids) -> bool {
-        let typed = self.typed().map(|typed| met(&typed.writer)).unwrap_or_default();
-        reader.are_met(&self.guids(), &met(&self.envelopes), &typed)
+    pub(crate) fn has_matched(&self, reader: &EndpointGuids) -> bool {
+        let typed = self.typed().map(|typed| matched(&typed.writer)).unwrap_or_default();
+        reader.are_matched(&self.guids(), &matched(&self.envelopes), &typed)
     }
 
     pub(crate) fn incompatible(&self) -> &Mutex<IncompatiblePolicies> {
@@ -150,7 +150,7 @@ impl WriterEndpoints {
     ) -> Result<bool, WriteError> {
         let typed = self.typed().filter(|typed| typed.of.schema == header.schema);
         match typed {
-            Some(typed) if typed.fits(header, payload, before)? && typed.is_met() => {
+            Some(typed) if typed.fits(header, payload, before)? && typed.is_matched() => {
                 let cdr = [std::io::IoSlice::new(&before.bytes)];
                 typed.writer.write(&cdr, time).map_err(WriteError::Refused)?;
                 before.written = Some((header.sequence, true));
@@ -194,8 +194,8 @@ impl WriterEndpoints {
     /// all as long as for a timer's tick, which is ten times what a write takes: so it is asked
     /// only where no reader was told of.
     pub(crate) fn awaits_acknowledgements(&self) -> Result<bool, DdsError> {
-        let met = |readers: &AtomicU32| readers.load(Ordering::Acquire) > 0;
-        if met(&self.readers) || self.typed().is_some_and(|typed| met(&typed.readers)) {
+        let matched = |readers: &AtomicU32| readers.load(Ordering::Acquire) > 0;
+        if matched(&self.readers) || self.typed().is_some_and(|typed| matched(&typed.readers)) {
             return Ok(true);
         }
         self.wait_for_acknowledgements(Duration::ZERO).map(|all| !all)
@@ -227,13 +227,13 @@ impl WriterEndpoints {
 }
 
 impl TypedWriter {
-    fn is_met(&self) -> bool {
-        self.met.load(Ordering::Acquire)
+    fn is_matched(&self) -> bool {
+        self.matched.load(Ordering::Acquire)
     }
 
     /// It has met its readers.
-    pub(crate) fn has_met(&self) {
-        self.met.store(true, Ordering::Release);
+    pub(crate) fn has_matched(&self) {
+        self.matched.store(true, Ordering::Release);
     }
 
     /// Makes the sample's CDR. `false` where it is to be an envelope: bytes that are no datum,
@@ -267,13 +267,13 @@ impl PreviousSample {
         let before = self.written.filter(|(sequence, _)| *sequence < header.sequence);
         let previous = before.map_or(0, |(sequence, _)| sequence);
         let elsewhere = before.is_some_and(|(_, by)| by != typed);
-        let flags = header.flags | if elsewhere { ELSEWHERE } else { 0 };
+        let flags = header.flags | if elsewhere { OTHER_TOPIC } else { 0 };
         Header { previous, flags, ..*header }
     }
 }
 
 /// The readers that an end has met.
-fn met(writer: &entity::Writer) -> Vec<String> {
+fn matched(writer: &entity::Writer) -> Vec<String> {
     let readers = writer.readers().unwrap_or_default();
     let endpoints = readers.into_iter().filter_map(|reader| writer.subscription(reader));
     endpoints.map(|end| announcements::guid(end.guid)).collect()
@@ -282,10 +282,10 @@ fn met(writer: &entity::Writer) -> Vec<String> {
 /// What an end is told, and how many readers it has met.
 fn listener(incompatible: &Arc<Mutex<IncompatiblePolicies>>) -> (Listener, Arc<AtomicU32>) {
     let (found, readers) = (Arc::clone(incompatible), Arc::<AtomicU32>::default());
-    let met = Arc::clone(&readers);
+    let matched = Arc::clone(&readers);
     let told = move |news| match news {
-        News::Incompatible(policy) => locked(&found).add(policy),
-        News::Matched { now, .. } => met.store(now, Ordering::Release),
+        StatusEvent::Incompatible(policy) => locked(&found).add(policy),
+        StatusEvent::Matched { now, .. } => matched.store(now, Ordering::Release),
         _ => {}
     };
     (Box::new(told), readers)
@@ -316,7 +316,7 @@ mod tests {
         let mut said = |sequence, typed| {
             let header = before.flagged(&header(sequence), typed);
             before.written = Some((sequence, typed));
-            (header.previous, header.flags == ELSEWHERE)
+            (header.previous, header.flags == OTHER_TOPIC)
         };
         assert_eq!(said(5, true), (0, false), "nothing is known before the first");
         assert_eq!(said(7, false), (5, true), "numbers are left out");

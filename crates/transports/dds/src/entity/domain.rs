@@ -7,13 +7,13 @@ use std::sync::{Mutex, PoisonError};
 use super::error::{checked, text};
 use super::{DdsError, Entity, log};
 
-struct Open {
+struct OpenDomain {
     config: String,
     users: usize,
     _domain: Entity,
 }
 
-static OPEN: Mutex<BTreeMap<u32, Open>> = Mutex::new(BTreeMap::new());
+static OPEN_DOMAINS: Mutex<BTreeMap<u32, OpenDomain>> = Mutex::new(BTreeMap::new());
 
 /// A domain that is open in this process, until the last of its values is dropped.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Domain {
     /// # Errors
     /// [`DdsError::OtherConfiguration`] if it is open with another one; errors of Cyclone.
     pub fn open(id: u32, config: &str) -> Result<Self, DdsError> {
-        let mut all = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = OPEN_DOMAINS.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(open) = all.get_mut(&id) {
             if open.config != config {
                 let (there, asked) = (open.config.clone(), config.to_owned());
@@ -42,7 +42,7 @@ impl Domain {
         // SAFETY: the text ends with a zero and outlives the call, which copies what it keeps.
         let made = unsafe { cyclors::dds_create_domain(id, xml.as_ptr()) };
         let domain = Entity::made("open the domain", made)?;
-        all.insert(id, Open { config: config.to_owned(), users: 1, _domain: domain });
+        all.insert(id, OpenDomain { config: config.to_owned(), users: 1, _domain: domain });
         Ok(Self { id, new: true })
     }
 
@@ -62,7 +62,7 @@ impl Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        let mut all = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = OPEN_DOMAINS.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(open) = all.get_mut(&self.id) {
             open.users -= 1;
             if open.users == 0 {

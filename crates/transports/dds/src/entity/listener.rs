@@ -10,7 +10,7 @@ use super::Policy;
 
 /// A status event of a reader or writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum News {
+pub enum StatusEvent {
     /// Samples are available. (Readers.)
     Data,
     /// An endpoint of the other kind was matched or unmatched.
@@ -45,7 +45,7 @@ pub enum News {
 }
 
 /// A closure that receives the events. It must not block, nor drop an entity.
-pub type Listener = Box<dyn Fn(News) + Send + Sync>;
+pub type Listener = Box<dyn Fn(StatusEvent) + Send + Sync>;
 
 /// Which news there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,18 +55,18 @@ pub(super) enum Kind {
 }
 
 /// A closure with Cyclone's listener that calls it. To be dropped after its entity.
-pub(super) struct Native {
+pub(super) struct NativeListener {
     listener: *mut dds_listener_t,
     // What the C side points to: behind a box of its own, so that the pointer is thin and stays.
     _told: Box<Listener>,
 }
 
 // SAFETY: the closure may be called from any thread; the pointer is used when dropped only.
-unsafe impl Send for Native {}
+unsafe impl Send for NativeListener {}
 // SAFETY: as above.
-unsafe impl Sync for Native {}
+unsafe impl Sync for NativeListener {}
 
-impl Native {
+impl NativeListener {
     pub(super) fn new(kind: Kind, told: Listener) -> Self {
         let told = Box::new(told);
         let arg = (&raw const *told).cast_mut().cast::<c_void>();
@@ -88,22 +88,22 @@ impl Native {
     }
 }
 
-impl Drop for Native {
+impl Drop for NativeListener {
     fn drop(&mut self) {
         // SAFETY: made in `new`, given back once; entities have copies.
         unsafe { cyclors::dds_delete_listener(self.listener) };
     }
 }
 
-impl fmt::Debug for Native {
+impl fmt::Debug for NativeListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Native")
     }
 }
 
 /// # Safety
-/// `arg` is what [`Native::new`] made, and alive.
-unsafe fn tell(arg: *mut c_void, news: News) {
+/// `arg` is what [`NativeListener::new`] made, and alive.
+unsafe fn tell(arg: *mut c_void, news: StatusEvent) {
     // SAFETY: the caller's.
     unsafe { (*arg.cast::<Listener>())(news) }
 }
@@ -112,7 +112,7 @@ unsafe fn tell(arg: *mut c_void, news: News) {
 macro_rules! told {
     ($name:ident, $status:ty, $news:expr) => {
         unsafe extern "C" fn $name(_: dds_entity_t, status: $status, arg: *mut c_void) {
-            let news: fn($status) -> News = $news;
+            let news: fn($status) -> StatusEvent = $news;
             // SAFETY: Cyclone hands over the argument of the listener.
             unsafe { tell(arg, news(status)) }
         }
@@ -121,37 +121,39 @@ macro_rules! told {
 
 unsafe extern "C" fn data(_: dds_entity_t, arg: *mut c_void) {
     // SAFETY: Cyclone hands over the argument of the listener.
-    unsafe { tell(arg, News::Data) }
+    unsafe { tell(arg, StatusEvent::Data) }
 }
 
-told!(subscribed, cyclors::dds_subscription_matched_status_t, |s| News::Matched {
+told!(subscribed, cyclors::dds_subscription_matched_status_t, |s| StatusEvent::Matched {
     now: s.current_count,
     end: s.last_publication_handle
 });
-told!(published, cyclors::dds_publication_matched_status_t, |s| News::Matched {
+told!(published, cyclors::dds_publication_matched_status_t, |s| StatusEvent::Matched {
     now: s.current_count,
     end: s.last_subscription_handle
 });
-told!(requested, cyclors::dds_requested_incompatible_qos_status_t, |s| News::Incompatible(
+told!(requested, cyclors::dds_requested_incompatible_qos_status_t, |s| StatusEvent::Incompatible(
     Policy::of(s.last_policy_id)
 ));
-told!(offered, cyclors::dds_offered_incompatible_qos_status_t, |s| News::Incompatible(Policy::of(
-    s.last_policy_id
-)));
-told!(liveliness, cyclors::dds_liveliness_changed_status_t, |s| News::Liveliness {
+told!(offered, cyclors::dds_offered_incompatible_qos_status_t, |s| StatusEvent::Incompatible(
+    Policy::of(s.last_policy_id)
+));
+told!(liveliness, cyclors::dds_liveliness_changed_status_t, |s| StatusEvent::Liveliness {
     alive: s.alive_count,
     gone: s.not_alive_count,
     writer: s.last_publication_handle
 });
-told!(liveliness_lost, cyclors::dds_liveliness_lost_status_t, |_| News::LivelinessLost);
+told!(liveliness_lost, cyclors::dds_liveliness_lost_status_t, |_| StatusEvent::LivelinessLost);
 told!(requested_deadline, cyclors::dds_requested_deadline_missed_status_t, |s| {
-    News::DeadlineMissed { instance: s.last_instance_handle }
+    StatusEvent::DeadlineMissed { instance: s.last_instance_handle }
 });
 told!(offered_deadline, cyclors::dds_offered_deadline_missed_status_t, |s| {
-    News::DeadlineMissed { instance: s.last_instance_handle }
+    StatusEvent::DeadlineMissed { instance: s.last_instance_handle }
 });
-told!(lost, cyclors::dds_sample_lost_status_t, |s| News::Lost(s.total_count_change.unsigned_abs()));
-told!(rejected, cyclors::dds_sample_rejected_status_t, |_| News::Rejected);
+told!(lost, cyclors::dds_sample_lost_status_t, |s| StatusEvent::Lost(
+    s.total_count_change.unsigned_abs()
+));
+told!(rejected, cyclors::dds_sample_rejected_status_t, |_| StatusEvent::Rejected);
 
 /// # Safety
 /// A live listener.

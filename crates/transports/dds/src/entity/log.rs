@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use cyclors::dds_log_data_t;
 
 /// A cable that is pulled makes a complaint of every packet.
-const LINES_A_SECOND: u64 = 10;
+const MAX_LINES_PER_SECOND: u64 = 10;
 
 /// How many lines there were in a second.
-struct Second {
+struct LogRate {
     since: Option<Instant>,
     lines: u64,
 }
 
-static SECOND: Mutex<Second> = Mutex::new(Second { since: None, lines: 0 });
+static LOG_RATE: Mutex<LogRate> = Mutex::new(LogRate { since: None, lines: 0 });
 
 /// Takes Cyclone's complaints from now on.
 pub(super) fn take() {
@@ -32,7 +32,7 @@ unsafe extern "C" fn complain(_: *mut c_void, data: *const dds_log_data_t) {
     }
     // SAFETY: Cyclone hands over a message that ends with a zero.
     let message = unsafe { CStr::from_ptr((*data).message) }.to_string_lossy();
-    let mut second = SECOND.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut second = LOG_RATE.lock().unwrap_or_else(PoisonError::into_inner);
     let now = Instant::now();
     let over = second.since.is_none_or(|since| now - since > Duration::from_secs(1));
     let before = if over { std::mem::take(&mut second.lines) } else { 0 };
@@ -40,12 +40,12 @@ unsafe extern "C" fn complain(_: *mut c_void, data: *const dds_log_data_t) {
         second.since = Some(now);
     }
     second.lines += 1;
-    let print = second.lines <= LINES_A_SECOND;
+    let print = second.lines <= MAX_LINES_PER_SECOND;
     drop(second);
     // Where nobody reads them any more they are lost: a panic in Cyclone's thread would end all.
     let mut to = std::io::stderr().lock();
-    if before > LINES_A_SECOND {
-        let more = before - LINES_A_SECOND;
+    if before > MAX_LINES_PER_SECOND {
+        let more = before - MAX_LINES_PER_SECOND;
         let _ = writeln!(to, "Cyclone DDS: {more} more lines like these");
     }
     if print {

@@ -8,7 +8,7 @@
 //!
 //! Operation. [`Participant::join`] joins a domain, [`Topic::create`] makes a topic of a
 //! [`Struct`]. [`Writer`]s and [`Reader`]s have a [`Qos`] and, optionally, a listener: a closure
-//! that receives [`News`] in Cyclone's own threads.
+//! that receives [`StatusEvent`] in Cyclone's own threads.
 
 mod builtin;
 mod domain;
@@ -26,7 +26,7 @@ mod writer;
 pub use builtin::{Endpoint, Guid};
 pub use domain::Domain;
 pub use error::DdsError;
-pub use listener::{Listener, News};
+pub use listener::{Listener, StatusEvent};
 pub use participant::Participant;
 pub use qos::{Liveliness, Policy, Qos, Representation};
 pub use reader::Reader;

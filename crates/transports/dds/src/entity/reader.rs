@@ -8,7 +8,7 @@ use cyclors::{dds_return_t, dds_sample_info_t, ddsi_serdata, ddsi_sertype};
 
 use super::builtin::{Endpoint, guid_of, matched, publication};
 use super::error::checked;
-use super::listener::{Kind, Native};
+use super::listener::{Kind, NativeListener};
 use super::{DdsError, Entity, Guid, Listener, Qos, Sample, Topic};
 
 /// A reader of a topic.
@@ -16,7 +16,7 @@ use super::{DdsError, Entity, Guid, Listener, Qos, Sample, Topic};
 pub struct Reader {
     // Before the listener: deleting the entity waits for what the listener is being told.
     entity: Entity,
-    _listener: Option<Native>,
+    _listener: Option<NativeListener>,
     guid: Guid,
     topic: Arc<Topic>,
 }
@@ -31,8 +31,8 @@ impl Reader {
         qos: &Qos,
         listener: Option<Listener>,
     ) -> Result<Self, DdsError> {
-        let listener = listener.map(|told| Native::new(Kind::Reader, told));
-        let listening = Native::pointer(listener.as_ref());
+        let listener = listener.map(|told| NativeListener::new(Kind::Reader, told));
+        let listening = NativeListener::pointer(listener.as_ref());
         let participant = topic.participant().handle();
         // SAFETY: what is handed over outlives the call; the listener is dropped after the reader.
         let made = unsafe {

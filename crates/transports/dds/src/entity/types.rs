@@ -17,7 +17,7 @@ use super::error::{checked, text};
 
 /// Ids are given in the members' order.
 const AUTOMATIC_ID: u32 = 0x0f00_0000;
-const LAST: u32 = u32::MAX;
+const LAST_INDEX: u32 = u32::MAX;
 
 /// A type of IDL.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -170,7 +170,7 @@ impl Drop for Descriptor {
 
 /// Registers a type in a participant's domain, and describes topics of it.
 pub(super) fn describe(participant: dds_entity_t, of: &Struct) -> Result<Descriptor, DdsError> {
-    let mut building = Building { participant, known: BTreeMap::new() };
+    let mut building = TypeBuilder { participant, known: BTreeMap::new() };
     let mut made = building.structure(of)?;
     let described = registered(&mut made).and_then(|info| {
         let mut descriptor = null_mut();
@@ -188,9 +188,9 @@ pub(super) fn describe(participant: dds_entity_t, of: &Struct) -> Result<Descrip
 }
 
 /// The identity of a registered type, freed when dropped.
-struct Information(*mut dds_typeinfo_t);
+struct TypeInfo(*mut dds_typeinfo_t);
 
-impl Drop for Information {
+impl Drop for TypeInfo {
     fn drop(&mut self) {
         // SAFETY: made in `registered`, given back once.
         unsafe { cyclors::dds_free_typeinfo(self.0) };
@@ -198,20 +198,20 @@ impl Drop for Information {
 }
 
 /// Makes a type whole.
-fn registered(made: &mut dds_dynamic_type_t) -> Result<Information, DdsError> {
+fn registered(made: &mut dds_dynamic_type_t) -> Result<TypeInfo, DdsError> {
     let mut info = null_mut();
     // SAFETY: the place is written where the call succeeds.
     let code = unsafe { cyclors::dds_dynamic_type_register(made, &raw mut info) };
-    checked("register the type", code).map(|_| Information(info))
+    checked("register the type", code).map(|_| TypeInfo(info))
 }
 
-struct Building {
+struct TypeBuilder {
     participant: dds_entity_t,
     /// Named types that were made already: one name is one type.
     known: BTreeMap<String, dds_dynamic_type_t>,
 }
 
-impl Drop for Building {
+impl Drop for TypeBuilder {
     fn drop(&mut self) {
         for known in self.known.values_mut() {
             // SAFETY: what was made is given back once; who uses it has references.
@@ -220,7 +220,7 @@ impl Drop for Building {
     }
 }
 
-impl Building {
+impl TypeBuilder {
     fn structure(&mut self, of: &Struct) -> Result<dds_dynamic_type_t, DdsError> {
         let name = text(&of.name)?;
         let mut made = self.create(|new| {
@@ -253,7 +253,8 @@ impl Building {
         // member's type becomes the structure's.
         unsafe {
             let mut new: dds_dynamic_member_descriptor = std::mem::zeroed();
-            (new.name, new.id, new.index, new.type_) = (name.as_ptr(), AUTOMATIC_ID, LAST, spec);
+            (new.name, new.id, new.index, new.type_) =
+                (name.as_ptr(), AUTOMATIC_ID, LAST_INDEX, spec);
             checked("add a member", cyclors::dds_dynamic_type_add_member(of, new))?;
             if member.key {
                 checked("set a key", cyclors::dds_dynamic_member_set_key(of, id, true))?;
@@ -329,12 +330,12 @@ impl Building {
             let extensibility = of.extensibility.native();
             let code = cyclors::dds_dynamic_type_set_extensibility(&raw mut made, extensibility);
             checked("set the enumeration's extensibility", code)?;
-            for (word, value) in &of.literals {
-                let word = text(word)?;
+            for (literal, value) in &of.literals {
+                let literal = text(literal)?;
                 let value =
                     cyclors::dds_dynamic_enum_literal_value { value_kind: explicit, value: *value };
-                let (made, word) = (&raw mut made, word.as_ptr());
-                let code = cyclors::dds_dynamic_type_add_enum_literal(made, word, value, false);
+                let (made, literal) = (&raw mut made, literal.as_ptr());
+                let code = cyclors::dds_dynamic_type_add_enum_literal(made, literal, value, false);
                 checked("add a word of an enumeration", code)?;
             }
         }

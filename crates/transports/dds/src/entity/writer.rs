@@ -9,7 +9,7 @@ use cyclors::{DDS_RETCODE_TIMEOUT, ddsi_serdata, ddsi_sertype, ddsrt_iovec_t};
 
 use super::builtin::{Endpoint, guid_of, matched, subscription};
 use super::error::checked;
-use super::listener::{Kind, Native};
+use super::listener::{Kind, NativeListener};
 use super::{DdsError, Entity, Guid, Listener, Qos, Topic};
 
 /// A sample was not accepted.
@@ -26,7 +26,7 @@ pub enum Refused {
 pub struct Writer {
     // Before the listener: deleting the entity waits for what the listener is being told.
     entity: Entity,
-    _listener: Option<Native>,
+    _listener: Option<NativeListener>,
     sertype: *const ddsi_sertype,
     guid: Guid,
     topic: Arc<Topic>,
@@ -47,8 +47,8 @@ impl Writer {
         qos: &Qos,
         listener: Option<Listener>,
     ) -> Result<Self, DdsError> {
-        let listener = listener.map(|told| Native::new(Kind::Writer, told));
-        let listening = Native::pointer(listener.as_ref());
+        let listener = listener.map(|told| NativeListener::new(Kind::Writer, told));
+        let listening = NativeListener::pointer(listener.as_ref());
         let mut sertype = std::ptr::null();
         let participant = topic.participant().handle();
         // SAFETY: what is handed over outlives the call; the listener is dropped after the writer.

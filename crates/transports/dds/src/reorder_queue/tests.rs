@@ -6,8 +6,8 @@ const ENVELOPE: usize = 0;
 const TYPED: usize = 1;
 
 /// A sample of Mast's: when it was published, its order, the one before, and its way.
-fn sample(time: i64, order: (u64, u64), previous: u64, way: usize) -> QueuedSample {
-    of(("Mast", b""), time, order, (previous, way))
+fn sample(time: i64, order: (u64, u64), previous: u64, topic_index: usize) -> QueuedSample {
+    of(("Mast", b""), time, order, (previous, topic_index))
 }
 
 /// The same of any producer's, with a key.
@@ -15,7 +15,7 @@ fn of(
     (producer, key): (&str, &[u8]),
     time: i64,
     order: (u64, u64),
-    (previous, way): (u64, usize),
+    (previous, topic_index): (u64, usize),
 ) -> QueuedSample {
     let header = Header {
         producer,
@@ -45,10 +45,10 @@ fn of(
         incarnation: order.0,
         foreign: None,
         previous,
-        elsewhere: false,
-        again: false,
-        way,
-        writer: way as u64,
+        follows_other_topic: false,
+        resent: false,
+        topic_index,
+        writer: topic_index as u64,
         since: Instant::now(),
         base: false,
         past: false,
@@ -56,8 +56,8 @@ fn of(
 }
 
 /// The same where the one before came by the other topic.
-fn turn(order: (u64, u64), previous: u64, way: usize) -> QueuedSample {
-    QueuedSample { elsewhere: true, ..sample(0, order, previous, way) }
+fn turn(order: (u64, u64), previous: u64, topic_index: usize) -> QueuedSample {
+    QueuedSample { follows_other_topic: true, ..sample(0, order, previous, topic_index) }
 }
 
 fn come(
@@ -66,9 +66,14 @@ fn come(
     now: Instant,
 ) -> Vec<(u64, u64)> {
     for queued in &come {
-        reorder_queue.saw(queued.partition, "Mast", queued.order(), queued.way);
-        if queued.again {
-            reorder_queue.saw_again(queued.partition, "Mast", queued.order(), queued.way);
+        reorder_queue.saw(queued.partition, "Mast", queued.order(), queued.topic_index);
+        if queued.resent {
+            reorder_queue.record_resent(
+                queued.partition,
+                "Mast",
+                queued.order(),
+                queued.topic_index,
+            );
         }
     }
     reorder_queue.admit(come, now);
@@ -78,10 +83,10 @@ fn come(
 /// Mast has an end on each of the two topics.
 fn reorder_queue() -> ReorderQueue {
     let mut reorder_queue = ReorderQueue::new(&[0], AcceptResent::New);
-    for way in [ENVELOPE, TYPED] {
+    for topic_index in [ENVELOPE, TYPED] {
         let (participant, partitions) = (Guid([7; 16]), vec!["0".to_owned()]);
-        let wrote = MatchedWriter { way, participant, partitions, there: true };
-        reorder_queue.writers.insert(way as u64, wrote);
+        let wrote = MatchedWriter { topic_index, participant, partitions, live: true };
+        reorder_queue.writers.insert(topic_index as u64, wrote);
     }
     reorder_queue
 }
@@ -102,20 +107,20 @@ fn a_sample_waits_for_the_one_before_it_though_numbers_are_left_out() {
     assert_eq!(come(&mut reorder_queue, vec![sample(0, (1, 8), 7, ENVELOPE)], now), []);
     let last = vec![sample(0, (1, 5), 2, TYPED)];
     assert_eq!(come(&mut reorder_queue, last, now), [(1, 5), (1, 7), (1, 8)]);
-    assert!(!reorder_queue.has_held());
+    assert!(!reorder_queue.has_blocked());
     // By the first topic again.
     assert_eq!(come(&mut reorder_queue, vec![turn((1, 9), 8, TYPED)], now), [(1, 9)]);
 }
 
 #[test]
 fn what_is_sent_again_waits_for_what_is_sent_again() {
-    let again = |queued| QueuedSample { again: true, origin: Origin::History, ..queued };
+    let resent = |queued| QueuedSample { resent: true, origin: Origin::History, ..queued };
     let (mut reorder_queue, now) = (reorder_queue(), Instant::now());
     for queued in [sample(0, (1, 1), 0, TYPED), turn((1, 2), 1, ENVELOPE)] {
         come(&mut reorder_queue, vec![queued], now);
     }
-    assert_eq!(come(&mut reorder_queue, vec![again(turn((1, 2), 1, ENVELOPE))], now), []);
-    let first = again(sample(0, (1, 1), 0, TYPED));
+    assert_eq!(come(&mut reorder_queue, vec![resent(turn((1, 2), 1, ENVELOPE))], now), []);
+    let first = resent(sample(0, (1, 1), 0, TYPED));
     assert_eq!(come(&mut reorder_queue, vec![first], now), [(1, 1), (1, 2)]);
 }
 
@@ -124,29 +129,29 @@ fn it_waits_as_long_as_the_other_topics_writer_lives_and_may_send() {
     let now = Instant::now();
     let waits = |reorder_queue: &mut ReorderQueue, after| {
         reorder_queue.admit(Vec::new(), now + after);
-        let waits = reorder_queue.has_held();
+        let waits = reorder_queue.has_blocked();
         assert_eq!(waits, !reorder_queue.has_any());
         waits
     };
-    let held = |best_effort| {
+    let blocked = |best_effort| {
         let mut reorder_queue = reorder_queue().best_effort(best_effort);
         assert_eq!(come(&mut reorder_queue, vec![turn((1, 2), 1, ENVELOPE)], now), []);
         reorder_queue
     };
-    let mut lost = held(true);
+    let mut lost = blocked(true);
     assert!(waits(&mut lost, PREDECESSOR_TIMEOUT / 2) && !waits(&mut lost, PREDECESSOR_TIMEOUT));
-    let mut late = held(false);
+    let mut late = blocked(false);
     assert!(
         waits(&mut late, PREDECESSOR_TIMEOUT) && waits(&mut late, RELIABLE_PREDECESSOR_TIMEOUT / 2)
     );
     let order =
         come(&mut late, vec![sample(0, (1, 1), 0, TYPED)], now + RELIABLE_PREDECESSOR_TIMEOUT / 2);
     assert_eq!(order, [(1, 1), (1, 2)]);
-    let mut gone = held(false);
+    let mut gone = blocked(false);
     assert!(waits(&mut gone, PREDECESSOR_TIMEOUT));
-    gone.writers.values_mut().for_each(|wrote| wrote.there = wrote.way == ENVELOPE);
+    gone.writers.values_mut().for_each(|wrote| wrote.live = wrote.topic_index == ENVELOPE);
     assert!(!waits(&mut gone, PREDECESSOR_TIMEOUT));
-    let mut never = held(false);
+    let mut never = blocked(false);
     assert!(
         waits(&mut never, PREDECESSOR_TIMEOUT) && !waits(&mut never, RELIABLE_PREDECESSOR_TIMEOUT)
     );
@@ -176,17 +181,17 @@ fn who() -> (u32, String) {
 #[test]
 fn what_did_not_wait_is_lost_only_where_the_pages_do_not_have_it() {
     let mut past = HistoryPhase::default();
-    let passed = SkippedSamples { count: 40, first: (7, 11), last: (7, 50) };
+    let skipped = SkippedSamples { count: 40, first: (7, 11), last: (7, 50) };
     let mut lost = |seen: Option<(u64, u64)>| {
         past.seen = seen.map(|seen| (who(), seen)).into_iter().collect();
-        past.lost(&who(), &passed)
+        past.lost(&who(), &skipped)
     };
     assert_eq!(lost(None), 40);
     let seen = [(6, 99), (7, 10), (7, 11), (7, 49), (7, 50), (8, 1)];
     assert_eq!(seen.map(|seen| lost(Some(seen))), [40, 40, 39, 1, 0, 0]);
     let values = [(7, 9), (7, 20), (7, 50)].map(|order| (0, who().1, order));
     past.values = values.into_iter().collect();
-    assert_eq!(past.lost(&who(), &passed), 38, "last values have holes");
+    assert_eq!(past.lost(&who(), &skipped), 38, "last values have holes");
 }
 
 #[test]
@@ -200,11 +205,11 @@ fn a_past_that_does_not_come_is_a_gap_up_to_where_its_writers_stood() {
         topic_sequences: [0; 2],
     };
     let mut reorder_queue = ReorderQueue::new(&[0, 1, 2], AcceptResent::History);
-    reorder_queue.begin_past();
+    reorder_queue.begin_history();
     if let Some(past) = &mut reorder_queue.past {
         past.seen.insert(who(), (7, 30));
     }
-    reorder_queue.miss_past(&[position(0, 100), position(1, 5)]);
+    reorder_queue.report_missing_history(&[position(0, 100), position(1, 5)]);
     let gap = |partition, from, to| {
         let producer = Producer { name: producer.clone(), incarnation: 7 };
         Gap { partition, lost: to - from, cause: GapCause::Sequence { producer, from, to } }
@@ -216,8 +221,8 @@ fn a_past_that_does_not_come_is_a_gap_up_to_where_its_writers_stood() {
 fn what_is_passed_over_is_one_gap_of_a_partition_until_it_is_told() {
     let mut reorder_queue = ReorderQueue::new(&[0, 1], AcceptResent::New);
     for offset in 0..5 {
-        reorder_queue.missed(0, offset);
-        reorder_queue.missed(1, offset + 7);
+        reorder_queue.report_skipped(0, offset);
+        reorder_queue.report_skipped(1, offset + 7);
     }
     let gap = |partition, from| {
         let cause = GapCause::Overload { from, to: from + 5 };
@@ -238,7 +243,7 @@ fn others_write_the_partitions_that_their_writer_names() {
 /// Last values as a service has them, in the order of its journal, and how far it has everybody's.
 fn begin_with_last_values(values: Vec<QueuedSample>, positions: &[(&str, u64)]) -> ReorderQueue {
     let mut reorder_queue = ReorderQueue::new(&[0], AcceptResent::History);
-    reorder_queue.begin_past();
+    reorder_queue.begin_history();
     for value in values {
         let name = value.names().1.to_owned();
         if let Some(past) = &mut reorder_queue.past {
@@ -246,7 +251,7 @@ fn begin_with_last_values(values: Vec<QueuedSample>, positions: &[(&str, u64)]) 
         }
         reorder_queue.push(QueuedSample {
             past: true,
-            again: true,
+            resent: true,
             origin: Origin::History,
             ..value
         });
@@ -261,11 +266,11 @@ fn begin_with_last_values(values: Vec<QueuedSample>, positions: &[(&str, u64)]) 
             topic_sequences: [0; 2],
         }
     });
-    reorder_queue.covered_by_past(positions.collect());
+    reorder_queue.set_covered(positions.collect());
     reorder_queue
 }
 
-fn handed_out(reorder_queue: &mut ReorderQueue) -> Vec<(String, u64)> {
+fn delivered(reorder_queue: &mut ReorderQueue) -> Vec<(String, u64)> {
     let all = std::iter::from_fn(|| reorder_queue.pop());
     all.map(|queued| (queued.names().1.to_owned(), queued.sequence)).collect()
 }
@@ -279,10 +284,10 @@ fn last_values_of_a_service_come_in_its_order_whatever_the_clocks_say() {
     // The service has had its second one before the other's first, and it is nobody's last value.
     reorder_queue.add(of(early, 950, (1, 2), (1, 0)));
     reorder_queue.add(of(late, 120, (1, 2), (1, 0)));
-    reorder_queue.end_past(true);
+    reorder_queue.end_history(true);
     crate::history::begin(&mut reorder_queue, &[], 1);
     let late = |number| ("Late".to_owned(), number);
-    assert_eq!(handed_out(&mut reorder_queue), [late(1), late(2)]);
+    assert_eq!(delivered(&mut reorder_queue), [late(1), late(2)]);
 }
 
 #[test]
@@ -293,17 +298,17 @@ fn a_newer_value_that_a_living_writer_has_and_the_service_has_missed_is_the_last
     let mut reorder_queue = begin_with_last_values(values, &[("Mount", 6)]);
     reorder_queue.add(of(first, 5, (1, 5), (0, 0)));
     reorder_queue.add(of(other, 6, (1, 6), (0, 0)));
-    reorder_queue.end_past(false);
+    reorder_queue.end_history(false);
     crate::history::begin(&mut reorder_queue, &[], 1);
-    assert_eq!(handed_out(&mut reorder_queue), [("Mount".to_owned(), 5), ("Mount".to_owned(), 6)]);
+    assert_eq!(delivered(&mut reorder_queue), [("Mount".to_owned(), 5), ("Mount".to_owned(), 6)]);
 }
 
 #[test]
 fn damaged_samples_are_one_gap_until_it_is_told() {
     let mut reorder_queue = ReorderQueue::new(&[0, 1], AcceptResent::New);
     for _ in 0..5 {
-        reorder_queue.miss_unread(0);
-        reorder_queue.miss_unread(1);
+        reorder_queue.report_unreadable(0);
+        reorder_queue.report_unreadable(1);
     }
     let gap = |partition| Gap { partition, lost: 5, cause: GapCause::Damaged { from: 0, to: 5 } };
     assert_eq!(reorder_queue.gaps, [gap(0), gap(1)]);
@@ -327,20 +332,20 @@ fn what_a_writer_has_and_its_service_has_not_is_handed_out_before_that_services(
     // It is known by two writers, too.
     reorder_queue.add(of(("Dome", b"b"), 4, (1, 1), (0, 0)));
     reorder_queue.add(of(("Mount", b"c"), 6, (1, 2), (1, 0)));
-    reorder_queue.end_past(true);
+    reorder_queue.end_history(true);
     crate::history::begin(&mut reorder_queue, &[], 1);
     let one = |name: &str, number| (name.to_owned(), number);
-    assert_eq!(handed_out(&mut reorder_queue), [one("Mount", 1), one("Mount", 2), one("Dome", 1)]);
+    assert_eq!(delivered(&mut reorder_queue), [one("Mount", 1), one("Mount", 2), one("Dome", 1)]);
 }
 
 #[test]
 fn incarnations_far_ahead_of_the_clock_are_nobodys() {
     let reorder_queue = ReorderQueue::new(&[0], AcceptResent::New).since(unix_nanos());
-    let may_be = [1, unix_nanos(), unix_nanos() + MAX_INCARNATION_AHEAD_NANOS / 2]
-        .map(|i| reorder_queue.may_be(i));
-    assert_eq!(may_be, [true; 3]);
+    let is_plausible = [1, unix_nanos(), unix_nanos() + MAX_INCARNATION_AHEAD_NANOS / 2]
+        .map(|i| reorder_queue.is_plausible(i));
+    assert_eq!(is_plausible, [true; 3]);
     assert!(
-        !reorder_queue.may_be(u64::MAX)
-            && !reorder_queue.may_be(unix_nanos() + 2 * MAX_INCARNATION_AHEAD_NANOS)
+        !reorder_queue.is_plausible(u64::MAX)
+            && !reorder_queue.is_plausible(unix_nanos() + 2 * MAX_INCARNATION_AHEAD_NANOS)
     );
 }

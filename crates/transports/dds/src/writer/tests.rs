@@ -15,7 +15,7 @@ use crate::options::Options;
 use crate::topic::TopicState;
 use crate::transport::DdsTransport;
 
-const NOTE: &str = r#"{"type": "record", "name": "obs.Note", "fields": [
+const NOTE_SCHEMA: &str = r#"{"type": "record", "name": "obs.Note", "fields": [
     {"name": "text", "type": "string"}]}"#;
 
 fn topic(name: &str, qos: &Qos, clock: Arc<dyn Clock>) -> Arc<TopicState> {
@@ -35,14 +35,15 @@ fn writer(topic: &Arc<TopicState>) -> DdsWriter {
 
 /// Somebody declares the topic's first schema, and the writer hears of it.
 fn declare(topic: &TopicState, writer: &DdsWriter) -> SchemaId {
-    let (id, announcements) = (Schema::parse(NOTE).unwrap().id(), &topic.connection.announcements);
+    let (id, announcements) =
+        (Schema::parse(NOTE_SCHEMA).unwrap().id(), &topic.connection.announcements);
     let (schema, name) = (hex(id), topic.name.clone());
-    announcements.with_state(|state| state.put_text(id, NOTE));
+    announcements.with_state(|state| state.put_text(id, NOTE_SCHEMA));
     let origin = announcements.origin();
     announcements
         .announce(Announcement::TopicSchema { topic: name, schema, after: 0, origin })
         .unwrap();
-    writer.shared.endpoints.adopt(topic).unwrap();
+    writer.shared.endpoints.adopt_schema(topic).unwrap();
     id
 }
 
@@ -70,10 +71,10 @@ fn a_typed_end_is_used_when_it_has_met_its_readers() {
     let topic = topic("met", &Qos::command(), Arc::new(SystemClock::new()));
     let mut writer = writer(&topic);
     let schema = declare(&topic, &writer);
-    assert!(writer.shared.endpoints.unmet().is_some());
+    assert!(writer.shared.endpoints.unmatched().is_some());
     publish(&mut writer, schema, "first").unwrap();
     assert_eq!(topic_sequences(&writer), [1, 0]);
-    writer.shared.meet().unwrap();
+    writer.shared.await_match().unwrap();
     publish(&mut writer, schema, "second").unwrap();
     assert_eq!(topic_sequences(&writer), [1, 2]);
 }
@@ -86,7 +87,7 @@ fn late_joiners_do_not_wait_for_what_has_expired_on_one_of_both_ways() {
     let mut writer = writer(&topic);
     let schema = declare(&topic, &writer);
     publish(&mut writer, schema, "first").unwrap();
-    writer.shared.meet().unwrap();
+    writer.shared.await_match().unwrap();
     clock.advance(Duration::from_secs(6));
     publish(&mut writer, schema, "second").unwrap();
     assert_eq!(topic_sequences(&writer), [1, 2]);
@@ -98,11 +99,11 @@ fn late_joiners_do_not_wait_for_what_has_expired_on_one_of_both_ways() {
 fn what_was_taken_before_its_type_was_known_is_sent_again_as_it_was() {
     let topic = topic("kept", &Qos::event(), Arc::new(SystemClock::new()));
     let mut writer = writer(&topic);
-    let schema = Schema::parse(NOTE).unwrap().id();
+    let schema = Schema::parse(NOTE_SCHEMA).unwrap().id();
     // What no type of IDL has; as an envelope it goes.
     publish(&mut writer, schema, "a\0b").unwrap();
     assert_eq!(declare(&topic, &writer), schema);
-    writer.shared.meet().unwrap();
+    writer.shared.await_match().unwrap();
     writer.shared.send_again();
     publish(&mut writer, schema, "good").unwrap();
     assert_eq!(topic_sequences(&writer), [1, 2]);

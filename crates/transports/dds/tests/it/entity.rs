@@ -5,8 +5,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use helio_dds::entity::{
-    DdsError, Domain, Extensibility, Guid, Member, News, Participant, Policy, Qos, Reader, Refused,
-    Representation, Struct, Topic, Type, Writer,
+    DdsError, Domain, Extensibility, Guid, Member, Participant, Policy, Qos, Reader, Refused,
+    Representation, StatusEvent, Struct, Topic, Type, Writer,
 };
 
 /// Unicast on the loopback: right where multicast is filtered.
@@ -16,7 +16,7 @@ const LOOPBACK: &str = "<General><Interfaces><NetworkInterface name=\"lo\" multi
     <Peers><Peer address=\"127.0.0.1\"/></Peers></Discovery>";
 
 /// Ample on a loaded machine.
-const LIMIT: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn join(domain: u32) -> std::sync::Arc<Participant> {
     Participant::join(Domain::open(domain, LOOPBACK).unwrap(), &Qos::new()).unwrap()
@@ -75,7 +75,7 @@ fn a_late_joiner_takes_the_last_values_as_they_were_written() {
     let reader = Reader::open(&topic, &durable(), Some(told_of)).unwrap();
     let mut samples = Vec::new();
     while samples.len() < 2 {
-        told.recv_timeout(LIMIT).unwrap();
+        told.recv_timeout(TEST_TIMEOUT).unwrap();
         reader.take(&mut samples).unwrap();
     }
     samples.sort_by_key(|sample| sample.cdr().to_vec());
@@ -88,7 +88,7 @@ fn a_late_joiner_takes_the_last_values_as_they_were_written() {
         assert_eq!(publication.user_data, b"me");
         assert_eq!(publication.type_name, "test::Reading");
     }
-    assert!(writer.wait_for_acknowledgements(LIMIT).unwrap());
+    assert!(writer.wait_for_acknowledgements(TEST_TIMEOUT).unwrap());
 }
 
 #[test]
@@ -117,8 +117,8 @@ fn both_sides_learn_the_policy_that_does_not_fit() {
     let reliable = qos().reliable(Duration::ZERO);
     let _reader = Reader::open(&topic, &reliable, telling("reader")).unwrap();
     let mut who: Vec<_> = (0..2)
-        .map(|_| match told.recv_timeout(LIMIT).unwrap() {
-            (who, News::Incompatible(policy)) => (who, Policy::name(policy)),
+        .map(|_| match told.recv_timeout(TEST_TIMEOUT).unwrap() {
+            (who, StatusEvent::Incompatible(policy)) => (who, Policy::name(policy)),
             other => panic!("{other:?}"),
         })
         .collect();

@@ -13,7 +13,7 @@ use helio_dds::entity::{
 use helio_dds::envelope::{self, Header};
 
 /// Ample on a loaded machine.
-const LONG: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn plain() -> Qos {
     let retention = Retention { last_value: false, ..Qos::telemetry().retention };
@@ -59,7 +59,7 @@ fn empty() -> Header<'static> {
 }
 
 fn until<T>(mut found: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + LONG;
+    let until = Instant::now() + TEST_TIMEOUT;
     loop {
         if let Some(found) = found() {
             return found;
@@ -82,7 +82,7 @@ fn who_does_not_fit_is_told_on_both_sides_with_the_policy() {
     let _writer = Writer::open(&foreign, &qos().best_effort(), None).unwrap();
     let late = qos().reliable(Duration::ZERO).transient_local(Some(1));
     let _reader = Reader::open(&foreign, &late, None).unwrap();
-    let told = until(|| match samples.next_timeout(LONG).unwrap().unwrap() {
+    let told = until(|| match samples.next_timeout(TEST_TIMEOUT).unwrap().unwrap() {
         Event::Incompatible(told) => Some(told),
         _ => None,
     });
@@ -101,7 +101,7 @@ fn another_type_of_the_same_name_is_told_too() {
     other.members[1].of = Type::Int64;
     let foreign = envelopes(domain, &other);
     let _writer = Writer::open(&foreign, &qos().reliable(Duration::ZERO), None).unwrap();
-    let told = until(|| match samples.next_timeout(LONG).unwrap().unwrap() {
+    let told = until(|| match samples.next_timeout(TEST_TIMEOUT).unwrap().unwrap() {
         Event::Incompatible(told) => Some(told),
         _ => None,
     });
@@ -124,7 +124,7 @@ fn others_write_without_a_header_and_read_ours() {
     for number in 1..=3_u64 {
         envelope::write_head(&empty(), 3, &mut head);
         writer.write(&envelope::pieces(&head, b"abc"), 1_700_000_000_000_000_000).unwrap();
-        let sample = until(|| samples.next_timeout(LONG).unwrap().unwrap().into_sample());
+        let sample = until(|| samples.next_timeout(TEST_TIMEOUT).unwrap().unwrap().into_sample());
         assert_eq!((&sample.payload[..], &sample.key[..]), (&b"abc"[..], &b"k"[..]));
         let header = &sample.header;
         assert_eq!((header.producer.name.as_str(), header.sequence), ("dds", number));
@@ -136,7 +136,7 @@ fn others_write_without_a_header_and_read_ours() {
     // Whoever forwards them begins to count anew when it is started again: that is a newer one.
     let mut again = topic.subscribe(Subscribe::from(Start::Latest)).unwrap();
     writer.write(&envelope::pieces(&head, b"abc"), 1_700_000_000_000_000_000).unwrap();
-    let sample = until(|| again.next_timeout(LONG).unwrap().unwrap().into_sample());
+    let sample = until(|| again.next_timeout(TEST_TIMEOUT).unwrap().unwrap().into_sample());
     assert_eq!(sample.header.sequence, 1);
     assert!(sample.header.producer.incarnation > incarnation);
     publisher.publish(Message::new(b"ours").key(b"key").level(7)).wait().unwrap();
@@ -168,7 +168,8 @@ fn others_write_the_partition_that_their_writer_is_in() {
         for incarnation in [9, 0] {
             envelope::write_head(&Header { incarnation, ..empty() }, 3, &mut head);
             writer.write(&envelope::pieces(&head, b"abc"), 1).unwrap();
-            let sample = until(|| samples.next_timeout(LONG).unwrap().unwrap().into_sample());
+            let sample =
+                until(|| samples.next_timeout(TEST_TIMEOUT).unwrap().unwrap().into_sample());
             assert_eq!(sample.partition, partition);
             let of = sample.header.producer.incarnation;
             assert_eq!(*one.get_or_insert(of), of);
@@ -179,7 +180,7 @@ fn others_write_the_partition_that_their_writer_is_in() {
     for (writer, partition) in writers.iter().zip([3, 1]) {
         envelope::write_head(&empty(), 3, &mut head);
         writer.write(&envelope::pieces(&head, b"abc"), 1).unwrap();
-        let sample = until(|| samples.next_timeout(LONG).unwrap().unwrap().into_sample());
+        let sample = until(|| samples.next_timeout(TEST_TIMEOUT).unwrap().unwrap().into_sample());
         assert_eq!((sample.partition, sample.header.sequence), (partition, 3));
     }
     assert_eq!((samples.stats().lost, samples.stats().duplicates), (0, 0));

@@ -11,19 +11,19 @@ use helio_core::qos::{Liveliness, Ownership};
 use helio_core::schema::Schema;
 use helio_dds::dynamic_types::runtime_type;
 use helio_dds::entity::{
-    self, Domain, News, Participant, Reader, Representation, Sample, Topic, Writer,
+    self, Domain, Participant, Reader, Representation, Sample, StatusEvent, Topic, Writer,
 };
 use serde_json::json;
 
 /// Ample on a loaded machine.
-const LONG: Duration = Duration::from_secs(60);
-const SHORT: Duration = Duration::from_millis(300);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+const POLICY_PERIOD: Duration = Duration::from_millis(300);
 
-const NOTE: &str = r#"{"type": "record", "name": "obs.Note", "fields": [
+const NOTE_SCHEMA: &str = r#"{"type": "record", "name": "obs.Note", "fields": [
     {"name": "salIndex", "type": "int"}]}"#;
 
 fn publisher(bus: &Bus, qos: Qos) -> Publisher {
-    let schema = Schema::parse(NOTE).unwrap();
+    let schema = Schema::parse(NOTE_SCHEMA).unwrap();
     let spec = TopicSpec::new("note").unwrap().qos(qos).schema(&schema);
     bus.topic(spec).unwrap().publisher().unwrap()
 }
@@ -33,31 +33,31 @@ fn topic(domain: u32) -> Arc<Topic> {
     let config = helio_dds::configuration(&url(domain)).unwrap();
     let there = Domain::open(domain, &config).unwrap();
     let there = Participant::join(there, &entity::Qos::new()).unwrap();
-    let of = runtime_type(&TopicType::new(&Schema::parse(NOTE).unwrap()).unwrap());
+    let of = runtime_type(&TopicType::new(&Schema::parse(NOTE_SCHEMA).unwrap()).unwrap());
     Topic::create(&there, "note", &of, &entity::Qos::new()).unwrap()
 }
 
 fn qos() -> entity::Qos {
-    let qos = entity::Qos::new().reliable(LONG).keep_all().transient_local(None);
+    let qos = entity::Qos::new().reliable(TEST_TIMEOUT).keep_all().transient_local(None);
     qos.representations(&[Representation::Xcdr2]).partitions(&["0"]).unwrap()
 }
 
-fn reader(topic: &Arc<Topic>, qos: &entity::Qos) -> (Reader, mpsc::Receiver<News>) {
+fn reader(topic: &Arc<Topic>, qos: &entity::Qos) -> (Reader, mpsc::Receiver<StatusEvent>) {
     let (tell, told) = mpsc::channel();
     let tell = Box::new(move |news| tell.send(news).unwrap_or_default());
     (Reader::open(topic, qos, Some(tell)).unwrap(), told)
 }
 
 /// Waits for news of a kind.
-fn until(told: &mpsc::Receiver<News>, wanted: impl Fn(&News) -> bool) {
-    while !wanted(&told.recv_timeout(LONG).expect("it is told in time")) {}
+fn until(told: &mpsc::Receiver<StatusEvent>, wanted: impl Fn(&StatusEvent) -> bool) {
+    while !wanted(&told.recv_timeout(TEST_TIMEOUT).expect("it is told in time")) {}
 }
 
 /// What a reader takes until a number of samples has come.
-fn take(reader: &Reader, told: &mpsc::Receiver<News>, count: usize) -> Vec<Sample> {
+fn take(reader: &Reader, told: &mpsc::Receiver<StatusEvent>, count: usize) -> Vec<Sample> {
     let mut samples = Vec::new();
     while samples.len() < count {
-        until(told, |news| *news == News::Data);
+        until(told, |news| *news == StatusEvent::Data);
         reader.take(&mut samples).unwrap();
         samples.retain(|sample| sample.valid);
     }
@@ -78,7 +78,7 @@ fn others_see_the_policies_in_the_built_in_topics() {
             ..Qos::telemetry()
         },
     );
-    let of = TopicType::new(&Schema::parse(NOTE).unwrap()).unwrap();
+    let of = TopicType::new(&Schema::parse(NOTE_SCHEMA).unwrap()).unwrap();
     let Some(mut there) = Foreign::join(domain, &of.text()) else { return };
     there.ask("policies", json!({"topic": "note"}));
     let seen = there.answered()["policies"].to_string();
@@ -97,25 +97,25 @@ fn others_see_the_policies_in_the_built_in_topics() {
 fn others_are_told_of_a_deadline_that_is_missed() {
     let domain = domain();
     let bus = Bus::connect(&url(domain)).unwrap();
-    let publisher = publisher(&bus, Qos { deadline: Some(SHORT), ..Qos::telemetry() });
-    let (_reader, told) = reader(&topic(domain), &qos().deadline(SHORT));
+    let publisher = publisher(&bus, Qos { deadline: Some(POLICY_PERIOD), ..Qos::telemetry() });
+    let (_reader, told) = reader(&topic(domain), &qos().deadline(POLICY_PERIOD));
     publisher.publish(Message::new(&[2]).key(&[2])).wait().unwrap();
-    until(&told, |news| matches!(news, News::DeadlineMissed { .. }));
+    until(&told, |news| matches!(news, StatusEvent::DeadlineMissed { .. }));
 }
 
 #[test]
 fn others_who_join_late_do_not_get_what_has_expired() {
     let domain = domain();
     let bus = Bus::connect(&url(domain)).unwrap();
-    let publisher = publisher(&bus, Qos { lifespan: Some(SHORT), ..Qos::telemetry() });
+    let publisher = publisher(&bus, Qos { lifespan: Some(POLICY_PERIOD), ..Qos::telemetry() });
     publisher.publish(Message::new(&[2]).key(&[2])).wait().unwrap();
     // Nothing tells that a sample has expired.
-    std::thread::sleep(SHORT * 2);
+    std::thread::sleep(POLICY_PERIOD * 2);
     let (reader, told) = reader(&topic(domain), &qos());
     publisher.publish(Message::new(&[4]).key(&[4])).wait().unwrap();
     let come = take(&reader, &told, 1);
     assert_eq!(come.len(), 1);
-    let of = TopicType::new(&Schema::parse(NOTE).unwrap()).unwrap();
+    let of = TopicType::new(&Schema::parse(NOTE_SCHEMA).unwrap()).unwrap();
     let mut avro = Vec::new();
     of.from_cdr(come[0].cdr(), &mut avro, &mut Vec::new()).unwrap();
     assert_eq!(avro, [4], "the one that is not older than its lifespan");
@@ -126,13 +126,13 @@ fn others_are_told_of_a_writer_that_lets_its_lease_run_out() {
     let domain = domain();
     let bus = Bus::connect(&url(domain)).unwrap();
     let publisher =
-        publisher(&bus, Qos { liveliness: Liveliness::Lease(SHORT), ..Qos::telemetry() });
-    let asked = qos().liveliness(entity::Liveliness::ManualByTopic, SHORT);
+        publisher(&bus, Qos { liveliness: Liveliness::Lease(POLICY_PERIOD), ..Qos::telemetry() });
+    let asked = qos().liveliness(entity::Liveliness::ManualByTopic, POLICY_PERIOD);
     let (_reader, told) = reader(&topic(domain), &asked);
     publisher.publish(Message::new(&[2]).key(&[2])).wait().unwrap();
-    until(&told, |news| matches!(news, News::Liveliness { gone: 1, .. }));
+    until(&told, |news| matches!(news, StatusEvent::Liveliness { gone: 1, .. }));
     publisher.publish(Message::new(&[2]).key(&[2])).wait().unwrap();
-    until(&told, |news| matches!(news, News::Liveliness { alive: 1, .. }));
+    until(&told, |news| matches!(news, StatusEvent::Liveliness { alive: 1, .. }));
 }
 
 #[test]
@@ -140,7 +140,8 @@ fn a_key_is_its_strongest_writers() {
     let domain = domain();
     let bus = Bus::builder().producer("Mount").connect(&url(domain)).unwrap();
     let publisher = publisher(&bus, Qos { ownership: Ownership::Exclusive, ..Qos::telemetry() });
-    let (other, of) = (topic(domain), TopicType::new(&Schema::parse(NOTE).unwrap()).unwrap());
+    let (other, of) =
+        (topic(domain), TopicType::new(&Schema::parse(NOTE_SCHEMA).unwrap()).unwrap());
     let (reader, told) = reader(&topic(domain), &qos().exclusive(0));
     let stronger = Writer::open(&other, &qos().exclusive(1_000), None).unwrap();
     let mut cdr = Vec::new();

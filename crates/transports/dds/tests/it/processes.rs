@@ -12,9 +12,9 @@ use helio_core::qos::{Durability, History, Overload, Retention};
 use rustix::process::Signal;
 
 /// Ample on a loaded machine.
-const LONG: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// What a zombie ends with that was told so.
-const FENCED: i32 = 33;
+const FENCED_EXIT_CODE: i32 = 33;
 
 /// Not a test by itself: what the other processes do.
 #[test]
@@ -63,7 +63,7 @@ fn child() {
                 match publisher.publish(Message::new(&number.to_le_bytes()).key(b"k")).wait() {
                     Ok(_) => std::thread::sleep(Duration::from_millis(1)),
                     Err(PublishError::Transport(TransportError::Fenced { .. })) => {
-                        std::process::exit(FENCED)
+                        std::process::exit(FENCED_EXIT_CODE)
                     }
                     Err(error) => panic!("{error}"),
                 }
@@ -119,7 +119,7 @@ fn number(sample: &Sample) -> u64 {
 }
 
 fn next(samples: &mut Subscription) -> Sample {
-    let until = Instant::now() + LONG;
+    let until = Instant::now() + TEST_TIMEOUT;
     loop {
         let left = until.saturating_duration_since(Instant::now());
         let event = samples.next_timeout(left).unwrap().expect("it comes in time");
@@ -174,7 +174,7 @@ fn a_writer_that_is_killed_is_seen_when_its_lease_is_over() {
     let mut samples = topic(&bus, "track", plain()).subscribe(options).unwrap();
     next(&mut samples);
     writer.signal(Signal::KILL);
-    let until = Instant::now() + LONG;
+    let until = Instant::now() + TEST_TIMEOUT;
     loop {
         let left = until.saturating_duration_since(Instant::now());
         match samples.next_timeout(left).unwrap().expect("its going is told") {
@@ -199,7 +199,7 @@ fn a_zombie_is_dropped_and_told() {
     successor.publish(Message::new(&u64::MAX.to_le_bytes()).key(b"k")).wait().unwrap();
     while number(&next(&mut samples)) != u64::MAX {}
     zombie.signal(Signal::CONT);
-    assert_eq!(zombie.wait(), Some(FENCED), "the zombie is told");
+    assert_eq!(zombie.wait(), Some(FENCED_EXIT_CODE), "the zombie is told");
     for number in 0..10_u64 {
         successor.publish(Message::new(&number.to_le_bytes()).key(b"k")).wait().unwrap();
         let sample = next(&mut samples);
@@ -224,9 +224,9 @@ fn receipts_come_though_others_publish_all_the_while() {
         });
         for _ in 0..20 {
             let stored = Message::new(b"stored").guarantee(Guarantee::Stored);
-            let until = Instant::now() + LONG;
+            let until = Instant::now() + TEST_TIMEOUT;
             loop {
-                match publisher.publish(stored).wait_timeout(LONG) {
+                match publisher.publish(stored).wait_timeout(TEST_TIMEOUT) {
                     Ok(receipt) => {
                         assert_eq!(receipt.guarantee, Guarantee::Stored);
                         break;
@@ -266,14 +266,14 @@ fn a_stopped_reader_holds_up_nobody_s_loop_and_misses_nothing() {
         }
         assert!(taken < 1_000_000, "a reader that is stopped never made it full");
     }
-    assert!(longest < LONG, "the longest publish took {longest:?}");
+    assert!(longest < TEST_TIMEOUT, "the longest publish took {longest:?}");
     let bytes = taken * payload.len() as u64;
     assert!(bytes > 450_000, "{bytes} bytes are less than a writer's readers may owe it");
     counter.signal(Signal::CONT);
     let last = (0..).map(|_| number(&next(&mut counts))).find(|count| *count >= taken);
     assert_eq!(last, Some(taken), "what was taken came");
     // And there is room again.
-    let until = Instant::now() + LONG;
+    let until = Instant::now() + TEST_TIMEOUT;
     while let Err(error) = publisher.publish(Message::new(&payload)).wait() {
         assert!(matches!(error, PublishError::Full { .. }) && Instant::now() < until, "{error}");
         std::thread::yield_now();

@@ -12,7 +12,7 @@ use helio_core::qos::{Durability, History, Liveliness, Overload, Ownership, Rete
 use helio_core::{Producer, ProducerName, Tai};
 
 /// Ample on a loaded machine.
-const LONG: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
 const LEASE: Duration = Duration::from_secs(5);
 
@@ -46,7 +46,7 @@ fn clock(later: Duration) -> TestClock {
 }
 
 fn next(samples: &mut Subscription) -> Sample {
-    let until = Instant::now() + LONG;
+    let until = Instant::now() + TEST_TIMEOUT;
     loop {
         let left = until.saturating_duration_since(Instant::now());
         let event = samples.next_timeout(left).unwrap().expect("it comes in time");
@@ -58,18 +58,18 @@ fn next(samples: &mut Subscription) -> Sample {
 
 #[test]
 fn subscriptions_that_are_opened_at_once_have_their_history_each() {
-    const AT_ONCE: usize = 8;
+    const SUBSCRIPTION_COUNT: usize = 8;
     let url = url(domain());
     let (writing, reading) = (Bus::connect(&url).unwrap(), Bus::connect(&url).unwrap());
     for round in 0..5 {
-        let names: Vec<_> = (0..AT_ONCE).map(|n| format!("kept-{round}-{n}")).collect();
+        let names: Vec<_> = (0..SUBSCRIPTION_COUNT).map(|n| format!("kept-{round}-{n}")).collect();
         let open = |name: &String| {
             let publisher = topic(&writing, name, telemetry()).publisher().unwrap();
             publisher.publish(Message::new(name.as_bytes())).wait().unwrap();
             publisher
         };
         let _held: Vec<_> = names.iter().map(open).collect();
-        let start = Barrier::new(AT_ONCE);
+        let start = Barrier::new(SUBSCRIPTION_COUNT);
         std::thread::scope(|scope| {
             for name in &names {
                 scope.spawn(|| {

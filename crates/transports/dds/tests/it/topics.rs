@@ -19,17 +19,17 @@ use helio_core::schema::{NodeId, Schema};
 use helio_core::{HeadersRef, SchemaId, Tai};
 use helio_dds::dynamic_types::runtime_type;
 use helio_dds::entity::{self, Domain, Participant, Representation, Struct, Writer};
-use helio_dds::envelope::{self, ELSEWHERE, Header};
+use helio_dds::envelope::{self, Header, OTHER_TOPIC};
 use serde_json::json;
 
 /// Ample on a loaded machine.
-const LONG: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Of the samples of one producer that go by both DDS topics in turns.
-const MANY: u64 = 3_000;
+const SAMPLE_COUNT: u64 = 3_000;
 
-const OLD: &str = r#"{"type": "record", "name": "obs.Wind", "fields": [
+const OLD_SCHEMA: &str = r#"{"type": "record", "name": "obs.Wind", "fields": [
     {"name": "salIndex", "type": "int"}, {"name": "number", "type": "long"}]}"#;
-const NEW: &str = r#"{"type": "record", "name": "obs.Wind", "fields": [
+const NEW_SCHEMA: &str = r#"{"type": "record", "name": "obs.Wind", "fields": [
     {"name": "salIndex", "type": "int"}, {"name": "number", "type": "long"},
     {"name": "gust", "type": "double", "default": 0}]}"#;
 
@@ -42,7 +42,7 @@ fn topic(bus: &Bus, name: &str, schema: &Schema) -> Topic {
 }
 
 fn next(samples: &mut Subscription) -> Sample {
-    let until = Instant::now() + LONG;
+    let until = Instant::now() + TEST_TIMEOUT;
     loop {
         let left = until.saturating_duration_since(Instant::now());
         match samples.next_timeout(left).unwrap().expect("it comes in time") {
@@ -53,7 +53,7 @@ fn next(samples: &mut Subscription) -> Sample {
     }
 }
 
-/// A sample of [`OLD`], or of [`NEW`].
+/// A sample of [`OLD_SCHEMA`], or of [`NEW_SCHEMA`].
 fn wind(schema: &Schema, index: i32, number: i64) -> Vec<u8> {
     let codec = Codec::new(schema);
     let mut json = json!({"salIndex": index, "number": number});
@@ -78,12 +78,12 @@ fn child() {
     helio_dds::register();
     let bus = Bus::builder().producer("Mast");
     let bus = bus.connect(&std::env::var("HELIO_TEST_URL").unwrap()).unwrap();
-    let [old, new] = [OLD, NEW].map(|text| Schema::parse(text).unwrap());
+    let [old, new] = [OLD_SCHEMA, NEW_SCHEMA].map(|text| Schema::parse(text).unwrap());
     let [first, second] = [&old, &new].map(|schema| topic(&bus, "both", schema));
     let publishers = [first.publisher().unwrap(), second.publisher().unwrap()];
     let mut go = topic(&bus, "go", &old).subscribe(Subscribe::from(Start::Last(1))).unwrap();
     next(&mut go);
-    for number in 0..MANY {
+    for number in 0..SAMPLE_COUNT {
         // In runs of one to eight, and some of no schema at all.
         let (by, schema) = [(0, &old), (1, &new)][(number / (1 + number % 8)) as usize % 2];
         let avro = wind(schema, 1, number as i64);
@@ -135,14 +135,14 @@ fn others_read_what_the_bus_writes_and_write_what_it_reads() {
 #[test]
 fn one_producers_samples_by_both_topics_come_in_order_and_none_is_missing() {
     let url = url(domain());
-    let old = Schema::parse(OLD).unwrap();
+    let old = Schema::parse(OLD_SCHEMA).unwrap();
     let bus = Bus::connect(&url).unwrap();
     // Before there is any schema.
     let raw = bus.topic(TopicSpec::new("both").unwrap().qos(telemetry())).unwrap();
     let mut samples = raw.subscribe(Subscribe::from(Start::Latest)).unwrap();
     let mut both = Process::start(module_path!(), "both", &url);
     let go = topic(&bus, "go", &old).publisher().unwrap();
-    let until = Instant::now() + LONG;
+    let until = Instant::now() + TEST_TIMEOUT;
     while raw.writers().unwrap().is_empty()
         || bus.topic_info(raw.name()).unwrap().unwrap().schemas.len() < 2
     {
@@ -151,7 +151,7 @@ fn one_producers_samples_by_both_topics_come_in_order_and_none_is_missing() {
     }
     go.publish(Message::new(&wind(&old, 0, 0)).key(&[0])).wait().unwrap();
     let mut schemas = std::collections::HashSet::new();
-    for number in 1..=MANY {
+    for number in 1..=SAMPLE_COUNT {
         let sample = next(&mut samples);
         assert_eq!(sample.header.sequence, number);
         schemas.insert(sample.header.schema);
@@ -166,7 +166,7 @@ fn one_producers_samples_by_both_topics_come_in_order_and_none_is_missing() {
 #[test]
 fn late_joiners_get_the_newest_of_each_key_whatever_topic_it_came_by() {
     let url = url(domain());
-    let [old, new] = [OLD, NEW].map(|text| Schema::parse(text).unwrap());
+    let [old, new] = [OLD_SCHEMA, NEW_SCHEMA].map(|text| Schema::parse(text).unwrap());
     let (writing, reading) = (Bus::connect(&url).unwrap(), Bus::connect(&url).unwrap());
     let publishers =
         [&old, &new].map(|schema| topic(&writing, "kept", schema).publisher().unwrap());
@@ -229,7 +229,7 @@ fn a_value_that_the_type_does_not_hold_is_refused_with_its_field() {
     publisher.publish(Message::new(b"\x02a")).wait().unwrap();
 }
 
-/// A participant beside the bus, with ends of its own on a topic of [`OLD`].
+/// A participant beside the bus, with ends of its own on a topic of [`OLD_SCHEMA`].
 struct Beside {
     there: Arc<Participant>,
     of: TopicType,
@@ -240,12 +240,12 @@ impl Beside {
         let config = helio_dds::configuration(&url(domain)).unwrap();
         let there = Domain::open(domain, &config).unwrap();
         let there = Participant::join(there, &entity::Qos::new()).unwrap();
-        Self { there, of: TopicType::new(&Schema::parse(OLD).unwrap()).unwrap() }
+        Self { there, of: TopicType::new(&Schema::parse(OLD_SCHEMA).unwrap()).unwrap() }
     }
 
     fn writer(&self, name: &str, of: &Struct) -> Writer {
         let made = entity::Topic::create(&self.there, name, of, &entity::Qos::new()).unwrap();
-        let qos = entity::Qos::new().reliable(LONG).keep_all().transient_local(None);
+        let qos = entity::Qos::new().reliable(TEST_TIMEOUT).keep_all().transient_local(None);
         let qos = qos.representations(&[Representation::Xcdr2]).partitions(&["0"]).unwrap();
         Writer::open(&made, &qos, None).unwrap()
     }
@@ -262,7 +262,7 @@ impl Beside {
 }
 
 fn met(writer: &Writer) {
-    let until = Instant::now() + LONG;
+    let until = Instant::now() + TEST_TIMEOUT;
     while writer.readers().unwrap().is_empty() {
         assert!(Instant::now() < until, "the reader never came");
         std::thread::yield_now();
@@ -272,7 +272,7 @@ fn met(writer: &Writer) {
 #[test]
 fn a_sample_waits_for_the_one_before_it_that_comes_by_the_other_topic() {
     let domain = domain();
-    let old = Schema::parse(OLD).unwrap();
+    let old = Schema::parse(OLD_SCHEMA).unwrap();
     let bus = Bus::connect(&url(domain)).unwrap();
     let reading = topic(&bus, "turns", &old);
     reading.declare().unwrap();
@@ -302,7 +302,7 @@ fn a_sample_waits_for_the_one_before_it_that_comes_by_the_other_topic() {
         envelope::write_head(&header(sequence, flags), avro.len(), &mut head);
         envelopes.write(&envelope::pieces(&head, &avro), 1).unwrap();
     };
-    put(2, ELSEWHERE);
+    put(2, OTHER_TOPIC);
     put(3, 0);
     assert!(samples.try_next().unwrap().is_none(), "the first one is on its way");
     let first = beside.cdr(&header(1, 0).head(), &wind(&old, 1, 1));
@@ -310,7 +310,7 @@ fn a_sample_waits_for_the_one_before_it_that_comes_by_the_other_topic() {
     let order = [1, 2, 3].map(|_| next(&mut samples).header.sequence);
     assert_eq!(order, [1, 2, 3]);
     // One that never comes is not waited for for ever.
-    put(5, ELSEWHERE);
+    put(5, OTHER_TOPIC);
     assert_eq!(next(&mut samples).header.sequence, 5);
     assert_eq!((samples.stats().lost, samples.stats().duplicates), (1, 0));
 }
@@ -320,7 +320,7 @@ fn a_sample_waits_for_the_one_before_it_that_comes_by_the_other_topic() {
 fn ends_that_are_open_already_get_the_type_of_the_first_schema() {
     let domain = domain();
     let url = url(domain);
-    let old = Schema::parse(OLD).unwrap();
+    let old = Schema::parse(OLD_SCHEMA).unwrap();
     let (reading, declaring) = (Bus::connect(&url).unwrap(), Bus::connect(&url).unwrap());
     let raw = reading.topic(TopicSpec::new("late").unwrap().qos(telemetry())).unwrap();
     let mut samples = raw.subscribe(Subscribe::from(Start::Latest)).unwrap();
@@ -357,7 +357,9 @@ fn a_sample_of_others_that_is_no_value_is_a_gap_and_not_empty() {
     for cdr in [&damaged, &whole] {
         writer.write(&[std::io::IoSlice::new(cdr)], 1).unwrap();
     }
-    let Some(Event::Gap(gap)) = samples.next_timeout(LONG).unwrap() else { panic!("no gap") };
+    let Some(Event::Gap(gap)) = samples.next_timeout(TEST_TIMEOUT).unwrap() else {
+        panic!("no gap")
+    };
     assert_eq!((gap.lost, gap.cause), (1, GapCause::Damaged { from: 0, to: 1 }));
     assert_eq!(&next(&mut samples).payload[..], b"\x08good");
     assert_eq!(samples.stats().lost, 1);
@@ -366,7 +368,8 @@ fn a_sample_of_others_that_is_no_value_is_a_gap_and_not_empty() {
 #[test]
 fn one_name_and_type_name_with_other_members_is_another_topic() {
     let beside = Beside::new(domain());
-    let [old, new] = [OLD, NEW].map(|text| TopicType::new(&Schema::parse(text).unwrap()).unwrap());
+    let [old, new] =
+        [OLD_SCHEMA, NEW_SCHEMA].map(|text| TopicType::new(&Schema::parse(text).unwrap()).unwrap());
     let [old, new] = [old, new].map(|of| {
         let qos = entity::Qos::new();
         entity::Topic::create(&beside.there, "turned", &runtime_type(&of), &qos).unwrap()
@@ -415,7 +418,7 @@ fn a_header_that_is_neither_empty_nor_ours_is_a_gap_and_fences_nobody() {
     put(u64::MAX, &|_| ());
     let mut lost = 0;
     while lost < 2 {
-        let event = samples.next_timeout(LONG).unwrap().expect("it is told");
+        let event = samples.next_timeout(TEST_TIMEOUT).unwrap().expect("it is told");
         let Event::Gap(gap) = event else { panic!("{event:?}") };
         assert!(matches!(gap.cause, GapCause::Damaged { .. }), "{gap:?}");
         lost += gap.lost;
@@ -432,7 +435,7 @@ fn a_topic_says_how_it_is_carried() {
     let carried = |name: &str| bus.topic_info(&name.parse().unwrap()).unwrap().unwrap().carried;
     let _raw = bus.topic(TopicSpec::new("raw").unwrap().qos(telemetry())).unwrap();
     assert_eq!(carried("raw"), Some(Carried::Enveloped));
-    topic(&bus, "wind", &Schema::parse(OLD).unwrap()).declare().unwrap();
+    topic(&bus, "wind", &Schema::parse(OLD_SCHEMA).unwrap()).declare().unwrap();
     assert_eq!(carried("wind"), Some(Carried::Typed("obs::Wind".to_owned())));
 }
 

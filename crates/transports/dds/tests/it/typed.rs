@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::others::{Foreign, LOOPBACK};
-use crate::samples::{EVERY, schemas, value};
+use crate::samples::{EVERY_TYPE_SCHEMA, schemas, value};
 use helio_core::codec::Codec;
 use helio_core::idl::{Form, Head, TopicType, document};
 use helio_core::schema::{NodeId, Schema};
@@ -15,7 +15,7 @@ use helio_dds::entity::{Domain, Participant, Qos, Reader, Representation, Topic,
 use serde_json::json;
 
 /// Ample on a loaded machine.
-const LIMIT: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Appendable types are in XCDR2 alone.
 fn qos(form: Form) -> Qos {
     let all: &[_] = match form {
@@ -73,7 +73,7 @@ impl Case {
     fn check(&self, expected: &Head<'_>) {
         let mut samples = Vec::new();
         while samples.is_empty() {
-            self.news.recv_timeout(LIMIT).unwrap_or_else(|_| panic!("{}", self.of.name()));
+            self.news.recv_timeout(TEST_TIMEOUT).unwrap_or_else(|_| panic!("{}", self.of.name()));
             self.reader.take(&mut samples).unwrap();
         }
         let (mut avro, mut key) = (Vec::new(), Vec::new());
@@ -144,7 +144,7 @@ fn topics_of_others_have_no_header() {
 #[test]
 fn others_see_the_values() {
     let here = Participant::join(Domain::open(184, LOOPBACK).unwrap(), &Qos::new()).unwrap();
-    let schema = Schema::parse(EVERY).unwrap();
+    let schema = Schema::parse(EVERY_TYPE_SCHEMA).unwrap();
     let of = TopicType::new(&schema).unwrap();
     let Some(mut there) = Foreign::join(184, &of.text()) else { return };
     let case = Case::new(&here, "every", &schema, of);

@@ -14,7 +14,7 @@ use helio_dds::durability::{Durability, Notice, Timeouts};
 use helio_journal::{Journal, JournalOptions, Maintenance, Ownership, Record, WriterOptions};
 
 /// Ample on a loaded machine.
-const LONG: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn numbers() -> Qos {
     let retention = Retention { bytes: Some(64 << 20), age: None, last_value: true };
@@ -29,7 +29,7 @@ fn publish(publisher: &Publisher, numbers: std::ops::Range<u64>) {
     for number in numbers {
         let key = [b'a' + (number % 3) as u8];
         let payload = number.to_le_bytes();
-        publisher.publish(Message::new(&payload).key(&key)).wait_timeout(LONG).unwrap();
+        publisher.publish(Message::new(&payload).key(&key)).wait_timeout(TEST_TIMEOUT).unwrap();
     }
 }
 
@@ -40,7 +40,7 @@ fn number(sample: &Sample) -> u64 {
 /// The next `count` samples, and no more for now.
 fn read(topic: &Topic, start: Start, count: usize) -> Vec<u64> {
     let mut samples = topic.subscribe(Subscribe::from(start)).unwrap();
-    let until = Instant::now() + LONG;
+    let until = Instant::now() + TEST_TIMEOUT;
     let mut read = Vec::new();
     while read.len() < count {
         let left = until.saturating_duration_since(Instant::now());
@@ -91,10 +91,10 @@ fn a_late_joiner_has_the_past_and_what_comes_without_a_seam() {
             while !done.load(Ordering::Acquire) {
                 let payload = number.to_le_bytes();
                 let message = Message::new(&payload).guarantee(Guarantee::Accepted);
-                publisher.publish(message).wait_timeout(LONG).unwrap();
+                publisher.publish(message).wait_timeout(TEST_TIMEOUT).unwrap();
                 number += 1;
                 if number.is_multiple_of(100) {
-                    publisher.flush(Guarantee::Durable, LONG).unwrap();
+                    publisher.flush(Guarantee::Durable, TEST_TIMEOUT).unwrap();
                 }
             }
             number
@@ -104,7 +104,7 @@ fn a_late_joiner_has_the_past_and_what_comes_without_a_seam() {
             let stream = topic(&late, "stream", numbers());
             let mut samples = stream.subscribe(Subscribe::from(Start::Earliest)).unwrap();
             for expected in 0..2_000 {
-                let event = samples.next_timeout(LONG).unwrap().expect("it comes in time");
+                let event = samples.next_timeout(TEST_TIMEOUT).unwrap().expect("it comes in time");
                 assert_eq!(number(&event.into_sample().unwrap()), expected);
             }
         }
@@ -124,10 +124,10 @@ fn a_late_joiner_is_behind_until_all_of_the_past_has_come() {
     // Several pages of a MiB.
     let payload = vec![7; 48 << 10];
     for _ in 0..COUNT {
-        publisher.publish(Message::new(&payload).key(b"k")).wait_timeout(LONG).unwrap();
+        publisher.publish(Message::new(&payload).key(b"k")).wait_timeout(TEST_TIMEOUT).unwrap();
     }
     let mut samples = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();
-    let (mut read, until) = (0, Instant::now() + LONG);
+    let (mut read, until) = (0, Instant::now() + TEST_TIMEOUT);
     while read < COUNT {
         assert!(samples.stats().lag > 0, "{read} of {COUNT} have come, and more will");
         assert!(Instant::now() < until, "{read} of {COUNT}");
@@ -164,14 +164,17 @@ fn last_values_of_writers_that_have_gone_stay_while_the_service_runs() {
     let track = topic(&bus, "track", Qos::telemetry());
     let going = topic(&gone, "track", Qos::telemetry()).publisher().unwrap();
     publish(&going, 0..30);
-    let until = Instant::now() + LONG;
+    let until = Instant::now() + TEST_TIMEOUT;
     await_last(folder.path(), until);
     drop(going);
     gone.close();
     assert_eq!(read(&track, Start::Last(1), 3), [27, 28, 29]);
     // And beside one that lives.
     let publisher = track.publisher().unwrap();
-    publisher.publish(Message::new(&40_u64.to_le_bytes()).key(b"a")).wait_timeout(LONG).unwrap();
+    publisher
+        .publish(Message::new(&40_u64.to_le_bytes()).key(b"a"))
+        .wait_timeout(TEST_TIMEOUT)
+        .unwrap();
     assert_eq!(read(&track, Start::Last(1), 3), [28, 29, 40]);
 }
 
@@ -184,7 +187,7 @@ fn last_values_are_handed_out_by_a_service_that_stood_still() {
     let track = topic(&bus, "track", Qos::telemetry());
     let going = topic(&gone, "track", Qos::telemetry()).publisher().unwrap();
     publish(&going, 0..30);
-    let until = Instant::now() + LONG;
+    let until = Instant::now() + TEST_TIMEOUT;
     let last = || -> Vec<u64> {
         let mut samples = track.subscribe(Subscribe::from(Start::Last(1))).unwrap();
         let events = std::iter::from_fn(|| samples.try_next().unwrap());
@@ -214,7 +217,7 @@ fn a_receipt_on_telemetry_covers_what_is_kept_from_then_on() {
     for number in 30..33_u64 {
         let payload = number.to_le_bytes();
         let message = Message::new(&payload).key(b"a").guarantee(Guarantee::Durable);
-        publisher.publish(message).wait_timeout(LONG).unwrap();
+        publisher.publish(message).wait_timeout(TEST_TIMEOUT).unwrap();
     }
     bus.close();
     drop(service);
@@ -222,7 +225,7 @@ fn a_receipt_on_telemetry_covers_what_is_kept_from_then_on() {
     let _service = Service::start(&url, folder.path());
     let bus = Bus::connect(&url).unwrap();
     let track = bus.topic(TopicSpec::new("track").unwrap()).unwrap();
-    let until = Instant::now() + LONG;
+    let until = Instant::now() + TEST_TIMEOUT;
     while behind_thirty(folder.path()) != [30, 31, 32] {
         assert!(Instant::now() < until, "{:?}", behind_thirty(folder.path()));
     }
@@ -249,7 +252,7 @@ fn of_two_services_with_last_values_none_takes_the_holes_of_the_other_one() {
     let track = topic(&bus, "track", Qos::telemetry());
     let publisher = track.publisher().unwrap();
     publish(&publisher, 0..30);
-    let until = Instant::now() + LONG;
+    let until = Instant::now() + TEST_TIMEOUT;
     folders.iter().for_each(|folder| await_last(folder.path(), until));
     first.await_notice(opened);
     drop(second);
@@ -269,7 +272,7 @@ fn of_two_services_with_last_values_none_takes_the_holes_of_the_other_one() {
     for number in 30..33_u64 {
         let payload = number.to_le_bytes();
         let message = Message::new(&payload).key(b"a").guarantee(Guarantee::Durable);
-        publisher.publish(message).wait_timeout(LONG).unwrap();
+        publisher.publish(message).wait_timeout(TEST_TIMEOUT).unwrap();
     }
     assert_eq!(behind_thirty(folders[0].path()), [30, 31, 32], "a receipt lies");
     second.stand_still(false);
@@ -290,7 +293,7 @@ fn what_was_kept_is_not_removed_for_a_topic_that_is_made_differently() {
     let publisher = other.publisher().unwrap();
     publish(&publisher, 0..3);
     let service = Service::start(&url, folder.path());
-    let until = Instant::now() + LONG;
+    let until = Instant::now() + TEST_TIMEOUT;
     let late = Bus::connect(&url).unwrap();
     let plain = topic(&late, "plain", Qos::telemetry());
     publish(&plain.publisher().unwrap(), 0..3);
@@ -309,7 +312,7 @@ fn what_was_kept_is_not_removed_for_a_topic_that_is_made_differently() {
 fn a_service_rests_when_all_is_stored() {
     let (url, folder) = (url(domain()), tempfile::tempdir().unwrap());
     let mut service = Durability::open(&url, folder.path()).unwrap();
-    let until = Instant::now() + LONG;
+    let until = Instant::now() + TEST_TIMEOUT;
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (url, done) = (&url, &done);
@@ -375,7 +378,7 @@ fn a_service_that_comes_back_gets_what_was_published_meanwhile() {
     assert!(pending.iter().all(|publishing| publishing.outcome().is_none()), "nobody has them");
     let _service = Service::start(&url, folder.path());
     for publishing in pending {
-        publishing.wait_timeout(LONG).unwrap();
+        publishing.wait_timeout(TEST_TIMEOUT).unwrap();
     }
     assert_eq!(read(&kept, Start::Earliest, 20), (0..20).collect::<Vec<_>>());
 }
@@ -383,7 +386,7 @@ fn a_service_that_comes_back_gets_what_was_published_meanwhile() {
 #[test]
 fn nothing_is_flushed_to_durable_that_no_service_was_asked_to_keep() {
     let (url, folder) = (url(domain()), tempfile::tempdir().unwrap());
-    let refused = |publisher: &Publisher| match publisher.flush(Guarantee::Durable, LONG) {
+    let refused = |publisher: &Publisher| match publisher.flush(Guarantee::Durable, TEST_TIMEOUT) {
         Err(PublishError::Transport(error @ TransportError::Unsupported { .. })) => {
             error.to_string()
         }
@@ -391,7 +394,7 @@ fn nothing_is_flushed_to_durable_that_no_service_was_asked_to_keep() {
     };
     let alone = Bus::connect(&url).unwrap();
     let publisher = topic(&alone, "track", Qos::telemetry()).publisher().unwrap();
-    publisher.flush(Guarantee::Durable, LONG).unwrap();
+    publisher.flush(Guarantee::Durable, TEST_TIMEOUT).unwrap();
     publish(&publisher, 0..3);
     let told = refused(&publisher);
     assert!(told.contains("helio dds durability --dir DIR"), "{told}");
@@ -406,14 +409,14 @@ fn nothing_is_flushed_to_durable_that_no_service_was_asked_to_keep() {
     // What was published before is on no disk, whatever comes behind it.
     let durable = |publisher: &Publisher| {
         let message = Message::new(b"durable").guarantee(Guarantee::Durable);
-        publisher.publish(message).wait_timeout(LONG).unwrap();
+        publisher.publish(message).wait_timeout(TEST_TIMEOUT).unwrap();
     };
     durable(&publisher);
     assert!(refused(&publisher).contains("up to number 3"));
     let publisher = topic(&bus, "first", Qos::telemetry()).publisher().unwrap();
     durable(&publisher);
     publish(&publisher, 3..6);
-    publisher.flush(Guarantee::Durable, LONG).unwrap();
+    publisher.flush(Guarantee::Durable, TEST_TIMEOUT).unwrap();
 }
 
 #[test]
@@ -434,11 +437,11 @@ fn receipts_of_a_writer_that_was_fenced_say_so() {
         let told = matches!(outcome, Err(PublishError::Transport(TransportError::Fenced { .. })));
         assert!(told, "{outcome:?}");
     };
-    fenced(waiting.wait_timeout(LONG).map(drop));
-    fenced(publisher.flush(Guarantee::Durable, LONG));
-    fenced(publisher.publish(Message::new(&[0; 8])).wait_timeout(LONG).map(drop));
+    fenced(waiting.wait_timeout(TEST_TIMEOUT).map(drop));
+    fenced(publisher.flush(Guarantee::Durable, TEST_TIMEOUT));
+    fenced(publisher.publish(Message::new(&[0; 8])).wait_timeout(TEST_TIMEOUT).map(drop));
     let _service = Service::start(&url, folder.path());
-    first.wait_timeout(LONG).unwrap();
+    first.wait_timeout(TEST_TIMEOUT).unwrap();
 }
 
 /// Puts a sample of a producer into a folder, behind a disk that refuses to sync it.
@@ -458,7 +461,7 @@ fn append_unsynced(folder: &std::path::Path, publisher: &Publisher, sequence: u6
     let topic = journal.topic(&"kept".parse().unwrap()).unwrap().unwrap();
     let producer = publisher.producer();
     let options = WriterOptions { producer: producer.name, ownership: Ownership::Shared };
-    let claim = topic.adopt(&options, producer.incarnation, None).unwrap();
+    let claim = topic.adopt_schema(&options, producer.incarnation, None).unwrap();
     let mut writer = topic.writer_with(0, &claim).unwrap();
     writer.identify(producer.incarnation, sequence).unwrap();
     let payload = &(sequence - 1).to_le_bytes();
@@ -513,7 +516,7 @@ fn what_a_disk_refused_to_sync_is_not_acknowledged_after_a_restart_either() {
         });
         assert!(!matches!(fourth.outcome(), Some(Ok(_))), "it is on no disk");
     }
-    unknown(fourth.wait_timeout(LONG));
+    unknown(fourth.wait_timeout(TEST_TIMEOUT));
     assert_eq!(sequences(folder.path()), [1, 2, 3, 4]);
 }
 
@@ -534,7 +537,7 @@ fn what_is_in_the_journal_is_not_put_there_again_when_a_sync_fails() {
         .map(|number| publisher.publish(Message::new(&number.to_le_bytes()).key(b"k")))
         .collect();
     service.await_notice(|notice| matches!(notice, Notice::Trouble { .. }));
-    pending.into_iter().for_each(|publishing| unknown(publishing.wait_timeout(LONG)));
+    pending.into_iter().for_each(|publishing| unknown(publishing.wait_timeout(TEST_TIMEOUT)));
     // It tries again some times.
     let until = Instant::now() + 10 * retry_interval;
     while Instant::now() < until {
@@ -564,7 +567,7 @@ fn an_incarnation_below_what_the_service_has_is_told_so() {
     journal.close();
     let waiting = publisher.publish(Message::new(&[0; 8]));
     let _service = Service::start(&url, folder.path());
-    let outcome = waiting.wait_timeout(LONG).map(drop);
+    let outcome = waiting.wait_timeout(TEST_TIMEOUT).map(drop);
     let told = matches!(outcome, Err(PublishError::Transport(TransportError::Fenced { .. })));
     assert!(told, "{outcome:?}");
 }
@@ -586,7 +589,7 @@ fn a_bridge_that_is_started_anew_does_not_say_that_nothing_was_before() {
         for number in count {
             sample.header.sequence = number;
             let forwarded = bridge.forward(&sample.as_ref(), sample.headers.as_ref()).unwrap();
-            forwarded.wait_timeout(LONG).unwrap();
+            forwarded.wait_timeout(TEST_TIMEOUT).unwrap();
         }
     };
     let service = Service::start(&url, &folders[0]);
@@ -602,7 +605,7 @@ fn a_bridge_that_is_started_anew_does_not_say_that_nothing_was_before() {
     service.await_notice(is_ready);
     forward(11..=12);
     service.await_notice(
-        |notice| matches!(notice, Notice::Hole { told, .. } if told.contains(": 5 samples")),
+        |notice| matches!(notice, Notice::Hole { loss, .. } if loss.contains(": 5 samples")),
     );
 }
 
@@ -662,7 +665,7 @@ fn of_two_services_that_start_at_once_one_waits_for_what_the_slower_one_has() {
         std::thread::sleep(Duration::from_millis(50));
     }
     slow.stand_still(false);
-    publishing.wait_timeout(LONG).unwrap();
+    publishing.wait_timeout(TEST_TIMEOUT).unwrap();
     fast.await_notice(is_ready);
     drop(slow);
     assert_eq!(read(&kept, Start::Earliest, 31), (0..31).collect::<Vec<_>>());
@@ -688,7 +691,7 @@ fn a_topic_of_another_quality_of_service_is_told_and_the_others_are_kept() {
         _ => false,
     });
     let message = Message::new(b"durable").guarantee(Guarantee::Durable);
-    unknown(publisher.publish(message).wait_timeout(LONG));
+    unknown(publisher.publish(message).wait_timeout(TEST_TIMEOUT));
     publish(&topic(&bus, "beside", numbers()).publisher().unwrap(), 0..3);
     drop(service);
     assert_eq!(sequences(folder.path()), [1, 2, 3]);
@@ -701,14 +704,14 @@ fn durable_receipts_are_given_whenever_a_service_is_there() {
     let publisher = topic(&bus, "track", Qos::telemetry()).publisher().unwrap();
     let durable = || {
         let message = Message::new(b"durable").guarantee(Guarantee::Durable);
-        publisher.publish(message).wait_timeout(LONG).map(drop)
+        publisher.publish(message).wait_timeout(TEST_TIMEOUT).map(drop)
     };
     let refused = durable();
     let unsupported =
         matches!(refused, Err(PublishError::Transport(TransportError::Unsupported { .. })));
     assert!(unsupported, "{refused:?}");
     let _service = Service::start(&url, folder.path());
-    let until = Instant::now() + LONG;
+    let until = Instant::now() + TEST_TIMEOUT;
     while let Err(error) = durable() {
         assert!(Instant::now() < until, "{error}");
     }
@@ -742,19 +745,19 @@ fn a_late_joiner_whose_only_service_goes_is_told_and_reads_what_comes() {
     // Some pages.
     let payload = |number: u64| [number.to_le_bytes().to_vec(), vec![0; 64 << 10]].concat();
     for number in 0..100 {
-        publisher.publish(Message::new(&payload(number))).wait_timeout(LONG).unwrap();
+        publisher.publish(Message::new(&payload(number))).wait_timeout(TEST_TIMEOUT).unwrap();
     }
     let late = Bus::connect(&url).unwrap();
     let mut samples =
         topic(&late, "kept", numbers()).subscribe(Subscribe::from(Start::Earliest)).unwrap();
     let number = |sample: Sample| u64::from_le_bytes(sample.payload[..8].try_into().unwrap());
-    let first = samples.next_timeout(LONG).unwrap().unwrap().into_sample().unwrap();
+    let first = samples.next_timeout(TEST_TIMEOUT).unwrap().unwrap().into_sample().unwrap();
     assert_eq!(number(first), 0);
     drop(service);
     let live = publisher.publish(Message::new(&payload(100)));
     let (mut next, mut told) = (1, Vec::new());
     while next <= 100 {
-        match samples.next_timeout(LONG).unwrap().expect("it goes on") {
+        match samples.next_timeout(TEST_TIMEOUT).unwrap().expect("it goes on") {
             Event::Sample(sample) => {
                 let came = number(sample);
                 assert_eq!(came, next);
@@ -799,36 +802,36 @@ fn a_writer_without_a_service_is_full_at_a_stated_bound_and_goes_on_with_one() {
     assert_eq!(pending.len(), 64, "64 MiB");
     let _service = Service::start(&url, folder.path());
     for publishing in pending {
-        publishing.wait_timeout(LONG).unwrap();
+        publishing.wait_timeout(TEST_TIMEOUT).unwrap();
     }
     publish(&publisher, 1..2);
 }
 
 #[test]
 fn what_retention_has_left_out_is_nobodys_loss() {
-    const LAST: u64 = 400;
-    const SELDOM: u64 = 100;
+    const LAST_NUMBER: u64 = 400;
+    const RARE_KEY_NUMBER: u64 = 100;
     let (url, folder) = (url(domain()), tempfile::tempdir().unwrap());
     let service = Service::start(&url, folder.path());
     let bus = Bus::connect(&url).unwrap();
     let retention = Retention { bytes: Some(4 << 20), age: None, last_value: true };
     let kept = topic(&bus, "kept", Qos { retention, ..numbers() });
     let publisher = kept.publisher().unwrap();
-    let pending: Vec<_> = (0..=LAST)
+    let pending: Vec<_> = (0..=LAST_NUMBER)
         .map(|number| {
             let payload = [number.to_le_bytes().to_vec(), vec![0; 48 << 10]].concat();
             let key: &[u8] = match number {
                 0 => b"rare",
-                SELDOM => b"seldom",
+                RARE_KEY_NUMBER => b"seldom",
                 _ => b"often",
             };
             publisher.publish(Message::new(&payload).key(key))
         })
         .collect();
-    pending.into_iter().for_each(|publishing| _ = publishing.wait_timeout(LONG).unwrap());
+    pending.into_iter().for_each(|publishing| _ = publishing.wait_timeout(TEST_TIMEOUT).unwrap());
     // A reader that is overtaken by retention loses something.
     let (journal, until) =
-        (format!("journal:{}?access=read", folder.path().display()), Instant::now() + LONG);
+        (format!("journal:{}?access=read", folder.path().display()), Instant::now() + TEST_TIMEOUT);
     let journal = Bus::connect(&journal).unwrap();
     let there = journal.topic(TopicSpec::new("kept").unwrap()).unwrap();
     while there.partitions().unwrap()[0].bytes > 8 << 20 {
@@ -838,8 +841,8 @@ fn what_retention_has_left_out_is_nobodys_loss() {
     let reads_what_is_left = || {
         let mut samples = kept.subscribe(Subscribe::from(Start::Earliest)).unwrap();
         let mut read = Vec::new();
-        while read.last() != Some(&LAST) {
-            match samples.next_timeout(LONG).unwrap().expect("it comes in time") {
+        while read.last() != Some(&LAST_NUMBER) {
+            match samples.next_timeout(TEST_TIMEOUT).unwrap().expect("it comes in time") {
                 Event::Sample(sample) => {
                     assert!(sample.headers.is_empty(), "{:?}", sample.headers);
                     read.push(u64::from_le_bytes(sample.payload[..8].try_into().unwrap()));
@@ -847,7 +850,7 @@ fn what_retention_has_left_out_is_nobodys_loss() {
                 other => panic!("{other:?} behind {read:?}"),
             }
         }
-        assert_eq!(read[..2], [0, SELDOM], "the newest of their keys");
+        assert_eq!(read[..2], [0, RARE_KEY_NUMBER], "the newest of their keys");
         assert_eq!((samples.stats().lost, samples.stats().duplicates), (0, 0));
     };
     reads_what_is_left();
@@ -864,12 +867,12 @@ fn what_retention_has_left_out_is_nobodys_loss() {
     let all = std::iter::from_fn(|| samples.try_next().unwrap()).filter_map(Event::into_sample);
     let mut marked = all.filter(|sample| sample.headers.as_ref().get("helio-left").is_some());
     let number = |sample: Sample| u64::from_le_bytes(sample.payload[..8].try_into().unwrap());
-    assert_eq!(marked.next().map(number), Some(SELDOM));
+    assert_eq!(marked.next().map(number), Some(RARE_KEY_NUMBER));
 }
 
 #[test]
 fn samples_of_both_topics_without_a_key_are_kept_in_order_over_a_restart() {
-    const HALF: u64 = 300;
+    const HALF_COUNT: u64 = 300;
     let (url, folder) = (url(domain()), tempfile::tempdir().unwrap());
     let service = Service::start(&url, folder.path());
     let bus = Bus::builder().producer("Mast").connect(&url).unwrap();
@@ -892,17 +895,17 @@ fn samples_of_both_topics_without_a_key_are_kept_in_order_over_a_restart() {
             pending.push(publishers[of].publish(Message::new(&payload)));
         }
     };
-    publish(0..HALF);
+    publish(0..HALF_COUNT);
     drop(service);
-    publish(HALF..2 * HALF);
+    publish(HALF_COUNT..2 * HALF_COUNT);
     let _service = Service::start(&url, folder.path());
-    pending.into_iter().for_each(|publishing| _ = publishing.wait_timeout(LONG).unwrap());
+    pending.into_iter().for_each(|publishing| _ = publishing.wait_timeout(TEST_TIMEOUT).unwrap());
     drop(publishers);
     let raw = bus.topic(TopicSpec::new("wind").unwrap()).unwrap();
     let mut samples = raw.subscribe(Subscribe::from(Start::Earliest)).unwrap();
     let mut written = std::collections::HashSet::new();
-    for expected in 1..=2 * HALF {
-        let event = samples.next_timeout(LONG).unwrap().expect("it comes in time");
+    for expected in 1..=2 * HALF_COUNT {
+        let event = samples.next_timeout(TEST_TIMEOUT).unwrap().expect("it comes in time");
         let sample = event.into_sample().expect("nothing else");
         assert_eq!(sample.header.sequence, expected);
         written.insert(sample.header.schema);

@@ -17,7 +17,7 @@ use helio_core::qos::{Durability as Late, History, Overload, Ownership, Retentio
 use helio_dds::durability::{Durability, Notice};
 
 /// Ample on a loaded machine.
-const LONG: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Not a test by itself: what the processes on the hosts do. The reader says what it meets, a line
 /// each.
@@ -155,7 +155,7 @@ fn log_all(bus: &Bus) {
             next += 1;
             continue;
         }
-        under_way.pop_front().unwrap().wait_timeout(LONG).unwrap();
+        under_way.pop_front().unwrap().wait_timeout(TEST_TIMEOUT).unwrap();
         held += 1;
         if held % 100 == 0 {
             say(&format!("held {held}"));
@@ -218,8 +218,8 @@ struct Hosts(Vec<String>);
 impl Hosts {
     /// None where this machine does not let us: then it is said.
     fn new<const COUNT: usize>(names: [&str; COUNT]) -> Option<Self> {
-        static TURN: AtomicU32 = AtomicU32::new(0);
-        let id = format!("{}-{}", std::process::id(), TURN.fetch_add(1, Ordering::Relaxed));
+        static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
+        let id = format!("{}-{}", std::process::id(), NEXT_NUMBER.fetch_add(1, Ordering::Relaxed));
         let hosts = Self(names.iter().map(|name| format!("helio-{id}-{name}")).collect());
         let there = hosts.0.iter().all(|host| ip(&format!("netns add {host}")));
         there.then_some(hosts)
@@ -312,7 +312,7 @@ impl Running {
 
     /// Reads lines up to one that is wanted; gives its words behind the first.
     fn until(&mut self, wanted: impl Fn(&str, &[u64]) -> bool) -> Vec<u64> {
-        let until = Instant::now() + LONG;
+        let until = Instant::now() + TEST_TIMEOUT;
         let mut line = String::new();
         while Instant::now() < until {
             line.clear();

@@ -22,9 +22,9 @@ use helio_journal::{
 use rustix::process::Signal;
 
 /// Ample on a loaded machine.
-const LONG: Duration = Duration::from_secs(120);
+const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 /// Publishes that wait for their receipts at a time.
-const WINDOW: usize = 200;
+const MAX_PENDING: usize = 200;
 
 /// Not a test by itself: what the other processes do.
 #[test]
@@ -83,7 +83,7 @@ fn ready(folder: &Path) -> PathBuf {
 }
 
 fn await_ready(folder: &Path) {
-    let until = Instant::now() + LONG;
+    let until = Instant::now() + TEST_TIMEOUT;
     while !ready(folder).exists() {
         assert!(Instant::now() < until, "the service never had what the other one has");
         std::thread::sleep(Duration::from_millis(20));
@@ -92,7 +92,7 @@ fn await_ready(folder: &Path) {
 }
 
 fn await_service(url: &str) {
-    let until = Instant::now() + LONG;
+    let until = Instant::now() + TEST_TIMEOUT;
     while !is_there(url).unwrap() {
         assert!(Instant::now() < until, "the service never came");
     }
@@ -108,13 +108,13 @@ fn publish(publisher: &Publisher, from: u64, done: &AtomicBool, held: &AtomicU64
     let mut under_way = std::collections::VecDeque::new();
     let mut next = from;
     while !done.load(Ordering::Acquire) || !under_way.is_empty() {
-        if !done.load(Ordering::Acquire) && under_way.len() < WINDOW {
+        if !done.load(Ordering::Acquire) && under_way.len() < MAX_PENDING {
             let payload = next.to_le_bytes();
             under_way.push_back(publisher.publish(Message::new(&payload)));
             next += 1;
             continue;
         }
-        under_way.pop_front().unwrap().wait_timeout(LONG).unwrap();
+        under_way.pop_front().unwrap().wait_timeout(TEST_TIMEOUT).unwrap();
         held.fetch_add(1, Ordering::AcqRel);
     }
     next
@@ -122,7 +122,7 @@ fn publish(publisher: &Publisher, from: u64, done: &AtomicBool, held: &AtomicU64
 
 /// Waits until so many more have receipts.
 fn await_more(held: &AtomicU64, more: u64) {
-    let (goal, until) = (held.load(Ordering::Acquire) + more, Instant::now() + LONG);
+    let (goal, until) = (held.load(Ordering::Acquire) + more, Instant::now() + TEST_TIMEOUT);
     while held.load(Ordering::Acquire) < goal {
         assert!(Instant::now() < until, "the storm stands still");
         std::thread::yield_now();
@@ -141,7 +141,7 @@ fn read_all(url: &str, count: u64) {
 }
 
 fn next(samples: &mut Subscription) -> u64 {
-    let until = Instant::now() + LONG;
+    let until = Instant::now() + TEST_TIMEOUT;
     loop {
         let left = until.saturating_duration_since(Instant::now());
         let event = samples.next_timeout(left).unwrap().expect("it comes in time");
@@ -285,7 +285,7 @@ fn a_producer_whose_samples_cannot_be_kept_is_in_trouble_alone() {
     let claim = claim_the_dome(&folder);
     let bus = Bus::builder().producer("Dome").connect(&url).unwrap();
     let dome = storm(&bus).publisher().unwrap();
-    let publish = || dome.publish(Message::new(&[0; 8])).wait_timeout(LONG);
+    let publish = || dome.publish(Message::new(&[0; 8])).wait_timeout(TEST_TIMEOUT);
     let refused = publish().unwrap_err().to_string();
     assert!(refused.contains("cannot keep Dome of storm"), "{refused}");
     let count = publish_more(&url, count, 100);
@@ -293,7 +293,7 @@ fn a_producer_whose_samples_cannot_be_kept_is_in_trouble_alone() {
     assert!(refused.contains("cannot keep Dome of storm"), "{refused}");
     claim.release();
     // Those that were refused are kept now, too.
-    let until = Instant::now() + LONG;
+    let until = Instant::now() + TEST_TIMEOUT;
     while let Err(error) = publish() {
         assert!(Instant::now() < until, "{error}");
     }
@@ -306,7 +306,7 @@ fn claim_the_dome(folder: &Path) -> ProducerClaim {
     let topic = journal.topic(&"storm".parse().unwrap()).unwrap().unwrap();
     let producer = "Dome".parse().unwrap();
     let options = WriterOptions { producer, ownership: Ownership::Shared };
-    topic.adopt(&options, 1, None).unwrap()
+    topic.adopt_schema(&options, 1, None).unwrap()
 }
 
 #[test]
@@ -321,7 +321,7 @@ fn a_producer_that_one_service_cannot_keep_has_its_receipts_from_the_other_one()
     let claim = claim_the_dome(&folders[1]);
     let bus = Bus::builder().producer("Dome").connect(&url).unwrap();
     let dome = storm(&bus).publisher().unwrap();
-    let publish = || _ = dome.publish(Message::new(&[0; 8])).wait_timeout(LONG).unwrap();
+    let publish = || _ = dome.publish(Message::new(&[0; 8])).wait_timeout(TEST_TIMEOUT).unwrap();
     let kept = || {
         folders.each_ref().map(|folder| {
             let url = format!("journal:{}?access=read", folder.display());
@@ -335,7 +335,7 @@ fn a_producer_that_one_service_cannot_keep_has_its_receipts_from_the_other_one()
     assert_eq!(kept(), [before[0] + 20, before[1]]);
     claim.release();
     // What was refused is fetched from the first one before what is new is taken.
-    let until = Instant::now() + LONG;
+    let until = Instant::now() + TEST_TIMEOUT;
     while !matches!(kept(), [one, other] if one == other) {
         assert!(Instant::now() < until, "{:?}", kept());
         publish();
@@ -377,7 +377,7 @@ fn what_gets_lost_on_the_way_to_a_service_is_sent_again() {
     let folder = tempfile::tempdir().unwrap();
     let _service = service(&url, &folder.path().join("a"));
     let bus = Bus::builder().producer("Mount").connect(&url).unwrap();
-    let until = Instant::now() + LONG;
+    let until = Instant::now() + TEST_TIMEOUT;
     while !is_there(&url).unwrap() {
         assert!(Instant::now() < until, "the service never came");
     }
@@ -391,7 +391,7 @@ fn what_gets_lost_on_the_way_to_a_service_is_sent_again() {
         for number in 0..100_u64 {
             let payload = number.to_le_bytes();
             let message = Message::new(&payload).key(b"k").guarantee(Guarantee::Durable);
-            publisher.publish(message).wait_timeout(LONG).unwrap();
+            publisher.publish(message).wait_timeout(TEST_TIMEOUT).unwrap();
         }
     }
 }
@@ -441,7 +441,7 @@ fn what_a_writer_that_is_killed_had_acknowledged_is_there() {
     };
     for round in 0..3 {
         let mut writer = process("writer", &url, told.path());
-        let until = Instant::now() + LONG;
+        let until = Instant::now() + TEST_TIMEOUT;
         while acknowledged().is_none_or(|number| number < 100) {
             assert!(Instant::now() < until, "the writer never came far enough");
             std::thread::sleep(Duration::from_millis(1));
@@ -504,7 +504,7 @@ fn a_full_disk_is_named_and_no_receipt_lies_and_with_room_all_is_kept() {
     let mut held = 0_u64;
     let error = loop {
         payload[..8].copy_from_slice(&held.to_le_bytes());
-        match publisher.publish(Message::new(&payload)).wait_timeout(LONG) {
+        match publisher.publish(Message::new(&payload)).wait_timeout(TEST_TIMEOUT) {
             Ok(_) => held += 1,
             Err(error) => break error.to_string(),
         }
@@ -517,14 +517,14 @@ fn a_full_disk_is_named_and_no_receipt_lies_and_with_room_all_is_kept() {
     let options = Subscribe::from(Start::Earliest).lagging(Lagging::Lossless);
     let mut samples = topic.subscribe(options);
     // While it is in trouble nobody is served: it tries again every two seconds.
-    let until = Instant::now() + LONG;
+    let until = Instant::now() + TEST_TIMEOUT;
     while samples.is_err() && Instant::now() < until {
         let options = Subscribe::from(Start::Earliest).lagging(Lagging::Lossless);
         samples = topic.subscribe(options);
     }
     let mut samples = samples.unwrap();
     for expected in 0..held {
-        let event = samples.next_timeout(LONG).unwrap().expect("it comes in time");
+        let event = samples.next_timeout(TEST_TIMEOUT).unwrap().expect("it comes in time");
         let sample = event.into_sample().unwrap();
         assert_eq!(sample.payload[..8], expected.to_le_bytes());
     }
@@ -533,7 +533,7 @@ fn a_full_disk_is_named_and_no_receipt_lies_and_with_room_all_is_kept() {
     let count = held + 20;
     for number in held + 1..count {
         payload[..8].copy_from_slice(&number.to_le_bytes());
-        publisher.publish(Message::new(&payload)).wait_timeout(LONG).unwrap();
+        publisher.publish(Message::new(&payload)).wait_timeout(TEST_TIMEOUT).unwrap();
     }
     // The one that failed, too, and each once.
     assert_eq!(in_folder(&folder), (0..count).collect::<Vec<_>>());
@@ -558,7 +558,7 @@ fn of_two_services_one_that_had_no_room_fetches_what_the_other_one_has_acknowled
     let mut publish = |more: u64| {
         for number in count..count + more {
             payload[..8].copy_from_slice(&number.to_le_bytes());
-            publisher.publish(Message::new(&payload)).wait_timeout(LONG).unwrap();
+            publisher.publish(Message::new(&payload)).wait_timeout(TEST_TIMEOUT).unwrap();
         }
         count += more;
         count
@@ -597,7 +597,7 @@ impl Stalled {
             topic.wait_durable(0, u64::MAX - 1, None).unwrap_err();
         };
         let thread = std::thread::spawn(sync);
-        has_entered.recv_timeout(LONG).unwrap();
+        has_entered.recv_timeout(TEST_TIMEOUT).unwrap();
         Self(Some((go_on, thread)))
     }
 }
@@ -620,7 +620,7 @@ fn publish_all(publisher: &Publisher, numbers: std::ops::Range<u64>, guarantee: 
     for number in numbers {
         let payload = number.to_le_bytes();
         let receipt = publisher.publish(Message::new(&payload).guarantee(guarantee));
-        assert_eq!(receipt.wait_timeout(LONG).unwrap().guarantee, guarantee, "{number}");
+        assert_eq!(receipt.wait_timeout(TEST_TIMEOUT).unwrap().guarantee, guarantee, "{number}");
     }
 }
 
@@ -652,8 +652,8 @@ fn a_disk_that_does_not_answer_holds_up_the_durable_receipts_of_its_topic_alone(
     publish_all(&fast, 1..20, Guarantee::Durable);
     assert!(durable.outcome().is_none(), "it is on no disk");
     drop(stalled);
-    durable.wait_timeout(LONG).unwrap();
-    slow.flush(Guarantee::Durable, LONG).unwrap();
+    durable.wait_timeout(TEST_TIMEOUT).unwrap();
+    slow.flush(Guarantee::Durable, TEST_TIMEOUT).unwrap();
     for name in ["slow", "fast"] {
         await_all(&url, name, 20);
     }
@@ -680,8 +680,8 @@ fn a_disk_that_is_silent_for_long_holds_up_no_stored_receipt_of_the_only_service
     assert!(told.contains("the disk") && told.contains("has not answered"), "{told}");
     publish_all(&publisher, count..count + 20, Guarantee::Stored);
     drop(stalled);
-    let until = Instant::now() + LONG;
-    while let Err(error) = publisher.flush(Guarantee::Durable, LONG) {
+    let until = Instant::now() + TEST_TIMEOUT;
+    while let Err(error) = publisher.flush(Guarantee::Durable, TEST_TIMEOUT) {
         assert!(Instant::now() < until, "{error}");
     }
     await_all(&url, "storm", count + 20);
@@ -707,7 +707,7 @@ fn what_is_stored_and_not_synced_outlives_the_service_and_then_its_writer() {
         serving = service(&url, folder.path());
         await_service(&url);
         if lives {
-            publisher.flush(Guarantee::Durable, LONG).unwrap();
+            publisher.flush(Guarantee::Durable, TEST_TIMEOUT).unwrap();
         }
         await_all(&url, "storm", from + 19);
     }
@@ -744,7 +744,7 @@ fn what_a_power_cut_takes_that_was_stored_alone_a_living_writer_sends_again() {
     copy(&disk, &folder);
     serving = service(&url, &folder);
     await_service(&url);
-    publisher.flush(Guarantee::Durable, LONG).unwrap();
+    publisher.flush(Guarantee::Durable, TEST_TIMEOUT).unwrap();
     publish_all(&publisher, 30..40, Guarantee::Durable);
     await_all(&url, "storm", 40);
     drop(serving);

@@ -9,22 +9,22 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Domains whose ports lie below those that Linux gives to outgoing connections come first.
-const PREFERRED: u32 = 100;
+const PREFERRED_DOMAINS: u32 = 100;
 /// The largest domain whose ports fit.
-const LARGEST: u32 = 230;
+const MAX_DOMAIN: u32 = 230;
 /// How long to wait for other processes to end where all domains are in use.
-const PATIENCE: Duration = Duration::from_secs(60);
+const FREE_DOMAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A domain that no other call, of this process or another one, has returned and still holds.
 pub(crate) fn domain() -> u32 {
     static HELD: Mutex<Vec<File>> = Mutex::new(Vec::new());
     let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + FREE_DOMAIN_TIMEOUT;
     loop {
         // Processes start at different domains: what one left behind is not met by the next one.
-        let first = std::process::id() % PREFERRED;
-        let near = (0..PREFERRED).map(|n| 1 + (first + n) % PREFERRED);
-        for domain in near.chain(PREFERRED + 1..=LARGEST) {
+        let first = std::process::id() % PREFERRED_DOMAINS;
+        let near = (0..PREFERRED_DOMAINS).map(|n| 1 + (first + n) % PREFERRED_DOMAINS);
+        for domain in near.chain(PREFERRED_DOMAINS + 1..=MAX_DOMAIN) {
             let file = std::env::temp_dir().join(format!("heliograph-dds-domain-{domain}"));
             // Another user's file cannot be opened; it counts as in use.
             let opened = OpenOptions::new().create(true).truncate(false).write(true).open(file);

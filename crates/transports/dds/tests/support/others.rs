@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use crate::support::skipped;
 
 /// Names a Python with the package `cyclonedds`; else `make`'s virtual environment is taken.
-const PYTHON: &str = "HELIO_TEST_PYTHON";
+const PYTHON_VARIABLE: &str = "HELIO_TEST_PYTHON";
 
 /// Unicast on the loopback: right where multicast is filtered.
 pub(crate) const LOOPBACK: &str = "<General><Interfaces><NetworkInterface name=\"lo\" \
@@ -19,7 +19,7 @@ pub(crate) const LOOPBACK: &str = "<General><Interfaces><NetworkInterface name=\
 
 fn python() -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../.venv/bin/python");
-    std::env::var_os(PYTHON).map_or(own, PathBuf::from)
+    std::env::var_os(PYTHON_VARIABLE).map_or(own, PathBuf::from)
 }
 
 /// A participant; it ends when dropped.
@@ -40,7 +40,7 @@ impl Foreign {
         if !there.is_ok_and(|status| status.success()) {
             skipped(&format!(
                 "{} has no package cyclonedds; `make test` installs it, or name a Python that has \
-                 it in {PYTHON}",
+                 it in {PYTHON_VARIABLE}",
                 python.display()
             ));
             return None;

@@ -7,14 +7,15 @@ use helio_core::codec::Value;
 use helio_core::schema::{Field, NodeId, Schema, Type};
 
 /// A folder of SAL interfaces whose topics are all tried, instead of a few of our own.
-const ALL: &str = "HELIO_DDS_INTERFACES";
+const INTERFACES_VARIABLE: &str = "HELIO_DDS_INTERFACES";
 
-pub(crate) const EVERY: &str = include_str!("../../../../core/tests/golden/cdr/every.avsc");
+pub(crate) const EVERY_TYPE_SCHEMA: &str =
+    include_str!("../../../../core/tests/golden/cdr/every.avsc");
 
 /// Everything that there is, a keyless topic, nested records three deep, and topics of SAL.
 pub(crate) fn schemas() -> Vec<Schema> {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples/interfaces");
-    if let Some(folder) = std::env::var_os(ALL) {
+    if let Some(folder) = std::env::var_os(INTERFACES_VARIABLE) {
         let all = read_interfaces(Path::new(&folder)).unwrap();
         return all.topics().map(|topic| topic.schema().unwrap()).collect();
     }
@@ -22,7 +23,7 @@ pub(crate) fn schemas() -> Vec<Schema> {
     let few = ["ESS", "Camera"].map(|name| interfaces.component(name).unwrap());
     let topics = few.iter().flat_map(|component| component.topics());
     let mut all: Vec<_> = topics.map(|topic| topic.schema().unwrap()).collect();
-    all.push(Schema::parse(EVERY).unwrap());
+    all.push(Schema::parse(EVERY_TYPE_SCHEMA).unwrap());
     all.push(
         Schema::parse(
             r#"{"type": "record", "name": "obs.Keyless", "fields": [
