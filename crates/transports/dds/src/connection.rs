@@ -22,34 +22,34 @@ use crate::peer_messages::{self, PeerMessages};
 use crate::topic::TopicState;
 use crate::writer::WriterCore;
 
-/// How long an end that was opened is given to meet those of its topic.
+/// How long a new endpoint waits to match the other endpoints of its topic.
 const MATCH_TIMEOUT: Duration = Duration::from_secs(2);
-/// How soon a question whose ends have not met is looked at again.
+/// The poll interval of requests that wait for endpoints to match.
 const MATCH_POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// A thread's longest rest.
+/// The longest sleep of a thread.
 const MAX_THREAD_SLEEP: Duration = Duration::from_secs(1);
-/// How long acknowledgements are waited for in one round of all writers, and of one writer at
-/// least: longer than they take, since each wait is for all that was written when it began.
+/// How long one round waits for the acknowledgements of all writers, and at least of each writer.
+/// Acknowledgements take less: each wait is for the samples that were written when it began.
 const ACK_WAIT_PER_ROUND: Duration = Duration::from_millis(50);
 const ACK_WAIT_PER_WRITER: Duration = Duration::from_millis(20);
 
-/// One connection: what is opened on it keeps it alive, and is closed with it.
+/// One connection. It lives as long as anything that was opened on it, and closes it when dropped.
 pub(crate) struct Connection {
     pub(crate) url: String,
-    /// What bridges call the domain.
+    /// The domain's name for bridges.
     pub(crate) name: String,
     pub(crate) names: Names,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) announcements: Announcements,
     pub(crate) messages: PeerMessages,
     pub(crate) participant: Arc<Participant>,
-    /// After so long a silence a session counts as gone.
+    /// A session that is silent for so long counts as gone.
     pub(crate) lease: Duration,
-    /// How long a durability service is waited for that is not there yet.
+    /// How long to wait for a durability service that is not discovered yet.
     pub(crate) service_timeout: Duration,
-    /// No durability service is waited for any longer than until then.
+    /// From then on, undiscovered durability services are not waited for.
     services_until: Instant,
-    /// Who else is told that something was heard.
+    /// Called when something was received.
     change_listener: Mutex<Option<ChangeListener>>,
     /// By name and type.
     topics: Mutex<HashMap<(String, Struct), Weak<Topic>>>,
@@ -61,33 +61,33 @@ pub(crate) struct Connection {
     closed: AtomicBool,
 }
 
-/// What the connection's threads need of a reader.
+/// The part of a reader that the connection's threads use.
 pub(crate) trait OpenReader: Send + Sync {
     fn topic(&self) -> &TopicName;
 
-    /// Empty is all.
+    /// An empty list is all partitions.
     fn partitions(&self) -> &[u32];
 
-    /// Opens the end of the topic's first schema, where that is another than it was. Where that
-    /// fails it is tried again when it is read, which is told.
+    /// Opens the typed endpoint if the topic's first schema has changed. After an error the next
+    /// poll of the subscription retries, and reports it.
     fn adopt_schema(&self) -> Result<(), TransportError>;
 
     fn guids(&self) -> EndpointGuids;
 
-    /// Whether it has met a bus's writer.
+    /// Whether it has matched a bus writer.
     fn has_matched(&self, writer: &EndpointGuids) -> bool;
 
-    /// The newest incarnation of a producer that was read; 0 is none.
+    /// The newest received incarnation of a producer; 0 is none.
     fn newest(&self, producer: &ProducerName) -> u64;
 
-    /// Wakes who reads.
+    /// Wakes the subscription.
     fn ring(&self);
 
-    /// Takes what has come, within bounds, where nobody else does.
+    /// Takes received samples and enforces the limits, in case the subscription does not.
     fn attend(&self);
 }
 
-/// What wakes a thread.
+/// Wakes a thread.
 #[derive(Default)]
 pub(crate) struct Wakeup {
     rung: Mutex<bool>,
@@ -101,7 +101,7 @@ impl Wakeup {
         }
     }
 
-    /// Rests until it rings or the time is over.
+    /// Sleeps until it is rung, at most `at_most`.
     fn rest(&self, at_most: Duration) {
         let mut rung = locked(&self.rung);
         if !*rung {
@@ -112,10 +112,10 @@ impl Wakeup {
     }
 }
 
-/// What is called by the thread that hears, once a second at least.
+/// Called by the receiving thread after it received something, at least once a second.
 type ChangeListener = Box<dyn Fn(&Connection) + Send>;
 
-/// A question that waits for ends to meet.
+/// A request whose response waits for endpoints to match.
 struct DeferredResponse {
     to: String,
     request: Request,
@@ -162,7 +162,7 @@ impl Connection {
         if alone {
             std::thread::sleep(options.discovery);
         }
-        // What the others have said by now is known.
+        // After the responses, the announcements of all other sessions have been received.
         connection.announcements.request(None, RequestKind::Joining)?;
         Ok(connection)
     }
@@ -175,12 +175,12 @@ impl Connection {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Wakes the thread that hears: there is something to hear or to say.
+    /// Wakes the receiving thread.
     pub(crate) fn ring(&self) {
         self.wakeup.ring();
     }
 
-    /// Wakes the thread that waits: there is something to be acknowledged.
+    /// Wakes the acknowledgement thread.
     pub(crate) fn await_receipts(&self) {
         self.receipts.ring();
     }
@@ -189,7 +189,7 @@ impl Connection {
         Arc::clone(&self.wakeup)
     }
 
-    /// A DDS topic: one for all ends of this connection.
+    /// A DDS topic, shared by all endpoints of this connection.
     pub(crate) fn dds_topic(&self, name: &str, of: &Struct) -> Result<Arc<Topic>, TransportError> {
         let mut topics = locked(&self.topics);
         // Two types of one name are two topics.
@@ -204,18 +204,18 @@ impl Connection {
         Ok(topic)
     }
 
-    /// A DDS topic of letters.
+    /// A DDS topic for messages between sessions.
     pub(crate) fn message_topic(&self, kind: &str) -> Result<Arc<Topic>, TransportError> {
         peer_messages::kind(&self.participant, &self.names, kind)
     }
 
-    /// From now on what durability services say to have is heard.
+    /// Receives the acks of durability services from now on.
     pub(crate) fn subscribe_acks(&self) -> Result<(), TransportError> {
         self.messages.subscribe_acks(|kind| self.message_topic(kind))
     }
 
-    /// Whether there is a durability service; one that is not there yet is waited for, a bounded
-    /// time after connecting.
+    /// Whether there is a durability service. Waits for an undiscovered one, for a bounded time
+    /// after connecting.
     pub(crate) fn has_service(&self) -> bool {
         loop {
             if self.announcements.with_fresh_state(|state| state.has_services()) {
@@ -228,17 +228,17 @@ impl Connection {
         }
     }
 
-    /// By when services that were there at the start have been seen.
+    /// By then, services that were running at the start have been discovered.
     pub(crate) fn services_until(&self) -> Instant {
         self.services_until
     }
 
-    /// Names who is told whenever something was heard, and once a second at least.
+    /// Sets the function that is called after something was received, at least once a second.
     pub(crate) fn listen(&self, change_listener: impl Fn(&Connection) + Send + 'static) {
         *locked(&self.change_listener) = Some(Box::new(change_listener));
     }
 
-    /// A topic that is open here, or is opened.
+    /// The state of a topic; opens it if it is not open on this connection.
     pub(crate) fn open_topic_state(
         &self,
         name: &TopicName,
@@ -253,8 +253,8 @@ impl Connection {
         Ok(topic)
     }
 
-    /// Says what is known of the schemas of a topic that this session has, so that it does not end
-    /// with who has said it first.
+    /// Announces the known schemas of a topic that this session has open. So they outlive the
+    /// session that announced them first.
     pub(crate) fn announce_schemas(&self, topic: &TopicName) {
         let session = &self.announcements.session;
         let unsaid = self.announcements.with_state(|state| {
@@ -275,7 +275,7 @@ impl Connection {
             words
         });
         for announcement in unsaid {
-            // Where it cannot be said, others say it still.
+            // If this fails, other sessions still announce it.
             let _ = self.announcements.announce(announcement);
         }
     }
@@ -300,8 +300,8 @@ impl Connection {
         locked(&self.readers).iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Waits until an end that was opened has met those of its topic that are known, and they it;
-    /// gives their answers.
+    /// Waits until a new endpoint has matched the known endpoints of its topic, and they it;
+    /// returns the other sessions' responses.
     pub(crate) fn await_match(
         &self,
         (topic, end, partitions): (&TopicName, EndpointKind, &[u32]),
@@ -320,14 +320,15 @@ impl Connection {
             if theirs.iter().all(|end| ours.contains(end)) {
                 break;
             }
-            // Cyclone's threads match the two; there is nothing to wait on but the time.
+            // Cyclone's threads match endpoints without a notification for both sides, so this
+            // polls.
             std::thread::sleep(Duration::from_micros(200));
         }
         Ok(answers)
     }
 
-    /// Opens what ends of a topic want when it has got its first schema. Those that fail try again
-    /// when they are used, and say so then.
+    /// Opens the typed endpoints of a topic whose first schema has changed. After an error the next
+    /// use of the endpoint retries, and reports it.
     pub(crate) fn adopt_schema(&self, topic: &TopicName) -> Result<(), TransportError> {
         let mut outcome = Ok(());
         for reader in self.readers().iter().filter(|reader| reader.topic() == topic) {
@@ -339,8 +340,8 @@ impl Connection {
         outcome
     }
 
-    /// Has ends of writers meet their readers that were opened for a schema that others have
-    /// declared, in a thread beside: until they have, envelopes are written.
+    /// Matches new typed endpoints of writers with their readers, in a thread of its own. Until
+    /// they match, samples are written as envelopes.
     pub(crate) fn match_in_background(&self, topic: &TopicName) {
         let mut unmatched = self.writers();
         unmatched
@@ -360,19 +361,19 @@ impl Connection {
                 }
             }
         };
-        // Without a thread they go on with envelopes.
+        // Without the thread, the writers continue with envelopes.
         let _ = start("helio-dds-meet", await_match);
     }
 
-    /// Does what was heard; adds what has to wait.
+    /// Handles what was received; adds requests whose responses must wait to `deferred`.
     fn receive(&self, deferred: &mut Vec<DeferredResponse>) {
         for (session, heard) in self.announcements.receive() {
             match heard {
                 Effect::Nothing => {}
                 Effect::Schemas(topic) => {
                     self.announce_schemas(&topic);
-                    // Before the question behind it is answered. What fails here fails for who
-                    // uses the end next.
+                    // Before the request behind it is answered. After an error the next use of the
+                    // endpoint retries.
                     let _ = self.adopt_schema(&topic);
                     self.match_in_background(&topic);
                 }
@@ -397,7 +398,7 @@ impl Connection {
         }
         deferred.retain(|deferred| !self.try_to_respond(deferred));
         let stored = self.messages.take_acks();
-        // Behind the letters: none is about a writer that is not among them.
+        // After `take_acks`: a writer that is missing here was opened later, and no ack is for it.
         let writers = self.writers();
         for (service, stored) in stored {
             let about = |writer: &&Arc<WriterCore>| writer.topic.name == stored.topic;
@@ -411,7 +412,8 @@ impl Connection {
         }
     }
 
-    /// Answers a question, if its end has met ours or there was time enough.
+    /// Responds to a request if the endpoints have matched, or after a timeout. False if it must
+    /// wait.
     fn try_to_respond(&self, DeferredResponse { to, request, until }: &DeferredResponse) -> bool {
         let mut response = Response { number: request.number, ..Response::default() };
         let all_met = match &request.about {
@@ -432,17 +434,17 @@ impl Connection {
         if !all_met && Instant::now() < *until {
             return false;
         }
-        // Where it cannot be said, the other waits its time.
+        // If this fails, the requester waits until its timeout.
         let _ = self.announcements.respond(to, response);
         true
     }
 
-    /// What an incarnation that starts now would be, if there was none before.
+    /// The incarnation of a producer that starts now, unless an earlier one is newer.
     pub(crate) fn start_nanos(&self) -> u64 {
         u64::try_from(self.clock.now().unix_nanos()).unwrap_or(0)
     }
 
-    /// The newest incarnation of a producer that this session knows: from words, or from samples.
+    /// The newest incarnation of a producer that this session knows, from announcements or samples.
     pub(crate) fn newest(&self, topic: &TopicName, producer: &ProducerName) -> u64 {
         let readers = self.readers();
         let readers = readers.iter().filter(|reader| reader.topic() == topic);
@@ -450,7 +452,7 @@ impl Connection {
         read.max(self.announcements.with_state(|state| state.newest(topic, producer)))
     }
 
-    /// Each of ours is asked, so that the answer is whole where one has not met the other yet.
+    /// Checks all writers, so that the response lists all matches even if one is missing.
     fn matched_by_writers(&self, opened: &OpenedEndpoint, response: &mut Response) -> bool {
         let wanted = |writer: &&Arc<WriterCore>| {
             writer.topic.name == opened.topic && overlap(&opened.partitions, &[writer.partition])
@@ -478,7 +480,7 @@ impl Connection {
         all
     }
 
-    /// Ends everything: readers and pending receipts are told, and others that this session ends.
+    /// Closes the connection: ends all subscriptions, fails pending receipts, and ends the session.
     pub(crate) fn close(&self) {
         if self.closed.swap(true, Ordering::AcqRel) {
             return;
@@ -492,7 +494,7 @@ impl Connection {
     }
 }
 
-/// Whether partitions have one in common; none named is all.
+/// Whether two lists of partitions overlap; an empty list is all partitions.
 fn overlap(one: &[u32], other: &[u32]) -> bool {
     one.is_empty() || other.is_empty() || one.iter().any(|partition| other.contains(partition))
 }
@@ -508,7 +510,7 @@ fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Transpor
     thread.map(drop).map_err(|error| engine("start a thread", error))
 }
 
-/// Hears what is said, answers, and says what publishers must not wait for.
+/// The receiving thread: handles announcements, and sends those that publishers must not wait for.
 fn receive_all(connection: &Weak<Connection>, wakeup: &Wakeup) {
     let mut deferred = Vec::new();
     loop {
@@ -524,7 +526,7 @@ fn receive_all(connection: &Weak<Connection>, wakeup: &Wakeup) {
     }
 }
 
-/// Waits for acknowledgements and for room, so that nobody else has to.
+/// The acknowledgement thread: waits for acknowledgements and for room.
 fn wait_for_all(connection: &Weak<Connection>, wakeup: &Wakeup) {
     loop {
         let Some(connection) = connection.upgrade() else { return };
@@ -536,7 +538,7 @@ fn wait_for_all(connection: &Weak<Connection>, wakeup: &Wakeup) {
         let one = ACK_WAIT_PER_ROUND / u32::try_from(waiting.len()).unwrap_or(u32::MAX).max(1);
         waiting.iter().for_each(|writer| writer.wait(one.max(ACK_WAIT_PER_WRITER)));
         let idle = waiting.is_empty();
-        // The last of them may be gone meanwhile, and the connection with it.
+        // These may be the last references to a writer, and to the connection.
         drop((waiting, connection));
         if idle {
             wakeup.rest(MAX_THREAD_SLEEP);
@@ -544,10 +546,10 @@ fn wait_for_all(connection: &Weak<Connection>, wakeup: &Wakeup) {
     }
 }
 
-/// Takes back what has lost.
+/// Withdraws an announcement that lost against an earlier one.
 pub(crate) fn withdraw_topic(connection: &Connection, announcement: &Announcement) {
     if !connection.is_closed() {
-        // Where it cannot be said, it ends with the session.
+        // If this fails, the announcement ends with the session.
         let _ = connection.announcements.withdraw(announcement);
     }
 }

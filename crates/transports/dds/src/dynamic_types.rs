@@ -20,7 +20,7 @@ pub fn runtime_type(of: &TopicType) -> Arc<Struct> {
         });
         let members = members.collect();
         let extensibility = extensibility(one.appendable);
-        // IDL compilers leave types that nothing is said of open to both uses.
+        // IDL compilers leave types without an annotation usable for both.
         let nested = false;
         structs.push(Arc::new(Struct { name: one.name.clone(), extensibility, nested, members }));
     }

@@ -7,7 +7,7 @@ use helio_bus::TransportError;
 use crate::SCHEME;
 use crate::entity::DdsError;
 
-/// The error of something that was tried.
+/// Converts the error of a failed operation.
 pub(crate) fn failed(what: &str) -> impl Fn(DdsError) -> TransportError + '_ {
     move |error| engine(what, error)
 }

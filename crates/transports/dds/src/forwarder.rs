@@ -10,7 +10,7 @@ use crate::options::PEER_RESPONSE_TIMEOUT;
 use crate::topic::TopicState;
 use crate::writer::{DdsWriter, Notify};
 
-/// The writer of the producer's incarnation, and of the next one when it was restarted there.
+/// The writer of a producer's incarnation, or of a newer one after the producer restarted.
 pub(crate) struct DdsForwarder(DdsWriter);
 
 impl DdsForwarder {
@@ -34,7 +34,7 @@ impl Writer for DdsForwarder {
         self.0.producer()
     }
 
-    /// With the first sample of an incarnation this waits until its writer has met the readers.
+    /// The first sample of a new incarnation waits until the new writer has matched its readers.
     fn identify(&mut self, incarnation: u64, sequence: u64) -> Result<(), TransportError> {
         let before = &self.0.shared;
         let Producer { name, incarnation: known } = before.producer.clone();
@@ -43,7 +43,7 @@ impl Writer for DdsForwarder {
             return Err(TransportError::Fenced { producer, newer: known });
         }
         if incarnation > known {
-            // What was written has its time to arrive, and its receipts theirs.
+            // Gives the written samples time to arrive, and their receipts time to complete.
             before.wait(PEER_RESPONSE_TIMEOUT);
             let (topic, partition) = (Arc::clone(&before.topic), before.partition);
             let room = before.room();

@@ -30,13 +30,13 @@ const SERVICE_RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 /// No page is requested while so many samples wait for delivery.
 const MAX_WAITING_SAMPLES: usize = 4_096;
 
-/// Who asks so many times in vain for a page asks another service, or was most likely forgotten:
-/// 20 s.
+/// After so many requests for a page without a response (20 s), the reader changes the service, or
+/// restarts with the same one, which has probably forgotten it.
 const ATTEMPTS_UNTIL_RESTART: u32 = 66;
-/// Who asks so many times in vain, begun again or not, has no service that answers: a minute.
+/// After so many requests without a response (a minute), restarts included, no service responds.
 const ATTEMPTS_UNTIL_SILENT: u32 = 200;
-/// How soon a service is asked again by a reader that has enough to do: it forgets who asks for
-/// nothing for 120 s.
+/// How often a reader that needs no page requests one all the same: a service forgets readers that
+/// are idle for 120 s.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
 /// How long to wait for history without a responding service, before reading continues without it.
 const SERVICE_LOSS_TIMEOUT: Duration = Duration::from_secs(30);
@@ -46,30 +46,30 @@ pub(crate) struct HistoricalData {
     topic: Arc<TopicState>,
     wake: Arc<dyn Fn() + Send + Sync>,
     request: HistoryRequest,
-    /// Where the topic's writers stood, and what is there already.
+    /// The positions of the topic's writers at the start, and the positions that are there already.
     until: Vec<ProducerPosition>,
     have: Vec<ProducerPosition>,
-    /// Services that have not all of it, or do not answer.
+    /// Services that are incomplete or do not respond.
     excluded: Vec<String>,
-    /// One of them has come to its end; its last values.
+    /// An incomplete service has reached its end; the last values that it sent.
     ended: bool,
     aside: Option<SetAsideHistory>,
     asked: Option<Instant>,
-    /// How many times the service was asked for this page, and any since a page has come.
+    /// The number of requests for the current page, and of requests since a page arrived.
     attempts: [u32; 2],
-    /// How many times it is asked before it counts as having forgotten this reader.
+    /// After so many requests the service counts as having forgotten this reader.
     restart_after: u32,
-    /// When it was asked last, for whichever page.
+    /// When the last request was sent.
     last_request: Instant,
-    /// Since when no service answers.
+    /// Since when no service responds.
     lost: Option<Instant>,
-    /// What has not been told of that.
+    /// Outages that were not reported yet.
     news: VecDeque<Outage>,
-    /// When a page has come last, and one with samples.
+    /// When the last page arrived, and the last one with samples.
     last_page: Instant,
     last_samples: Instant,
     on_loss: OnServiceLoss,
-    /// The last page has come.
+    /// The last page has arrived.
     pub(crate) whole: bool,
 }
 
@@ -98,9 +98,9 @@ pub(crate) struct HistoryRange {
     pub(crate) partitions: Vec<u32>,
     /// The newest so many of each key; none is everything.
     pub(crate) last: Option<u32>,
-    /// Where the topic's writers stand.
+    /// The positions of the topic's writers.
     pub(crate) until: Vec<ProducerPosition>,
-    /// What is there already.
+    /// The positions that are there already.
     pub(crate) have: Vec<ProducerPosition>,
 }
 
@@ -197,7 +197,8 @@ impl HistoricalData {
                 self.miss(reorder_queue, false);
                 return Ok(true);
             }
-            // Better those that have not all than none. But for another service, which asks each.
+            // An incomplete service is better than none. Another durability service asks each one
+            // itself.
             self.excluded.clear();
             let may = self.on_loss == OnServiceLoss::Wait || self.request.last.is_some();
             if let Some(to) = service(&self.topic, &[]).filter(|_| may) {
@@ -209,7 +210,7 @@ impl HistoricalData {
             return Ok(true);
         }
         if there && (self.attempts[0] >= self.restart_after || self.is_stuck()) {
-            // A service that is slow, and has forgotten nothing, gets more time.
+            // A slow service that has not forgotten this reader gets more time.
             self.restart_after = ATTEMPTS_UNTIL_SILENT.min(self.restart_after * 2);
             if self.leave(reorder_queue)? {
                 self.miss(reorder_queue, false);
@@ -235,7 +236,7 @@ impl HistoricalData {
                 continue;
             }
             if page.head.busy {
-                // It comes when others have left.
+                // The service serves this reader when others have left.
                 (self.last_page, self.attempts) = (Instant::now(), [0; 2]);
                 continue;
             }
@@ -260,8 +261,8 @@ impl HistoricalData {
         PageOutcome::Some
     }
 
-    /// Looks whether a service answers, and has it told where that changes; true where none has for
-    /// so long that it is waited for no more.
+    /// Checks whether a service responds, and queues an outage when that changes. True if none has
+    /// responded for so long that reading continues without it.
     fn is_lost(&mut self, there: bool) -> bool {
         if there && !self.is_silent() {
             if self.lost.take().is_some() {
@@ -282,7 +283,8 @@ impl HistoricalData {
         since.elapsed() >= SERVICE_LOSS_TIMEOUT
     }
 
-    /// Asks for the next page where there is room for it; else says that it will.
+    /// Requests the next page if there is room for it; otherwise keeps the service from forgetting
+    /// this reader.
     fn ask(&mut self, reorder_queue: &ReorderQueue) {
         let messages = &self.topic.connection.messages;
         if reorder_queue.waiting() < MAX_WAITING_SAMPLES || self.request.last.is_some() {
@@ -292,8 +294,8 @@ impl HistoricalData {
                 self.attempts = self.attempts.map(|attempts| attempts.saturating_add(1));
             }
         } else if self.is_due() {
-            // What has come already comes once more, and is put aside. Who has had none was not
-            // asked yet, and has nothing to keep.
+            // Repeats the request for the last page, whose copy is ignored. Without a first page
+            // the service has no state to keep.
             if let Some(page) = self.request.page.checked_sub(1) {
                 messages.send_request(&HistoryRequest { page, ..self.request.clone() });
             }
@@ -301,46 +303,47 @@ impl HistoricalData {
         }
     }
 
-    /// The question for the next page; the first says what is wanted besides what has come.
+    /// The request for the next page; the first request contains the range.
     fn question(&self, reorder_queue: &ReorderQueue) -> HistoryRequest {
         if self.request.page > 0 {
             return self.request.clone();
         }
         let (until, mut have) = (self.until.clone(), self.have.clone());
         if self.request.last.is_none() {
-            // Where it says so twice, the later one counts, which goes farther.
+            // Of two positions of one producer the later one counts, which is the larger.
             have.extend(reorder_queue.history_positions());
         }
         HistoryRequest { until, have, ..self.request.clone() }
     }
 
-    /// Whether the service is to be asked though there is enough to do.
+    /// Whether a request is due although no page is needed.
     pub(crate) fn is_due(&self) -> bool {
         self.last_request.elapsed() >= KEEP_ALIVE_INTERVAL
     }
 
-    /// What is to be told of services that went and came.
+    /// The next outage to report.
     pub(crate) fn news(&mut self) -> Option<Outage> {
         self.news.pop_front()
     }
 
-    /// Whether it is not worth waiting for where others have most of it.
+    /// Whether the service takes so long that reading begins without its last values.
     pub(crate) fn is_slow(&self) -> bool {
         self.last_page.elapsed() >= crate::options::PEER_RESPONSE_TIMEOUT
     }
 
-    /// Whether it was asked so often in vain that nothing will be heard of it.
+    /// Whether so many requests had no response that none is expected.
     pub(crate) fn is_silent(&self) -> bool {
         self.attempts[1] >= ATTEMPTS_UNTIL_SILENT
     }
 
-    /// Whether a service that answers hands out no last values: it waits for what it does not get.
+    /// Whether a responding service sends no last values, because it waits for samples that it
+    /// lacks.
     fn is_stuck(&self) -> bool {
         self.request.last.is_some() && self.last_samples.elapsed() >= SERVICE_RESPONSE_TIMEOUT
     }
 
-    /// Leaves a service that has not all of it (`ended`), or cannot say what it has. False where
-    /// there is no other.
+    /// Changes to another service, from one that is incomplete (`ended`) or cannot read its
+    /// journal. False if there is no other one.
     fn ask_another(
         &mut self,
         reorder_queue: &mut ReorderQueue,
@@ -354,20 +357,20 @@ impl HistoricalData {
         }
         self.ended |= ended;
         let other = service(&self.topic, &self.excluded);
-        // Last values of one in trouble are older: it may be so for days.
+        // The last values of a service in trouble are older, maybe by days.
         let other = other.filter(|to| !(last && ended && was_ready) || self.is_ready(to));
         let Some(to) = other else { return Ok(false) };
         self.begin_again(to, reorder_queue)?;
         Ok(true)
     }
 
-    /// Leaves a service that is silent, or hands out nothing; where there is no other it is asked
-    /// once more, or those that were silent before it. True where it is over.
+    /// Leaves a service that is silent or sends nothing. Without another one, requests from it
+    /// again, or from those that were silent before. True if the history has ended.
     fn leave(&mut self, reorder_queue: &mut ReorderQueue) -> Result<bool, TransportError> {
         let last = self.request.last.is_some();
-        // Another service is asked what itself has: only that one knows.
+        // A durability service requests the samples of one particular service: it cannot change.
         let may = self.on_loss == OnServiceLoss::Wait || last;
-        // Last values of one in trouble are older: so the others have had time enough.
+        // Services in trouble have older last values, so the others get all their time first.
         let any = !last || self.restart_after == ATTEMPTS_UNTIL_SILENT;
         let other = |besides: &[String]| {
             let besides = [besides, std::slice::from_ref(&self.request.to)].concat();
@@ -389,7 +392,7 @@ impl HistoricalData {
                 self.excluded.push(self.request.to.clone());
                 self.begin_again(to.clone(), reorder_queue)?;
             }
-            // It has heard nothing that it could have forgotten.
+            // It has received no request that it could have forgotten.
             None if self.request.page == 0 => {
                 (self.attempts[0], self.last_samples) = (0, Instant::now())
             }
@@ -405,7 +408,7 @@ impl HistoricalData {
         })
     }
 
-    /// No service has all of it: tells what is missing. `unread`: nor does one know how much it is.
+    /// No service is complete: reports the missing samples. `unread`: their number is unknown, too.
     fn miss(&mut self, reorder_queue: &mut ReorderQueue, unread: bool) {
         match self.aside.take() {
             Some(aside) => reorder_queue.restore_history(aside),
@@ -415,7 +418,7 @@ impl HistoricalData {
         reorder_queue.report_missing_until(&self.until);
     }
 
-    /// Asks a service from the beginning: none has what another has at the same place.
+    /// Requests from a service from the first page on: two services' pages differ.
     fn begin_again(
         &mut self,
         to: String,
@@ -433,7 +436,7 @@ impl HistoricalData {
         Ok(())
     }
 
-    /// Asks no more; the service need not keep what it has made.
+    /// Ends the requests, so that the service can drop the reader's state.
     fn end(&self) {
         let messages = &self.topic.connection.messages;
         messages.close_page_queue(self.request.number);
@@ -454,18 +457,18 @@ fn open_page_queue(
     connection.messages.open_page_queue(|kind| connection.message_topic(kind), Arc::clone(wake))
 }
 
-/// The service to be asked: the first by name of those that are ready, besides some.
+/// The service to request from: the first ready one by name, except `besides`.
 pub(crate) fn service(topic: &TopicState, besides: &[String]) -> Option<String> {
     let announcements = &topic.connection.announcements;
     announcements.with_state(|state| {
         let others = || {
             let others = state.services(&topic.name);
-            // One that keeps it otherwise has it with holes.
+            // A service that stores the topic in the other way has holes.
             let others =
                 others.filter(|(_, service_state)| !topic.is_kept() || !service_state.last_values);
             others.filter(|(name, _)| **name != announcements.session && !besides.contains(name))
         };
-        // One that cannot take more at the moment has what it has.
+        // A service that cannot store more still has what it stored.
         let in_trouble = || others().find(|(_, service_state)| service_state.trouble.is_some());
         let found = others().find(|(_, service_state)| service_state.ready).or_else(in_trouble);
         found.map(|(name, _)| name.clone())
@@ -498,7 +501,7 @@ mod tests {
         Connection::open(&Options::parse(&opening).unwrap(), &opening.clock).unwrap()
     }
 
-    /// Says that it keeps a topic, and answers as it is told.
+    /// A durability service by hand.
     struct Service {
         connection: Arc<Connection>,
         questions: Reader,
@@ -520,7 +523,7 @@ mod tests {
             this
         }
 
-        /// That it is ready, or in trouble.
+        /// Announces that it is ready, or in trouble.
         fn says(&self, topic: &TopicName, trouble: Option<&str>) {
             let (ready, trouble) = (trouble.is_none(), trouble.map(str::to_owned));
             let service_state = ServiceState { ready, trouble, ..ServiceState::default() };
@@ -528,7 +531,7 @@ mod tests {
             self.connection.announcements.announce(word).unwrap();
         }
 
-        /// The newest question for a first page.
+        /// The newest request for a first page.
         fn begun(&self) -> Option<HistoryRequest> {
             let mut asked = self.asked().into_iter();
             asked.rfind(|request| request.page == 0 && request.to == self.name())
@@ -547,7 +550,7 @@ mod tests {
             messages.iter().filter(|message| message.valid).filter_map(asked).collect()
         }
 
-        /// A page of samples of Mount's, by their numbers, to a reader.
+        /// Sends a page of Mount's samples, by their numbers, to a reader.
         fn answer_with(
             &mut self,
             number: u64,
@@ -564,7 +567,7 @@ mod tests {
             self.send(number, &made);
         }
 
-        /// A page without samples, to a reader.
+        /// Sends a page without samples to a reader.
         fn answer(&mut self, number: u64, head: &PageHeader) {
             self.send(number, &page(head));
         }
@@ -579,7 +582,7 @@ mod tests {
         }
     }
 
-    /// Two services that a reader sees of a topic, by name; the first as it says.
+    /// Two services of a topic that a reader has discovered, by name, with their troubles.
     fn two_services(
         name: &TopicName,
         reading: &Arc<Connection>,
@@ -607,7 +610,7 @@ mod tests {
         (services, DdsTransport::new(Arc::clone(reading)).state(name).unwrap().unwrap())
     }
 
-    /// How far Mount is.
+    /// A position of Mount.
     fn mount(sequence: u64) -> ProducerPosition {
         let producer = helio_core::ProducerName::new("Mount").unwrap();
         ProducerPosition {
@@ -619,7 +622,7 @@ mod tests {
         }
     }
 
-    /// Begins to read up to where Mount has five.
+    /// Begins to read history up to Mount's position 5.
     fn begin(
         topic: &Arc<TopicState>,
         reorder_queue: &mut ReorderQueue,
@@ -700,7 +703,7 @@ mod tests {
         let until = Instant::now() + SERVICE_RESPONSE_TIMEOUT;
         let turn = |past: &mut HistoricalData, reorder_queue: &mut ReorderQueue| {
             assert!(Instant::now() < until, "it never came so far");
-            // It has not asked for long.
+            // The last request was long ago.
             past.last_request = past.last_request.checked_sub(KEEP_ALIVE_INTERVAL).unwrap();
             assert!(!past.turn(reorder_queue).unwrap());
             std::thread::sleep(Duration::from_millis(1));
@@ -753,8 +756,8 @@ mod tests {
         assert_eq!(delivered(&mut reorder_queue), [1]);
     }
 
-    /// What comes of last values where the first service ends without having all, and the second
-    /// one answers so.
+    /// The last values and gaps of a reader whose first service ends incomplete, and whose second
+    /// one responds with `second`.
     fn last_values(name: &str, trouble: Option<&str>, second: &PageHeader) -> (Vec<u64>, usize) {
         let (name, reading) = (name.parse::<TopicName>().unwrap(), connect());
         let (mut services, topic) = two_services(&name, &reading, [None, trouble]);
@@ -782,7 +785,7 @@ mod tests {
         let not_whole = PageHeader { end: true, whole: false, ..PageHeader::new(0) };
         assert_eq!(last_values("troubled", Some("no room"), &not_whole), (vec![4], 1));
         let whole = PageHeader { whole: true, ..not_whole.clone() };
-        // For days it may have had no room.
+        // It may have been in trouble for days.
         assert_eq!(last_values("whole", Some("no room"), &whole), (vec![4], 1));
         assert_eq!(last_values("neither", None, &not_whole), (vec![4], 1));
         assert_eq!(last_values("better", None, &whole), (vec![2], 0));
@@ -806,7 +809,7 @@ mod tests {
         let (mut answered, mut begun) = (false, false);
         while !past.turn(&mut reorder_queue).unwrap() {
             assert!(Instant::now() < until, "it asks for ever");
-            // The other tests of this domain have questions of their own.
+            // The other tests of this domain send requests, too.
             let own = |request: &&HistoryRequest| request.page == 0 && request.to == service.name();
             let asked = service.asked();
             let asked: Vec<_> = asked.iter().filter(own).collect();

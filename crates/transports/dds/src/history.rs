@@ -7,12 +7,13 @@ use helio_bus::transport::{Origin, order_by_producer};
 use crate::announcements::ProducerPosition;
 use crate::reorder_queue::{QueuedSample, ReorderQueue};
 
-/// Puts the newest `n` of each key, of what was written when the reader came (`positions`), before
-/// what was written since.
+/// Orders what a late joiner has received: first the newest `n` samples of each key, among those
+/// that were written before it joined (`positions`), then the samples written since.
 ///
-/// A service's are in the order of its journal, which is that in which they came: no two hosts'
-/// clocks are compared. What writers have besides is older where the service had it, else newer;
-/// one producer's are in the order of their numbers, whoever has them.
+/// A service's samples keep the order of its journal, in which they arrived, so no two hosts'
+/// clocks are compared. A writer's own samples come before them if the service had them, otherwise
+/// after them. The samples of one producer are in the order of their numbers, whatever their
+/// source.
 pub(crate) fn begin(reorder_queue: &mut ReorderQueue, positions: &[&ProducerPosition], n: usize) {
     let all = reorder_queue.take_all();
     let (past, others): (Vec<_>, Vec<_>) = all.into_iter().partition(QueuedSample::is_history);
@@ -29,15 +30,15 @@ pub(crate) fn begin(reorder_queue: &mut ReorderQueue, positions: &[&ProducerPosi
     }
     let mut old = Vec::with_capacity(3);
     for mut some in [before, behind] {
-        // A service's and its writer's own.
+        // A service and the writer may both have sent it.
         some.retain(|queued| known.insert(sample(queued)));
         some.sort_by_key(QueuedSample::published);
         old.push(some);
     }
     old.insert(1, past);
     let mut old: Vec<_> = old.into_iter().flatten().collect();
-    // Before the newest are chosen: what a service has missed, and its writer has, may be newer
-    // than what the service has of that key.
+    // Before the newest are chosen: a sample that the service missed may be newer than the
+    // service's samples of that key.
     in_order(&mut old);
     let mut left: HashMap<(u32, Vec<u8>), usize> = HashMap::new();
     let mut newest: Vec<_> = old
@@ -56,12 +57,12 @@ pub(crate) fn begin(reorder_queue: &mut ReorderQueue, positions: &[&ProducerPosi
     reorder_queue.begin(newest, new);
 }
 
-/// Which sample it is.
+/// The identity of a sample.
 fn sample(queued: &QueuedSample) -> (u32, String, (u64, u64)) {
     (queued.partition, queued.names().1.to_owned(), queued.order())
 }
 
-/// Puts each producer's in a partition in order.
+/// Sorts each producer's samples in a partition by number.
 fn in_order(all: &mut Vec<QueuedSample>) {
     let who = |queued: &QueuedSample| format!("{} {}", queued.partition, queued.names().1);
     order_by_producer(all, who, QueuedSample::order);

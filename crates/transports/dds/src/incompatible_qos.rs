@@ -6,7 +6,7 @@ use helio_bus::Incompatible;
 
 use crate::entity::Policy;
 
-/// What was found so far.
+/// The incompatible policies found so far.
 #[derive(Debug, Default)]
 pub(crate) struct IncompatiblePolicies {
     known: Vec<Policy>,
@@ -21,7 +21,7 @@ impl IncompatiblePolicies {
         }
     }
 
-    /// The next one that was not told yet.
+    /// The next policy that was not reported yet.
     pub(crate) fn next(&mut self) -> Option<Incompatible> {
         self.untold.pop_front().map(told)
     }

@@ -6,10 +6,10 @@
 
 use helio_core::TopicName;
 
-/// What begins with it is the transport's own, and the journal's.
+/// Reserved for topics of the transport and of the journal.
 pub(crate) const INTERNAL_PREFIX: &str = "_helio/";
 
-/// The names of one connection.
+/// The naming rules of one connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
     prefix: String,
@@ -20,19 +20,19 @@ impl Names {
         Self { prefix: prefix.to_owned() }
     }
 
-    /// The envelopes of a topic of the bus.
+    /// The DDS topic of a bus topic's envelopes.
     pub(crate) fn envelopes(&self, name: &TopicName) -> String {
         self.internal(&format!("envelopes/{name}"))
     }
 
-    /// A topic of the bus: the samples of its first schema.
+    /// The DDS topic of a bus topic's first schema.
     pub(crate) fn dds(&self, name: &TopicName) -> String {
         let name = name.as_str();
         let kept = self.prefix.is_empty() && name.starts_with("DCPS") || name.starts_with('_');
         format!("{}{}{name}", self.prefix, if kept { "_" } else { "" })
     }
 
-    /// A topic of the transport's own.
+    /// A DDS topic of the transport's own.
     pub(crate) fn internal(&self, name: &str) -> String {
         format!("{}{INTERNAL_PREFIX}{name}", self.prefix)
     }

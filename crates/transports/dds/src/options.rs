@@ -6,7 +6,7 @@ use std::time::Duration;
 use helio_bus::transport::Opening;
 use helio_bus::{BusUrl, ConnectError};
 
-/// The options that there are.
+/// All options.
 const OPTIONS: [&str; 9] = [
     "peers",
     "interface",
@@ -27,40 +27,41 @@ const MAX_PROCESSES: u32 = 119;
 pub(crate) const MAX_PAYLOAD_BYTES: usize = 8 << 20;
 /// The largest key, in bytes: as the journal's.
 pub(crate) const MAX_KEY_BYTES: usize = u16::MAX as usize;
-/// How soon a writer asks for the acknowledgement of what it wrote last: receipts wait for it.
-/// Cyclone's own 100 ms are for writers that nobody waits for. And how much a writer's readers may
-/// owe it: the same from the first sample on. Cyclone itself begins with 30 kB and lowers it with
-/// each repetition, so that a burst would be refused. And who was lost to silence is asked for
-/// without end: after a minute Cyclone would not, and hosts that a cut has parted for longer would
-/// not find each other again where there is no multicast.
+/// Heartbeat: how soon a writer requests the acknowledgement of its last sample, because receipts
+/// wait for it. Cyclone's default is 100 ms.
+/// Watermarks: how many unacknowledged bytes a writer may have, constant from the first sample on.
+/// Cyclone starts with 30 kB and lowers the limit after each retransmission, so a burst would be
+/// refused.
+/// Locator pruning is off. After a minute Cyclone would stop probing silent hosts, and without
+/// multicast they would not find each other after a longer network partition.
 const INTERNAL_CONFIG: &str = "<Internal><HeartbeatInterval min=\"1 ms\" minsched=\"1 ms\">2 ms\
     </HeartbeatInterval><Watermarks><WhcHigh>500 kB</WhcHigh><WhcHighInit>500 kB</WhcHighInit>\
     <WhcAdaptive>false</WhcAdaptive></Watermarks></Internal><Discovery>\
     <DiscoveredLocatorPruneDelay>inf</DiscoveredLocatorPruneDelay></Discovery>";
-/// How long a process that is new in a domain waits for others to be found: nobody tells how many
-/// there are.
+/// How long a process that is new in a domain waits for discovery: the number of participants is
+/// unknown.
 const DEFAULT_DISCOVERY_MS: u64 = 300;
 /// Cyclone's own lease.
 const DEFAULT_LEASE: Duration = Duration::from_secs(10);
-/// The longest between two of a participant's calls for others.
+/// The longest interval between a participant's discovery messages.
 const SPDP_INTERVAL: Duration = Duration::from_secs(30);
-/// How long opening waits for what others have to say.
+/// How long opening waits for the other sessions' responses.
 pub(crate) const PEER_RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long after connecting a durability service is waited for that is not there yet.
+/// How long after connecting to wait for a durability service.
 const DEFAULT_SERVICE_MS: u64 = 3_000;
 
-/// What a URL asks for, checked.
+/// The options of a URL, validated.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     pub(crate) url: String,
     pub(crate) domain: u32,
     pub(crate) prefix: String,
-    /// What bridges call it.
+    /// The domain's name for bridges.
     pub(crate) name: String,
     pub(crate) discovery: Duration,
-    /// How long after connecting a durability service is waited for that is not there yet.
+    /// How long after connecting to wait for a durability service.
     pub(crate) service_timeout: Duration,
-    /// After so long a silence a participant counts as gone.
+    /// A participant that is silent for so long counts as gone.
     pub(crate) lease: Duration,
     /// Cyclone's configuration, as XML.
     pub(crate) config: String,
@@ -83,7 +84,7 @@ impl Options {
             let reason = "a prefix is made of letters, digits, '.', '_', '-' and '/'";
             return Err(url.bad_option("prefix", prefix, reason));
         }
-        // Nothing of an engine's own says which network a domain is in.
+        // No property of DDS identifies the network of a domain, so URLs name it.
         let legal = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
         let name = match url.option("name") {
             Some(name) if !name.is_empty() && name.chars().all(legal) => format!("dds-{name}"),
@@ -110,8 +111,8 @@ impl Options {
     }
 }
 
-/// Cyclone's configuration: what we need, over it the file, if one is named, and over that what the
-/// other options say.
+/// Cyclone's configuration: our defaults, then the named file, then the other options. Later parts
+/// override earlier ones.
 fn config(url: &BusUrl) -> Result<String, ConnectError> {
     let mut xml = INTERNAL_CONFIG.to_owned();
     if let Some(file) = url.option("config") {
@@ -125,7 +126,7 @@ fn config(url: &BusUrl) -> Result<String, ConnectError> {
     let peers = peers(url)?;
     if let Some(interface) = url.option("interface") {
         plain(url, "interface", interface)?;
-        // The loopback has no multicast by its flags; where it is asked for, it works all the same.
+        // Linux does not flag the loopback as capable of multicast, but it works if requested.
         let on = if multicast == Some(true) { "true" } else { "default" };
         let on = if multicast == Some(false) { "false" } else { on };
         let named = if interface.parse::<std::net::IpAddr>().is_ok() { "address" } else { "name" };
@@ -159,8 +160,8 @@ fn config(url: &BusUrl) -> Result<String, ConnectError> {
     Ok(xml)
 }
 
-/// Participants that have lost each other by unicast ask for each other within a lease, as those do
-/// that have not; Cyclone would each 30 s.
+/// Sets the discovery interval below the lease, so that participants that lost each other by
+/// unicast meet again within a lease. Cyclone's default is 30 s.
 fn found_again(xml: &mut String, lease: Duration) {
     let interval = (lease * 4 / 5).min(SPDP_INTERVAL).as_millis();
     let _ = write!(xml, "<Discovery><SPDPInterval>{interval} ms</SPDPInterval></Discovery>");
@@ -175,7 +176,7 @@ fn multicast(url: &BusUrl) -> Result<Option<bool>, ConnectError> {
     }
 }
 
-/// The hosts that are asked for participants; this one, where there is no multicast to ask by.
+/// The hosts to probe for participants: this host if there is no multicast.
 fn peers(url: &BusUrl) -> Result<Vec<String>, ConnectError> {
     let named = url.option("peers").unwrap_or_default();
     plain(url, "peers", named)?;
@@ -187,7 +188,7 @@ fn peers(url: &BusUrl) -> Result<Vec<String>, ConnectError> {
     Ok(named)
 }
 
-/// What goes into XML must not be any.
+/// Checks that a value contains no XML.
 fn plain(url: &BusUrl, option: &str, value: &str) -> Result<(), ConnectError> {
     let legal = |c: char| c.is_ascii_alphanumeric() || ".:-_,%".contains(c);
     if value.chars().all(legal) {

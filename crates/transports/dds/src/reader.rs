@@ -1,4 +1,5 @@
-//! Reads a topic: one DDS reader for all its partitions, whose samples are read in place.
+//! Reads a topic: one DDS reader of each DDS topic for all partitions, whose samples are read in
+//! place.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -26,29 +27,29 @@ use crate::options::PEER_RESPONSE_TIMEOUT;
 use crate::reorder_queue::{AcceptResent, QueuedSample, ReorderQueue};
 use crate::topic::{TopicState, no_service};
 
-/// A reader that is behind by so many has the connection's thread look after its bounds at once,
-/// and not at its next turn.
+/// A reader with so many samples in Cyclone wakes the connection's thread, which enforces the
+/// limits at once instead of at its next turn.
 const MAX_UNATTENDED_SAMPLES: u64 = 256;
 
-/// What a connection knows of a reader.
+/// The state of a reader that the connection's threads share.
 struct ReaderCore {
     topic: Arc<TopicState>,
-    /// Empty is all.
+    /// An empty list is all partitions.
     partitions: Vec<u32>,
     endpoints: ReaderEndpoints,
     reorder_queue: Mutex<ReorderQueue>,
     wake: Arc<ReaderWakeup>,
 }
 
-/// Who is told that something has come.
+/// Wakes the subscription when samples arrive.
 #[derive(Default)]
 struct ReaderWakeup {
     rung: AtomicBool,
-    /// Writers have come or gone since somebody looked.
+    /// Writers were matched or unmatched since the last pull.
     matched: AtomicBool,
-    /// Samples that have come since somebody looked.
+    /// The number of samples that arrived since the last pull.
     arrived: AtomicU64,
-    /// What did not fit, and was not told yet.
+    /// Incompatible policies that were not reported yet.
     incompatible: Mutex<IncompatiblePolicies>,
     armed: Mutex<Option<(Arc<dyn Bell>, u64)>>,
 }
@@ -99,7 +100,7 @@ impl OpenReader for ReaderCore {
         let mut reorder_queue = locked(&self.reorder_queue);
         let matched = self.wake.matched.load(Ordering::Acquire);
         if matched || self.wake.arrived.load(Ordering::Relaxed) > 0 || reorder_queue.has_blocked() {
-            // What fails here fails for who reads, too.
+            // If this fails, it fails for the subscription, too.
             let _ = self.pull(&mut reorder_queue);
             if reorder_queue.has_any() {
                 self.ring();
@@ -118,17 +119,17 @@ impl ReaderCore {
     }
 }
 
-/// The bus's end of a reader.
+/// A reader, as the bus uses it.
 pub(crate) struct DdsReader {
     shared: Arc<ReaderCore>,
     producers: Producers,
-    /// What durability services have and has not come yet.
+    /// The outstanding history from durability services.
     past: Option<HistoricalData>,
-    /// The last one came to its end.
+    /// The last requested history is complete.
     caught_up: bool,
-    /// Services that went or came, and were not told of.
+    /// Services that were lost or restored and not reported yet.
     outages: VecDeque<Outage>,
-    /// The typed sample that is handed out.
+    /// The Avro bytes of the typed sample that is being delivered.
     avro: Vec<u8>,
 }
 
@@ -151,7 +152,7 @@ impl DdsReader {
             Begin::Offset(..) | Begin::Time(_) => return Err(no_places("start at a place")),
         };
         let kept = topic.is_kept();
-        // Last values of writers that have gone; those that live have their own.
+        // Live writers have their own last values; a service has those of departed writers.
         let service = if kept { None } else { historical_data::service(topic, &[]) };
         let take = (AcceptResent::History, kept || service.is_some());
         let (mut reader, positions) = Self::await_match(topic, request.partitions, take)?;
@@ -176,7 +177,7 @@ impl DdsReader {
         Ok(reader)
     }
 
-    /// A durability service's: it gets what is sent again, too.
+    /// Opens a reader of a durability service: it receives resent samples, too.
     pub(crate) fn keeping(
         topic: &Arc<TopicState>,
         have: &[ProducerPosition],
@@ -188,8 +189,8 @@ impl DdsReader {
         Ok(reader)
     }
 
-    /// Opens it, and waits until it has met the topic's writers; gives where those stand that have
-    /// written. `past`: what comes waits until the past has come.
+    /// Opens a reader, and waits until it has matched the topic's writers; returns the positions of
+    /// those that have written. `past`: new samples wait until the history has arrived.
     fn await_match(
         topic: &Arc<TopicState>,
         partitions: &[u32],
@@ -203,7 +204,7 @@ impl DdsReader {
             let opened = (&topic.name, EndpointKind::Reader, partitions);
             let answers = connection
                 .await_match(opened, shared.endpoints.guids(), || shared.endpoints.matched())?;
-            // Those who have answered may have told of the first schema only now.
+            // A session that has responded may have announced the first schema only now.
             if !shared.endpoints.adopt_schema(topic)? {
                 break answers;
             }
@@ -227,7 +228,7 @@ impl DdsReader {
         Ok((Self { shared, producers, past, caught_up, outages, avro }, positions))
     }
 
-    /// Begins with what durability services have: the newest so many of each key, or all.
+    /// Requests history from a durability service: the newest so many of each key, or everything.
     fn request_history(
         &mut self,
         asked: (String, OnServiceLoss),
@@ -243,8 +244,8 @@ impl DdsReader {
         Ok(())
     }
 
-    /// A durability service's: gets all that another one has and it has not. What comes meanwhile
-    /// is behind it.
+    /// For a durability service: requests everything that another service has and this one lacks.
+    /// New samples wait behind it.
     pub(crate) fn catch_up(
         &mut self,
         other: String,
@@ -256,7 +257,7 @@ impl DdsReader {
         Ok(())
     }
 
-    /// Waits until a service has handed out last values, or it takes too long.
+    /// Waits until a service has delivered last values, or until a timeout.
     fn await_last_values(&mut self) -> Result<(), TransportError> {
         let shared = Arc::clone(&self.shared);
         loop {
@@ -271,12 +272,12 @@ impl DdsReader {
             }
             drop(reorder_queue);
             shared.topic.connection.check_open()?;
-            // Pages come in Cyclone's threads, as samples do.
+            // Cyclone's threads receive pages.
             std::thread::sleep(Duration::from_micros(200));
         }
     }
 
-    /// Waits until the past has come, and puts the newest `n` of each key before what comes.
+    /// Waits until the history has arrived, and puts the newest `n` of each key before new samples.
     fn await_history(
         &mut self,
         positions: &[ProducerPosition],
@@ -295,13 +296,13 @@ impl DdsReader {
             if self.past.as_ref().is_some_and(HistoricalData::is_silent) {
                 return Err(no_service(&format!("read the history of {}", topic.name), topic));
             }
-            // Pages come in Cyclone's threads, as samples do.
+            // Cyclone's threads receive pages.
             std::thread::sleep(Duration::from_micros(200));
         }
     }
 
-    /// Waits until all has come that writers have kept, and begins with the newest `n` of each key.
-    /// What cannot come is not waited for: what has expired, and that of writers that have gone.
+    /// Waits until all samples that writers keep have arrived, and begins with the newest `n` of
+    /// each key. Expired samples and those of departed writers are not waited for.
     fn begin_with_history(
         &mut self,
         positions: Vec<(String, ProducerPosition)>,
@@ -325,12 +326,12 @@ impl DdsReader {
             }
             drop(reorder_queue);
             self.shared.topic.connection.check_open()?;
-            // What is on its way comes in Cyclone's threads, in a millisecond or less.
+            // Cyclone's threads receive samples in flight within a millisecond or so.
             std::thread::sleep(Duration::from_micros(200));
         }
     }
 
-    /// Takes what has come of the past; true where that is over, or there was none.
+    /// Takes received pages of history; true if the history has ended or none was requested.
     fn poll_history(&mut self, reorder_queue: &mut ReorderQueue) -> Result<bool, TransportError> {
         let Some(past) = &mut self.past else { return Ok(true) };
         self.shared.pull(reorder_queue)?;
@@ -344,12 +345,12 @@ impl DdsReader {
         Ok(over)
     }
 
-    /// Whether it has not all of the past yet that services have.
+    /// Whether requested history is outstanding.
     pub(crate) fn is_behind(&self) -> bool {
         self.past.is_some()
     }
 
-    /// The next sample as it lies, for a durability service.
+    /// The next sample with its position, for a durability service.
     pub(crate) fn next(&mut self) -> Result<Option<QueuedSample>, TransportError> {
         let shared = Arc::clone(&self.shared);
         let mut reorder_queue = locked(&shared.reorder_queue);
@@ -357,7 +358,7 @@ impl DdsReader {
             return Ok(Some(next));
         }
         shared.endpoints.retry_adopting_schema(&shared.topic)?;
-        // Before it is looked: what comes after rings again.
+        // Reset before the check: a sample that arrives after it signals again.
         shared.wake.rung.store(false, Ordering::SeqCst);
         self.poll_history(&mut reorder_queue)?;
         shared.pull(&mut reorder_queue)?;
@@ -366,17 +367,17 @@ impl DdsReader {
         Ok(reorder_queue.pop())
     }
 
-    /// Whether of the past something is still to come or to be taken.
+    /// Whether history is outstanding, or not delivered yet.
     pub(crate) fn has_history_left(&self) -> bool {
         self.is_behind() || locked(&self.shared.reorder_queue).begins_with_history()
     }
 
-    /// Whether the past has come to its end that was asked for last: its service may have gone.
+    /// Whether the history that was requested last is complete; its service may have left.
     pub(crate) fn has_caught_up(&self) -> bool {
         self.caught_up
     }
 
-    /// What has come and was not taken is not wanted: it comes again.
+    /// Drops received samples that were not taken: their writers resend them.
     pub(crate) fn discard(&mut self) -> Result<(), TransportError> {
         let shared = Arc::clone(&self.shared);
         let mut reorder_queue = locked(&shared.reorder_queue);
@@ -386,7 +387,7 @@ impl DdsReader {
         Ok(())
     }
 
-    /// The sample that was taken last comes again.
+    /// Makes a taken sample the next one again.
     pub(crate) fn put_back(&mut self, queued: QueuedSample) {
         locked(&self.shared.reorder_queue).put_back(queued);
     }
@@ -490,7 +491,7 @@ fn subscribe(
             }
         })
     };
-    // What services keep comes from them, not from the writers.
+    // The history of stored topics comes from services, not from writers.
     let history = take != AcceptResent::New && !topic.is_kept();
     let endpoints = ReaderEndpoints::open(topic, partitions, history, Box::new(listening))?;
     let all = 0..topic.qos.partitions;
@@ -523,7 +524,7 @@ impl Reader for DdsReader {
         self.shared.wake.rung.store(false, Ordering::SeqCst);
         let visited = self.visit(&mut visit);
         if !matches!(visited, Ok(ControlFlow::Continue(()))) {
-            // There may be more: whoever arms looks again.
+            // More may be pending: arming checks again.
             self.shared.wake.rung.store(true, Ordering::SeqCst);
         }
         visited.map(|_| max - visit.left())
@@ -532,12 +533,12 @@ impl Reader for DdsReader {
     fn arm(&mut self, bell: &Arc<dyn Bell>, token: u64) -> Result<Armed, TransportError> {
         self.connection().check_open()?;
         *locked(&self.shared.wake.armed) = Some((Arc::clone(bell), token));
-        // Closing rings for those who are armed; look again in case it came between.
+        // Closing rings armed bells; check again in case it happened in between.
         if self.shared.wake.rung.load(Ordering::SeqCst) || self.connection().is_closed() {
             return Ok(Armed::Ready);
         }
         match self.past {
-            // A page that got lost on its way rings no bell.
+            // A lost page rings no bell.
             Some(_) => Ok(Armed::Recheck(PAGE_RETRY_INTERVAL)),
             None => Ok(Armed::Waiting),
         }
@@ -545,12 +546,12 @@ impl Reader for DdsReader {
 
     fn positions(&self, visit: &mut dyn FnMut(Position)) {
         let mut reorder_queue = locked(&self.shared.reorder_queue);
-        // What fails here is told by the next look.
+        // If this fails, the next poll reports it.
         let _ = self.shared.pull(&mut reorder_queue);
         reorder_queue.positions(visit);
     }
 
-    /// What lies ahead of the past is not known, only that something does.
+    /// The size of outstanding history is unknown; it counts as one sample.
     fn lag(&self) -> u64 {
         let mut lag = u64::from(self.past.is_some());
         self.positions(&mut |at| lag += at.end.saturating_sub(at.next));

@@ -26,10 +26,10 @@ const MAX_QUEUED_SAMPLES: usize = 262_144;
 const MAX_QUEUED_BYTES: usize = 256 << 20;
 /// The most producers whose numbers are remembered.
 const MAX_REMEMBERED_PRODUCERS: usize = 1_024;
-/// How long a sample waits for its predecessor by the other topic, which may have been lost.
+/// How long a sample waits for its predecessor on the other topic, which may be lost.
 const PREDECESSOR_TIMEOUT: Duration = Duration::from_secs(1);
-/// The same where nothing is lost while its writer lives: longer than a network may be cut without
-/// its writer counting as gone, and than the writer then takes to send again.
+/// The same for reliable topics, while the writer lives. Longer than a network outage that leaves
+/// the writer alive, plus the time until the writer resends.
 const RELIABLE_PREDECESSOR_TIMEOUT: Duration = Duration::from_secs(20);
 /// The most departed writers whose partitions are remembered.
 const MAX_DEPARTED_WRITERS: usize = 4_096;
@@ -46,9 +46,9 @@ const FOREIGN_PRODUCER: &str = "dds";
 pub(crate) enum SampleBytes {
     /// A sample as its writer sent it.
     Own(Sample),
-    /// In a page of history.
+    /// A sample in a page of history.
     Page(Arc<Sample>, Range<usize>),
-    /// Bytes, and their key's handle.
+    /// Bytes, and the handle of their key.
     #[cfg(test)]
     Bytes(Vec<u8>, u64),
 }
@@ -70,35 +70,35 @@ pub(crate) struct QueuedSample {
     pub(crate) sample: SampleBytes,
     pub(crate) partition: u32,
     pub(crate) offset: u64,
-    /// The producer's number, or what was counted for others than a bus.
+    /// The producer's number, or a count for foreign writers.
     pub(crate) sequence: u64,
     pub(crate) origin: Origin,
-    /// The topic that it came by; none: of envelopes.
+    /// The typed topic that it came by; `None` for envelopes.
     typed: Option<Arc<TypedTopic>>,
     time: Tai,
     pub(crate) incarnation: u64,
-    /// The key, of others' samples.
+    /// The key of a foreign writer's sample.
     foreign: Option<Vec<u8>>,
-    /// The number that its producer wrote before; 0 is not known.
+    /// The number that its producer wrote before; 0 is unknown.
     pub(crate) previous: u64,
-    /// That one came by the other topic.
+    /// The previous sample came by the other topic.
     follows_other_topic: bool,
-    /// It was sent again.
+    /// It was resent.
     resent: bool,
-    /// By which topic it came: 1 is the typed one.
+    /// The DDS topic that it came by: 0 for envelopes, 1 for typed samples.
     topic_index: usize,
-    /// Who wrote it: the DDS writer.
+    /// The handle of its DDS writer.
     writer: u64,
     /// When it was queued.
     since: Instant,
-    /// Its writer sends no older samples any more.
+    /// Its writer has no older sample to send.
     pub(crate) base: bool,
     /// It is history from a durability service.
     pub(crate) past: bool,
 }
 
 impl QueuedSample {
-    /// The key's handle, of what came by itself.
+    /// The handle of its key; 0 in a page.
     fn instance(&self) -> u64 {
         match &self.sample {
             SampleBytes::Own(sample) => sample.instance,
@@ -113,7 +113,7 @@ impl QueuedSample {
         self.foreign.is_some()
     }
 
-    /// Whether it is history, as a durability service has it.
+    /// Whether it is history from a durability service.
     pub(crate) fn is_history(&self) -> bool {
         self.past
     }
@@ -122,7 +122,7 @@ impl QueuedSample {
         if self.foreign.is_some() { FOREIGN_PRODUCER } else { header.producer }
     }
 
-    /// Header and payload; `avro` is where that of a typed sample is put.
+    /// Header and payload; `avro` receives the payload of a typed sample.
     ///
     /// # Errors
     /// What is wrong with the bytes.
@@ -162,13 +162,13 @@ impl QueuedSample {
     }
 }
 
-/// Where a partition stands: samples are numbered as they come.
+/// The state of a partition: its samples are numbered in the order of arrival.
 #[derive(Debug, Clone, Copy)]
 struct PartitionState {
     partition: u32,
     next: u64,
     end: u64,
-    /// How many of others' samples have come.
+    /// The number of samples of foreign writers.
     foreign: u64,
 }
 
@@ -177,13 +177,13 @@ struct PartitionState {
 struct NewestSequences {
     partition: u32,
     producer: String,
-    /// Of those that have come as envelopes, and typed: on each way they come in order.
+    /// Of its envelopes and of its typed samples: each topic delivers them in order.
     order: [(u64, u64); 2],
-    /// The same of what was sent again: the last ones.
+    /// The last resent ones of each topic.
     resent: [(u64, u64); 2],
 }
 
-/// A matched DDS writer, or one that was.
+/// A DDS writer that is matched, or was.
 #[derive(Debug)]
 struct MatchedWriter {
     topic_index: usize,
@@ -193,14 +193,14 @@ struct MatchedWriter {
     live: bool,
 }
 
-/// One producer's samples in a partition that wait, in order: the first for one by the other topic,
-/// the others for the first.
+/// One producer's blocked samples in a partition, in order. The first one waits for its predecessor
+/// on the other topic, the others for the first one.
 #[derive(Debug)]
 struct ProducerQueue {
     partition: u32,
     producer: String,
     waiting: VecDeque<QueuedSample>,
-    /// The other topic's writers that the first one's predecessor may come from.
+    /// The other topic's writers that may still send the predecessor.
     awaited: Option<Vec<u64>>,
 }
 
@@ -217,23 +217,23 @@ pub(crate) struct ReorderQueue {
     bytes: usize,
     places: Vec<PartitionState>,
     seen: Vec<NewestSequences>,
-    /// By the DDS writer's handle.
+    /// By the handle of the DDS writer.
     writers: HashMap<u64, MatchedWriter>,
-    /// Whether samples are sent until they arrive.
+    /// Whether writers resend lost samples.
     reliable: bool,
-    /// The incarnation of what others write: their samples are numbered as they come, so that each
-    /// subscription's numbers are of a newer one.
+    /// The incarnation of foreign writers' samples. They are numbered on arrival, so each
+    /// subscription needs a newer incarnation.
     since: u64,
-    /// What repeats, and whether late joiners' samples are asked for.
+    /// Which resent samples are accepted.
     take: AcceptResent,
     taken: Vec<Sample>,
     past: Option<HistoryPhase>,
-    /// Whether what comes now is in order; what was kept for late joiners has holes.
+    /// Whether new samples are checked for order; the history that writers keep has holes.
     begun: bool,
-    /// What was written before it came, which it does not get all of.
+    /// The positions when the reader joined: earlier samples may never arrive.
     before: Vec<ProducerPosition>,
     blocked: Vec<ProducerQueue>,
-    /// How far the service that has handed out last values has each producer's samples.
+    /// The positions of each producer in the service that sent last values.
     covered: HashMap<(u32, String), (u64, u64)>,
 }
 
@@ -248,19 +248,20 @@ pub(crate) enum AcceptResent {
     Everything,
 }
 
-/// While history comes in pages: what has come of it, and what waits until it is over.
+/// The state while history arrives in pages: what has arrived, and the new samples that wait for
+/// its end.
 #[derive(Debug, Default)]
 struct HistoryPhase {
     seen: HashMap<(u32, String), (u64, u64)>,
-    /// Last values have holes: which of them have come.
+    /// The last values that have arrived: their numbers have holes.
     values: HashSet<(u32, String, (u64, u64))>,
     blocked: VecDeque<QueuedSample>,
     bytes: usize,
-    /// By partition and producer, those that were too many.
+    /// By partition and producer, the new samples above the limit.
     skipped: HashMap<(u32, String), SkippedSamples>,
 }
 
-/// Last values of one service, kept while another one is requested, which may have no more.
+/// Last values of one service, set aside while another one is requested, which may have no more.
 #[derive(Debug)]
 pub(crate) struct SetAsideHistory {
     samples: Vec<QueuedSample>,
@@ -269,7 +270,7 @@ pub(crate) struct SetAsideHistory {
     covered: HashMap<(u32, String), (u64, u64)>,
 }
 
-/// The samples of one producer that did not wait: how many, from the first to the last.
+/// The skipped new samples of one producer: how many, from the first to the last.
 #[derive(Debug)]
 struct SkippedSamples {
     count: u64,
@@ -278,7 +279,7 @@ struct SkippedSamples {
 }
 
 impl HistoryPhase {
-    /// What has not come of a producer, up to where it stood or to what waits of it.
+    /// The gap of a producer, up to its position or to its first waiting sample.
     fn gap(&self, position: &ProducerPosition) -> Option<Gap> {
         let ProducerPosition { partition, incarnation, .. } = *position;
         let name = position.producer.as_str();
@@ -301,7 +302,7 @@ impl HistoryPhase {
         (from < to).then(|| Gap { partition, lost: to - from, cause })
     }
 
-    /// How many of those that did not wait have not come in pages either.
+    /// The number of skipped samples that did not arrive in pages either.
     fn lost(&self, who: &(u32, String), skipped: &SkippedSamples) -> u64 {
         let within = |order: &(u64, u64)| skipped.first <= *order && *order <= skipped.last;
         if !self.values.is_empty() {
@@ -343,17 +344,17 @@ impl ReorderQueue {
         }
     }
 
-    /// Opened then, in nanoseconds since 1970.
+    /// Sets when the subscription was opened, in nanoseconds since 1970.
     pub(crate) fn since(self, since: u64) -> Self {
         Self { since, ..self }
     }
 
-    /// Of a topic whose samples may be lost on the way.
+    /// For a topic whose writers do not resend lost samples.
     pub(crate) fn best_effort(self, best_effort: bool) -> Self {
         Self { reliable: !best_effort, ..self }
     }
 
-    /// Looks which writers there are: what they have written is known by them when they have gone.
+    /// Updates the matched writers. Departed ones are remembered: their samples may still be read.
     pub(crate) fn update_writers(&mut self, endpoints: &ReaderEndpoints) {
         let typed = endpoints.typed();
         let readers = [Some(&endpoints.envelopes), typed.as_ref().map(|typed| &typed.reader)];
@@ -384,7 +385,7 @@ impl ReorderQueue {
         }
     }
 
-    /// Takes all that has come.
+    /// Takes all samples that have arrived.
     pub(crate) fn pull(&mut self, endpoints: &ReaderEndpoints) -> Result<(), DdsError> {
         let (mut received, mut outcome) = (Vec::new(), Ok(()));
         for end in endpoints.former() {
@@ -394,8 +395,8 @@ impl ReorderQueue {
         let topic_sequences =
             [typed.as_ref().map(|t| (&t.reader, Some(&t.of))), Some((&endpoints.envelopes, None))];
         let topic_sequences: Vec<_> = topic_sequences.into_iter().flatten().collect();
-        // What had come by one before what was just taken from the other stands before it, whoever
-        // has written it: so the other is looked at again, until nothing has come.
+        // Samples that arrived on one topic before those just taken from the other one precede
+        // them, whoever wrote them. So both are taken in turns until nothing is left.
         for turn in 0..if topic_sequences.len() > 1 { MAX_PULL_ROUNDS } else { 1 } {
             let (before, (reader, of)) =
                 (received.len(), topic_sequences[turn % topic_sequences.len()]);
@@ -423,10 +424,10 @@ impl ReorderQueue {
         outcome.map(drop)
     }
 
-    /// Puts in what has come, in order, but for what has to wait.
+    /// Queues received samples in order, except those that must wait.
     fn admit(&mut self, mut received: Vec<QueuedSample>, now: Instant) {
-        // One key's samples of one way are in their writers' order. (The two topics' handles of a
-        // key may be the same.)
+        // The samples of one key on one topic are in their writers' order. (Two topics' handles of
+        // a key may be equal.)
         let one = |queued: &QueuedSample| (queued.instance(), queued.topic_index);
         let first = received.first().map(one);
         if !received.iter().all(|queued| Some(one(queued)) == first) {
@@ -443,7 +444,7 @@ impl ReorderQueue {
         self.release(now);
     }
 
-    /// The number of a sample of others: by partition, so that none has holes.
+    /// The number of a foreign writer's sample: counted per partition, so that none has holes.
     fn count_foreign(&mut self, partition: u32) -> u64 {
         self.place(partition).map_or(1, |place| {
             place.foreign += 1;
@@ -451,7 +452,7 @@ impl ReorderQueue {
         })
     }
 
-    /// Puts a sample in, or in line where it, or one of its producer's before it, has to wait.
+    /// Queues a sample, or blocks it if it or an earlier one of its producer must wait.
     fn arrange(&mut self, queued: QueuedSample) {
         if self.blocked.is_empty() && !queued.follows_other_topic {
             return self.add(queued);
@@ -476,8 +477,8 @@ impl ReorderQueue {
         }
     }
 
-    /// Puts in those in line that wait no more: the one before has come, or will not come. All of
-    /// them where there are too many: what has not come of them is a gap of its producer's numbers.
+    /// Queues blocked samples whose predecessor has arrived or will not arrive. Above the limit it
+    /// queues all of them; the missing ones are gaps in their producers' numbers.
     fn release(&mut self, now: Instant) {
         if self.blocked.is_empty() {
             return;
@@ -503,7 +504,7 @@ impl ReorderQueue {
         self.blocked = blocked;
     }
 
-    /// Whether a sample has to wait for the one before it, by what it says itself.
+    /// Whether a sample must wait for its predecessor, by its own header.
     fn waits(&self, queued: &QueuedSample) -> bool {
         let waits = queued.follows_other_topic && (queued.origin == Origin::Log || queued.resent);
         if !self.begun || !waits {
@@ -526,8 +527,8 @@ impl ReorderQueue {
         received < before && !self.before.iter().any(was_there)
     }
 
-    /// The writers by which the sample before may come: those of the other topic, of the process
-    /// that has written this one.
+    /// The writers that may send a sample's predecessor: those of the other topic in the same
+    /// process.
     fn others_of(&self, queued: &QueuedSample) -> Vec<u64> {
         let Some(own) = self.writers.get(&queued.writer) else { return Vec::new() };
         let others = self.writers.iter().filter(|(_, other)| {
@@ -539,30 +540,30 @@ impl ReorderQueue {
         others.map(|(handle, _)| *handle).collect()
     }
 
-    /// Whether what one of these writers has written may come still, after so long.
+    /// Whether one of these writers may still send the predecessor after such a wait.
     fn may_come(&self, awaited: &[u64], waited: Duration) -> bool {
         let lives = |writer: &u64| self.writers.get(writer).is_some_and(|writer| writer.live);
         waited < PREDECESSOR_TIMEOUT
             || (self.reliable && waited < RELIABLE_PREDECESSOR_TIMEOUT && awaited.iter().any(lives))
     }
 
-    /// Whether samples wait for others.
+    /// Whether samples wait for predecessors.
     pub(crate) fn has_blocked(&self) -> bool {
         !self.blocked.is_empty()
     }
 
-    /// Whether samples are to be handed out.
+    /// Whether samples are ready for delivery.
     pub(crate) fn has_samples(&self) -> bool {
         !self.queue.is_empty()
     }
 
-    /// Whether there is something to be handed out.
+    /// Whether samples or gaps are ready for delivery.
     pub(crate) fn has_any(&self) -> bool {
         !self.queue.is_empty() || !self.gaps.is_empty()
     }
 
-    /// From now on what comes waits until the past has come.
-    /// What has come and was not handed out waits, too.
+    /// Makes new samples wait until the history has arrived, including those that were received and
+    /// not delivered.
     pub(crate) fn begin_history(&mut self) {
         let (before, behind) = self.queue.drain(..).partition(QueuedSample::is_history);
         self.queue = before;
@@ -572,7 +573,7 @@ impl ReorderQueue {
         behind.into_iter().for_each(|queued| self.add(queued));
     }
 
-    /// The sample that was handed out last is the next one again.
+    /// Makes the sample that was delivered last the next one again.
     pub(crate) fn put_back(&mut self, queued: QueuedSample) {
         self.bytes += queued.sample.cdr().len();
         if let Some(place) = self.place(queued.partition) {
@@ -581,12 +582,12 @@ impl ReorderQueue {
         self.queue.push_front(queued);
     }
 
-    /// Whether what is handed out next is history, as a durability service has it.
+    /// Whether the next sample is history from a durability service.
     pub(crate) fn begins_with_history(&self) -> bool {
         self.queue.front().is_some_and(QueuedSample::is_history)
     }
 
-    /// What lies here is not wanted, nor the past that it waits for: it comes again.
+    /// Drops all undelivered samples and history: they arrive again.
     pub(crate) fn discard(&mut self) {
         self.past = None;
         self.blocked.clear();
@@ -594,8 +595,7 @@ impl ReorderQueue {
         self.take_all();
     }
 
-    /// A sample of a page of history, unless it has come before.
-    /// `last`: of last values.
+    /// Queues a sample of a page of history, unless it arrived before. `last`: it is a last value.
     pub(crate) fn add_history(&mut self, page: &Arc<Sample>, place: Range<usize>, last: bool) {
         let body = SampleBytes::Page(Arc::clone(page), place);
         let Some((header, _)) = envelope::parse(body.cdr()) else { return };
@@ -635,8 +635,8 @@ impl ReorderQueue {
         });
     }
 
-    /// How far the service has each producer's samples that has handed out last values: what is
-    /// below that and has not come in pages is older than what has.
+    /// Sets the positions of the service that sent last values. Samples below them that are in no
+    /// page are older than those in pages.
     pub(crate) fn set_covered(&mut self, positions: Vec<ProducerPosition>) {
         let covered = positions.into_iter().map(|position| {
             let ProducerPosition { partition, producer, incarnation, sequence, .. } = position;
@@ -645,13 +645,13 @@ impl ReorderQueue {
         self.covered = covered.collect();
     }
 
-    /// Whether a sample is as old as what a service has handed out, or older.
+    /// Whether a sample is not newer than the service's position.
     pub(crate) fn is_covered(&self, queued: &QueuedSample) -> bool {
         let who = (queued.partition, queued.names().1.to_owned());
         self.covered.get(&who).is_some_and(|covered| queued.order() <= *covered)
     }
 
-    /// What whoever reads has had before.
+    /// Sets a position that the caller has already.
     pub(crate) fn knows(&mut self, position: &ProducerPosition) {
         let order = (position.incarnation, position.sequence);
         for topic_index in [0, 1] {
@@ -659,12 +659,12 @@ impl ReorderQueue {
         }
     }
 
-    /// How many samples wait to be handed out.
+    /// The number of samples that wait for delivery.
     pub(crate) fn waiting(&self) -> usize {
         self.queue.len()
     }
 
-    /// Puts the past aside that has come so far: it comes again from its beginning.
+    /// Sets aside the history that has arrived; it is requested again from its beginning.
     pub(crate) fn set_history_aside(&mut self) -> SetAsideHistory {
         let (samples, covered) = (self.take_all(), std::mem::take(&mut self.covered));
         let (seen, values) = match &mut self.past {
@@ -674,7 +674,7 @@ impl ReorderQueue {
         SetAsideHistory { samples, seen, values, covered }
     }
 
-    /// Nobody has more than what was put aside: that is the past, and nothing else.
+    /// Restores the history that was set aside, because no service has more.
     pub(crate) fn restore_history(&mut self, aside: SetAsideHistory) {
         self.take_all();
         let SetAsideHistory { samples, seen, values, covered } = aside;
@@ -685,7 +685,7 @@ impl ReorderQueue {
         }
     }
 
-    /// How far the past has come, by producer: as far it need not come again.
+    /// The positions of the history that has arrived: it need not be sent again.
     pub(crate) fn history_positions(&self) -> Vec<ProducerPosition> {
         let seen = self.past.iter().flat_map(|past| &past.seen);
         seen.filter_map(|((partition, producer), (incarnation, sequence))| {
@@ -702,8 +702,8 @@ impl ReorderQueue {
         .collect()
     }
 
-    /// Some of the past will not come: tells what is known of it, by where writers stood; gives in
-    /// which partitions.
+    /// Reports history that will not arrive as gaps, as far as the writers' positions show it;
+    /// returns the partitions with gaps.
     pub(crate) fn report_missing_until(&mut self, until: &[ProducerPosition]) -> HashSet<u32> {
         let Some(past) = &self.past else { return HashSet::new() };
         let gaps: Vec<_> = until.iter().filter_map(|position| past.gap(position)).collect();
@@ -712,8 +712,8 @@ impl ReorderQueue {
         told
     }
 
-    /// The rest of the past will not come. Of writers that had gone nobody knows how much it is:
-    /// there is a gap all the same.
+    /// Reports that the rest of the history will not arrive. The losses of departed writers are
+    /// unknown; they are a gap of unknown size.
     pub(crate) fn report_missing_history(&mut self, until: &[ProducerPosition]) {
         let told = self.report_missing_until(until);
         let rest = self.places.iter().filter(|place| !told.contains(&place.partition));
@@ -721,7 +721,7 @@ impl ReorderQueue {
         self.gaps.extend(rest);
     }
 
-    /// The past has come: what has come meanwhile is behind it. `alone`: writers have none of it.
+    /// Ends the history: the new samples follow it. `alone`: writers send no history of their own.
     pub(crate) fn end_history(&mut self, alone: bool) {
         let Some(past) = self.past.take() else { return };
         let mut all = BTreeMap::new();
@@ -748,7 +748,7 @@ impl ReorderQueue {
             }
         }
         if !alone {
-            // Those that live hand out their own: that has not come yet.
+            // Live writers send their own history, which has not arrived yet.
             return;
         }
         for ((partition, producer), order) in past.seen {
@@ -776,7 +776,7 @@ impl ReorderQueue {
         }
     }
 
-    /// A sample that was taken, unless it is known or nobody's.
+    /// Accepts a received sample, unless it is known or of another partition.
     fn accept(
         &mut self,
         sample: Sample,
@@ -792,7 +792,7 @@ impl ReorderQueue {
             return None;
         };
         let (partition, foreign) = match header.sequence {
-            // Others leave the header empty; they write where their writer does.
+            // Foreign writers leave the header empty; the partition is their writer's.
             0 => {
                 let partition = self.partition_of_writer(reader, &sample, topic_index);
                 (partition, Some(foreign_key(&sample, typed)))
@@ -801,7 +801,7 @@ impl ReorderQueue {
         };
         self.place(partition)?;
         let (sequence, incarnation, time) = if foreign.is_some() {
-            // It gets its number when it has its place.
+            // It is numbered when it is queued.
             (0, self.since, Tai::from_unix_nanos(sample.source_time))
         } else {
             (header.sequence, header.incarnation, header.time)
@@ -848,14 +848,14 @@ impl ReorderQueue {
         })
     }
 
-    /// Whether an incarnation may be a bus's: those are times of start, by clocks that are about
-    /// right, or small numbers.
+    /// Whether an incarnation is plausible: a start time by a roughly correct clock, or a small
+    /// number.
     fn is_plausible(&self, incarnation: u64) -> bool {
         incarnation <= self.since.saturating_add(MAX_INCARNATION_AHEAD_NANOS)
             || incarnation <= unix_nanos().saturating_add(MAX_INCARNATION_AHEAD_NANOS)
     }
 
-    /// A sample has come whose header is not ours and not empty.
+    /// Reports a sample whose header is neither ours nor empty.
     fn report_unreadable(&mut self, partition: u32) {
         let Some(place) = self.place(partition) else { return };
         let from = place.end;
@@ -877,7 +877,7 @@ impl ReorderQueue {
         match self.places[..] {
             [PartitionState { partition, .. }] => partition,
             _ => {
-                // It may have gone since.
+                // The writer may have left since.
                 self.add_writer(sample.writer, topic_index, Some(reader));
                 let live = self.writers.get(&sample.writer).map(|writer| &writer.partitions[..]);
                 self.partition_of(live.unwrap_or_default())
@@ -885,7 +885,7 @@ impl ReorderQueue {
         }
     }
 
-    /// The partition of the topic that DDS partitions stand for: the first that is one and is read.
+    /// The partition that DDS partition names stand for: the first one that is read here.
     fn partition_of(&self, names: &[String]) -> u32 {
         let numbers = names.iter().filter_map(|name| name.parse().ok());
         let mut read = numbers.filter(|n| self.places.iter().any(|place| place.partition == *n));
@@ -912,8 +912,8 @@ impl ReorderQueue {
         }
     }
 
-    /// Remembers a producer's newest number by one of the two topics; gives the one before by that
-    /// topic, or a newer incarnation's, or none if nothing of it was seen.
+    /// Records a producer's newest number on one topic. Returns the previous one on that topic, or
+    /// that of a newer incarnation; `None` if the producer is new.
     fn saw(
         &mut self,
         partition: u32,
@@ -924,7 +924,7 @@ impl ReorderQueue {
         let same =
             |seen: &NewestSequences| seen.partition == partition && seen.producer == producer;
         if let Some(place) = self.seen.iter().position(same) {
-            // Whoever writes most is found first.
+            // Busy producers are found first.
             self.seen.swap(0, place);
             let newest = self.seen[0].newest();
             let same_way = self.seen[0].order[topic_index];
@@ -943,7 +943,7 @@ impl ReorderQueue {
         None
     }
 
-    /// Whether everything has come that a producer had written, by both topics.
+    /// Whether all samples up to a position have arrived, on both topics.
     pub(crate) fn has_seen(&self, position: &ProducerPosition) -> bool {
         let of = |seen: &&NewestSequences| {
             seen.partition == position.partition && seen.producer == position.producer.as_str()
@@ -972,7 +972,7 @@ impl ReorderQueue {
     pub(crate) fn pop(&mut self) -> Option<QueuedSample> {
         let Some(first) = self.queue.pop_front() else {
             if self.gaps.is_empty() {
-                // Those that were told as gaps are behind.
+                // Positions that were reported as gaps have passed.
                 self.places.iter_mut().for_each(|place| place.next = place.end);
             }
             return None;
@@ -984,8 +984,8 @@ impl ReorderQueue {
         Some(first)
     }
 
-    /// Passes over the oldest where there are too many. What is not told yet of a partition is one
-    /// gap, however much is passed over.
+    /// Skips the oldest samples above the limits. Skipped samples are one gap for each partition
+    /// until it is reported.
     fn enforce_limits(&mut self) {
         while self.queue.len() > MAX_QUEUED_SAMPLES
             || (self.bytes > MAX_QUEUED_BYTES && self.queue.len() > 1)
@@ -1010,7 +1010,7 @@ impl ReorderQueue {
         self.gaps.push_back(Gap { partition: of, lost: 1, cause });
     }
 
-    /// A sample that cannot be read.
+    /// The gap of an unreadable sample.
     pub(crate) fn damaged(of: &QueuedSample) -> Gap {
         let (partition, from) = (of.partition, of.offset);
         Gap { partition, lost: 1, cause: GapCause::Damaged { from, to: from + 1 } }
@@ -1022,8 +1022,8 @@ impl ReorderQueue {
         }
     }
 
-    /// Goes on at an offset of a partition; false where that lies behind, none where it is not
-    /// read.
+    /// Continues at an offset of a partition: false if it has passed, `None` if the partition is
+    /// not read.
     pub(crate) fn skip_to(&mut self, partition: u32, offset: u64) -> Option<bool> {
         let place = self.place(partition)?;
         if offset < place.next {
@@ -1037,7 +1037,7 @@ impl ReorderQueue {
         Some(true)
     }
 
-    /// Takes everything out, to be put in again in another order.
+    /// Removes all samples, to queue them again in another order.
     pub(crate) fn take_all(&mut self) -> Vec<QueuedSample> {
         self.bytes = 0;
         for place in &mut self.places {
@@ -1046,7 +1046,7 @@ impl ReorderQueue {
         self.queue.drain(..).collect()
     }
 
-    /// Begins with samples of the past, and those that have come since.
+    /// Begins with history, followed by the samples that arrived since.
     pub(crate) fn begin(&mut self, past: Vec<QueuedSample>, since: Vec<QueuedSample>) {
         past.into_iter().for_each(|queued| self.push(queued));
         self.covered = HashMap::new();
@@ -1054,22 +1054,22 @@ impl ReorderQueue {
         self.admit(since, Instant::now());
     }
 
-    /// What was written before it came is not waited for: who joins does not get all of it.
+    /// Sets the writers' positions when the reader joined: earlier samples are not waited for.
     pub(crate) fn set_join_positions(&mut self, positions: Vec<ProducerPosition>) {
         self.before = positions;
     }
 
-    /// What comes is in order from now on.
+    /// Checks the order of new samples from now on.
     pub(crate) fn begin_live(&mut self) {
         self.begun = true;
     }
 }
 
-/// The key of a sample without our header: in a type of a schema's it may be fields.
+/// The key of a foreign writer's sample: key fields of the type, or the header's key.
 fn foreign_key(sample: &Sample, typed: Option<&Arc<TypedTopic>>) -> Vec<u8> {
     let mut key = Vec::new();
     match typed {
-        // What cannot be read is told when it is handed out.
+        // Unreadable samples are reported on delivery.
         Some(typed) => _ = typed.of.from_cdr(sample.cdr(), &mut Vec::new(), &mut key),
         None => key.extend(envelope::header(sample.cdr()).iter().flat_map(|header| header.key)),
     }

@@ -16,35 +16,35 @@ use crate::endpoints::FirstSchema;
 use crate::entity::{self, Representation};
 use crate::error::{failed, unsupported};
 
-/// Whether durability services keep topics of a quality of service.
+/// Whether durability services store all samples of topics with a quality of service.
 pub(crate) fn is_kept(qos: &Qos) -> bool {
-    // Writers alone keep no more than so many of each key.
+    // Writers alone keep a limited number of samples of each key.
     let whole = qos.durability >= Durability::TransientLocal && qos.history == History::KeepAll;
     qos.durability == Durability::Persistent || qos.guarantee == Guarantee::Durable || whole
 }
 
-/// Whether durability services keep the last values of topics of a quality of service, so that they
-/// outlive their writers while the service runs.
+/// Whether durability services keep the last values of topics with a quality of service. Those
+/// values outlive their writers while the service runs.
 pub(crate) fn has_last_values(qos: &Qos) -> bool {
     let late = qos.durability >= Durability::TransientLocal && qos.history != History::None;
     late && qos.retention.last_value
 }
 
-/// What a topic's writers and readers know of it.
+/// The state that a topic's writers and readers share.
 pub(crate) struct TopicState {
     pub(crate) connection: Arc<Connection>,
     pub(crate) name: TopicName,
     pub(crate) qos: Qos,
-    /// What is known of its first schema.
+    /// The type of its first schema, as last resolved.
     pub(crate) first: Mutex<FirstSchema>,
 }
 
-/// How a durability service is started.
+/// The remedy: how to start a durability service.
 pub(crate) fn start_one(connection: &Connection) -> String {
     format!("start `helio dds durability --dir DIR --url {}`", connection.url)
 }
 
-/// The error of what wants a durability service where none has answered.
+/// The error of an operation that needs a durability service when none has responded.
 pub(crate) fn no_service(what: &str, topic: &TopicState) -> TransportError {
     unsupported(
         format!("{what} without a durability service"),
@@ -52,16 +52,16 @@ pub(crate) fn no_service(what: &str, topic: &TopicState) -> TransportError {
     )
 }
 
-/// A claim that was said. It is taken back unless its writer comes to hold it.
+/// An announced claim. It is withdrawn when dropped, unless a writer took it over.
 pub(crate) struct PendingClaim<'a> {
     topic: &'a TopicState,
     pub(crate) claim: Claim,
-    /// What is said instead.
+    /// The announcement that replaces the claim's when it is withdrawn.
     before: Option<WriterAnnouncement>,
 }
 
 impl PendingClaim<'_> {
-    /// There is a writer, which says from now on how it is.
+    /// Keeps the claim: its writer announces its own state from now on.
     pub(crate) fn hold(mut self) {
         self.before = None;
     }
@@ -71,7 +71,7 @@ impl Drop for PendingClaim<'_> {
     fn drop(&mut self) {
         let Self { topic, before, .. } = self;
         if let Some(writer) = before.take() {
-            // Where it cannot be said, it ends with the session.
+            // If the announcement fails, the claim ends with the session.
             let _ = topic
                 .connection
                 .announcements
@@ -81,18 +81,18 @@ impl Drop for PendingClaim<'_> {
 }
 
 impl TopicState {
-    /// Whether durability services keep it by its quality of service.
+    /// Whether its quality of service requires durability services to store it.
     pub(crate) fn is_kept(&self) -> bool {
         is_kept(&self.qos)
     }
 
-    /// Whether samples are sent until they arrive: those that are kept always, since what got lost
-    /// on its way to a durability service is on no disk.
+    /// Whether lost samples are resent. Always for stored topics: a sample that is lost before it
+    /// reaches a durability service is on no disk.
     pub(crate) fn is_reliable(&self) -> bool {
         self.qos.reliability == Reliability::Reliable || self.is_kept()
     }
 
-    /// The partitions that a request names, or all.
+    /// Checks that the named partitions exist.
     pub(crate) fn partitions(&self, named: &[u32]) -> Result<(), TransportError> {
         let partitions = self.qos.partitions;
         match named.iter().find(|partition| **partition >= partitions) {
@@ -104,13 +104,13 @@ impl TopicState {
         }
     }
 
-    /// Opens what the ends of this connection want for a schema that was declared here, and waits
-    /// until those of writers have met their readers.
+    /// Adopts a schema that was declared here for this connection's endpoints, and waits until the
+    /// writers' endpoints have matched their readers.
     pub(crate) fn adopt_schema(&self) -> Result<(), TransportError> {
         let connection = &self.connection;
         let adopted = connection.adopt_schema(&self.name);
         if adopted.is_err() {
-            // Those that were opened are to be used all the same.
+            // Endpoints that were opened are used even if others failed.
             connection.match_in_background(&self.name);
         }
         adopted?;
@@ -131,7 +131,7 @@ impl TopicState {
         }
     }
 
-    /// A writer's quality of service.
+    /// The quality of service of a writer.
     pub(crate) fn writer_qos(
         &self,
         partition: u32,
@@ -153,7 +153,7 @@ impl TopicState {
         qos.partitions(&[&partition.to_string()]).map_err(failed("name the partition"))
     }
 
-    /// A reader's; `history` asks for what writers keep.
+    /// The quality of service of a reader; `history` requests the samples that writers keep.
     pub(crate) fn reader_qos(
         &self,
         partitions: &[u32],
@@ -168,23 +168,24 @@ impl TopicState {
         }
         let named: Vec<_> = partitions.iter().map(u32::to_string).collect();
         let named: Vec<_> = named.iter().map(String::as_str).collect();
-        // No name at all would be the partition without a name, and not all of them.
+        // An empty list is the default partition, not all partitions.
         let named = if named.is_empty() { vec!["*"] } else { named };
         qos.partitions(&named).map_err(failed("name the partitions"))
     }
 
-    /// How many samples of each key writers keep; none where they keep nothing.
+    /// How many samples of each key writers keep for late joiners; `None` if they keep none.
     fn depth(&self) -> Option<u32> {
         match (self.qos.durability, self.qos.history) {
             (Durability::Volatile, _) | (_, History::None) => None,
             (_, History::KeepLast(n)) => Some(u32::from(n)),
-            // Late joiners of ours get them from durability services, others the newest.
+            // Our own late joiners request history from durability services; foreign ones get the
+            // newest sample.
             (_, History::KeepAll) => Some(1),
         }
     }
 
-    /// The newest incarnation of a producer that anybody knows: what was read of it may be known to
-    /// others only, and their clock be ahead.
+    /// The newest incarnation of a producer that any session knows. Other sessions may know newer
+    /// ones, and their clocks may be ahead.
     pub(crate) fn newest(&self, producer: &ProducerName) -> Result<u64, TransportError> {
         let connection = &self.connection;
         let about = RequestKind::Producer { topic: self.name.clone(), producer: producer.clone() };
@@ -194,15 +195,15 @@ impl TopicState {
         Ok(newest.max(connection.newest(&self.name, producer)))
     }
 
-    /// The newest incarnation of a producer that has written one partition, as far as its writers
-    /// are known: what others have of it in other partitions fences nobody there. And the newest
-    /// that anybody knows.
+    /// The newest incarnation of a producer among the known writers of one partition, and the
+    /// newest one that any session knows. An incarnation in another partition fences no writer
+    /// here.
     pub(crate) fn newest_in(
         &self,
         partition: u32,
         producer: &ProducerName,
     ) -> Result<(u64, u64), TransportError> {
-        // Behind the answers: what others have said before has been heard.
+        // After the responses, all earlier announcements have been received.
         let newest = self.newest(producer)?;
         let newest_here = self.connection.announcements.with_state(|state| {
             let own = state.writers(&self.name);
@@ -212,7 +213,7 @@ impl TopicState {
         Ok((newest_here, newest))
     }
 
-    /// Claims a partition of an exclusive topic; none where the topic is shared.
+    /// Claims a partition of an exclusive topic; `None` if the topic is shared.
     pub(crate) fn claim(
         &self,
         partition: u32,
@@ -223,12 +224,12 @@ impl TopicState {
             return Ok(None);
         }
         let announcements = &self.connection.announcements;
-        // What others have said before must have been heard.
+        // The claim needs all earlier announcements of the other sessions.
         let holders = || announcements.with_fresh_state(|state| state.holders(&self.name));
         announcements.request(Some(holders()), RequestKind::Nothing)?;
         let (fences, strength) = announcements.with_state(|state| {
             let others: Vec<_> = self.claims(state, partition).collect();
-            // Who forwards a producer's samples goes on with its incarnation.
+            // A forwarder continues the incarnation of the producer that it forwards.
             let own = |w: &ObservedWriter| {
                 w.announcement.producer == producer.name
                     && w.announcement.incarnation == producer.incarnation
@@ -267,7 +268,7 @@ impl TopicState {
         {
             return Err(self.owned(&holder));
         }
-        // Where somebody was earlier, or it cannot be asked, ours is taken back.
+        // If another claim is earlier, or a request fails, this claim is withdrawn.
         let claiming = PendingClaim { topic: self, claim, before: Some(before.unwrap_or(gone)) };
         announcements.announce(announcement)?;
         announcements.request(Some(holders()), RequestKind::Nothing)?;
@@ -298,7 +299,7 @@ impl TopicState {
         })
     }
 
-    /// The live writer that has claimed a partition, before whoever is named.
+    /// The live writer that holds a partition: the one with the first claim, earlier than `before`.
     pub(crate) fn holder(
         &self,
         state: &SharedState,
@@ -306,7 +307,8 @@ impl TopicState {
         before: Option<&Origin>,
     ) -> Option<Producer> {
         let live = self.claims(state, partition).filter(|(claim, session, w)| {
-            // By one that was closed, too: who was taken over has been told so.
+            // Claims of closed writers fence, too: the writers that they replaced have been
+            // notified.
             let fenced = self.claims(state, partition).any(|(other, ..)| {
                 other.fences(&w.announcement.producer, w.announcement.incarnation)
             });
@@ -320,8 +322,8 @@ impl TopicState {
         })
     }
 
-    /// Whether a writer lives: it was not closed, its session lives, and it kept to its lease, as
-    /// the clock of this host has it.
+    /// Whether a writer is alive: open, in a live session, and within its lease by this host's
+    /// clock.
     pub(crate) fn lives(
         &self,
         state: &SharedState,

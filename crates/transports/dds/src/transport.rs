@@ -24,11 +24,11 @@ pub(crate) struct DdsTransport {
     pub(crate) connection: Arc<Connection>,
     /// Without a durability service, and with one.
     capabilities: [Capabilities; 2],
-    /// Whether one was seen.
+    /// Whether a durability service was ever discovered.
     served: AtomicBool,
 }
 
-/// One topic.
+/// A topic, as the bus uses it.
 struct DdsTopic(Arc<TopicState>);
 
 impl DdsTransport {
@@ -38,15 +38,15 @@ impl DdsTransport {
         Self { connection, capabilities, served: AtomicBool::new(served) }
     }
 
-    /// Opens a topic that somebody has described.
+    /// Opens a topic that a session has announced.
     fn open_topic_state(
         &self,
         name: &TopicName,
         (origin, qos): (Origin, Qos),
     ) -> Result<Arc<TopicState>, TransportError> {
         let announcement = Announcement::Topic { topic: name.clone(), qos: qos.clone(), origin };
-        // While this session lives it says what it knows of the topic, so that that outlives who
-        // has made it.
+        // This session repeats the topic's announcement, so that the topic outlives the session
+        // that created it.
         let open = self.connection.open_topic_state(name, || {
             self.connection.announcements.announce(announcement)?;
             let connection = Arc::clone(&self.connection);
@@ -57,7 +57,7 @@ impl DdsTransport {
         Ok(open)
     }
 
-    /// A topic that is known.
+    /// The state of an announced topic.
     pub(crate) fn state(
         &self,
         name: &TopicName,
@@ -65,7 +65,7 @@ impl DdsTransport {
         self.announced(name).map(|announced| self.open_topic_state(name, announced)).transpose()
     }
 
-    /// The same without keeping it in the tables.
+    /// The same, without announcing that this session has the topic open.
     pub(crate) fn unannounced(&self, name: &TopicName) -> Option<Arc<TopicState>> {
         let (_, qos) = self.announced(name)?;
         let connection = Arc::clone(&self.connection);
@@ -73,7 +73,7 @@ impl DdsTransport {
         Some(Arc::new(TopicState { connection, name: name.clone(), qos, first }))
     }
 
-    /// Whether a durability service was seen, whenever that was.
+    /// Whether a durability service was ever discovered.
     fn is_served(&self) -> bool {
         let seen = || self.connection.announcements.with_state(|state| state.has_services());
         if !self.served.load(Ordering::Acquire) && seen() {
@@ -113,7 +113,7 @@ impl Transport for DdsTransport {
     ) -> Result<Option<Arc<dyn TransportTopic>>, TransportError> {
         self.connection.check_open()?;
         if self.announced(name).is_none() {
-            // Somebody may be saying so.
+            // The topic's announcement may be in flight.
             self.connection.announcements.request(None, RequestKind::Nothing)?;
         }
         let Some(topic) = self.state(name)? else { return Ok(None) };
@@ -174,7 +174,7 @@ impl Transport for DdsTransport {
         if let Some(text) = announced() {
             return Ok(Some(text));
         }
-        // It is on its way where its topic's schemas are known.
+        // The text may be in flight if a topic's schemas are known.
         announcements.request(None, RequestKind::Nothing)?;
         Ok(announced())
     }
@@ -184,7 +184,7 @@ impl Transport for DdsTransport {
     }
 
     fn remedy(&self, policy: &str) -> Option<String> {
-        // What outlives its writers is kept by somebody who stays.
+        // These policies need a participant that outlives the writers.
         matches!(policy, "durability" | "guarantee" | "history").then(|| {
             format!(
                 "no durability service is there: {}, or override {policy} in the topic's quality \
@@ -256,7 +256,7 @@ impl TransportTopic for DdsTopic {
     }
 
     fn partitions(&self) -> Result<Vec<PartitionInfo>, TransportError> {
-        // There are no places: nobody knows where a partition stands.
+        // DDS has no offsets: the positions of partitions are unknown.
         self.0.connection.check_open().map(|()| Vec::new())
     }
 

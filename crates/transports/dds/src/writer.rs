@@ -1,4 +1,4 @@
-//! One producer of the bus in one partition.
+//! Writes the samples of one producer to one partition.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
@@ -27,75 +27,75 @@ use crate::peer_messages::{Ack, NackReason};
 use crate::resend_buffer::{ResendBuffer, StoredUpTo};
 use crate::topic::{PendingClaim, TopicState, no_service};
 
-/// Who is told of room.
+/// Notifies a publisher that there is room again.
 pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
 
-/// The most receipts of a writer that wait for acknowledgements.
+/// The most pending receipts of a writer.
 const MAX_PENDING_RECEIPTS: usize = 100_000;
 
-/// What makes samples out of records.
+/// Converts records to samples.
 #[derive(Default)]
 struct Serializer {
     before: PreviousSample,
     utc: UtcOffset,
 }
 
-/// What a connection knows of a writer.
+/// The state of a writer that the connection's threads share.
 pub(crate) struct WriterCore {
     pub(crate) topic: Arc<TopicState>,
     pub(crate) partition: u32,
     pub(crate) producer: Producer,
     pub(crate) endpoints: WriterEndpoints,
-    /// The newest number that it has written.
+    /// The newest number that was written.
     sequence: AtomicU64,
-    /// The numbers of its newest envelope and of its newest typed sample, and when those were
-    /// written, in nanoseconds of the uptime, where that counts.
+    /// The numbers of the newest envelope and of the newest typed sample. The times of both are
+    /// kept if the topic has a lifespan, in nanoseconds of uptime.
     topic_sequences: [AtomicU64; 2],
     wrote_by: [AtomicU64; 2],
     claim: Option<Claim>,
-    /// The strength of its ownership.
+    /// The ownership strength.
     strength: AtomicI32,
     liveliness: Mutex<WriterLiveness>,
-    /// Held while a word of it is said, so that an older one is not said behind a newer one.
+    /// Locked while an announcement is sent, so that none is overtaken by an older one.
     announcing: Mutex<()>,
-    /// Its lease may have run out, and it has not asked since whether another has it.
+    /// The lease may have expired, and the other sessions have not confirmed ownership since.
     unconfirmed: AtomicBool,
-    /// The incarnation that has taken over; 0 is none.
+    /// The incarnation that replaced this one; 0 is none.
     fenced_by: AtomicU64,
     waiting: Mutex<PendingReceipts>,
-    /// What durability services do not have yet; none where the topic is not kept.
+    /// Samples that durability services have not acknowledged; `None` if the topic is not stored.
     resend_buffer: Mutex<Option<ResendBuffer>>,
-    /// Others have written as its incarnation before, and may have had that kept.
+    /// Another writer used this incarnation before, and its samples may be stored.
     continues: bool,
-    /// What writes: one at a time, so that numbers go out in order.
+    /// Locked while a sample is written, so that samples leave in the order of their numbers.
     serializer: Mutex<Serializer>,
     wants_room: AtomicBool,
     room: Mutex<Option<Notify>>,
 }
 
-/// Whether and when it lived.
+/// When the writer last showed that it is alive.
 #[derive(Debug, Clone, Copy)]
 struct WriterLiveness {
     open: bool,
-    /// When it last showed that it lives, by the bus's clock: the time of day and the uptime.
+    /// The time of the last sign of life, by the bus's clock: time of day and uptime.
     seen: (Tai, Duration),
-    /// That of the last one that was said.
+    /// The time of the last announced sign of life, in uptime.
     said: Duration,
-    /// When it last wrote, of the uptime.
+    /// The time of the last write, in uptime.
     wrote: Duration,
 }
 
-/// Receipts that wait for acknowledgements.
+/// Receipts that wait for acknowledgements of readers.
 #[derive(Debug, Default)]
 struct PendingReceipts {
     receipts: VecDeque<(Receipt, ReceiptSender)>,
-    /// No more are completed.
+    /// No further receipts are completed.
     ended: bool,
 }
 
 impl WriterCore {
-    /// Where it stands; none where late joiners get nothing of it: others own what it wrote, or its
-    /// last sample has expired.
+    /// Its position; `None` if late joiners get none of its samples: it was fenced, or its last
+    /// sample has expired.
     pub(crate) fn position(&self) -> Option<ProducerPosition> {
         let now = self.connection().clock.uptime();
         let wrote = locked(&self.liveliness).wrote;
@@ -123,7 +123,7 @@ impl WriterCore {
         })
     }
 
-    /// Waits until its ends have met those of the topic.
+    /// Waits until its endpoints have matched the topic's readers.
     pub(crate) fn await_match(&self) -> Result<(), TransportError> {
         let unmatched = self.endpoints.unmatched();
         let opened = (&self.topic.name, EndpointKind::Writer, &[self.partition][..]);
@@ -137,7 +137,7 @@ impl WriterCore {
         &self.topic.connection
     }
 
-    /// Looks whether others have taken over, or were there first.
+    /// Checks whether another writer has replaced this one, or has an earlier claim.
     pub(crate) fn check_ownership(&self) {
         let own = &self.producer;
         let (newer, later) = self.connection().announcements.with_state(|state| {
@@ -152,7 +152,7 @@ impl WriterCore {
             });
             let newer = newer.max();
             let Some(claim) = &self.claim else { return (newer, None) };
-            // Both sides of a network that was cut may have let one in: the earlier one holds.
+            // After a network partition there may be two claims: the earlier one holds.
             let earlier = self.topic.holder(state, self.partition, Some(&claim.origin));
             let later = self.topic.claims(state, self.partition);
             let later = later.filter(|(other, ..)| other.origin > claim.origin);
@@ -162,7 +162,7 @@ impl WriterCore {
         match (newer, later) {
             (Some(newer), _) => {
                 self.fence(newer);
-                // Others may not know that it was taken over, and would take it for the holder.
+                // Sessions that missed the takeover would still regard this writer as the holder.
                 if self.claim.is_some() {
                     self.close();
                 }
@@ -172,8 +172,8 @@ impl WriterCore {
         }
     }
 
-    /// Another has taken over: services take nothing of this one any more, so that what waits for
-    /// them waits in vain.
+    /// Marks this writer as fenced. Services accept none of its samples any more, so its pending
+    /// receipts fail.
     fn fence(&self, newer: u64) {
         self.fenced_by.store(newer, Ordering::Release);
         let told =
@@ -182,12 +182,12 @@ impl WriterCore {
         told.into_iter().for_each(|(_, sender)| sender.complete(Err(fenced.clone().into())));
     }
 
-    /// Owns what a later one of that strength has written, who was let in while neither was known
-    /// to the other: readers keep to the stronger.
+    /// Raises the ownership strength above that of a later claim, which was admitted during a
+    /// network partition. Readers accept the stronger writer.
     fn raise_strength(&self, later: i32) {
         let stronger = later.saturating_add(1);
         if self.strength.fetch_max(stronger, Ordering::AcqRel) <= later {
-            // Where that fails, readers keep to the other until it closes.
+            // If this fails, readers accept the other writer until it closes.
             let _ = self.endpoints.strengthen(stronger);
             let _ = self.announce();
         }
@@ -201,8 +201,8 @@ impl WriterCore {
         }
     }
 
-    /// Asks those who have the topic open, one of whom may have taken over; not for longer than
-    /// half a lease, for one that has died just now never answers.
+    /// Asks the sessions that have the topic open whether another writer took over. Waits at most
+    /// half a lease, because a participant that just died does not respond.
     fn confirm_ownership(&self) -> Result<(), TransportError> {
         let timeout = match self.topic.qos.liveliness {
             Liveliness::Lease(_) if !self.unconfirmed.swap(false, Ordering::AcqRel) => {
@@ -220,7 +220,7 @@ impl WriterCore {
         asked.map(drop)
     }
 
-    /// How it is, with when it last lived.
+    /// Its announcement, and the time of the last sign of life in it.
     fn announcement(&self) -> (Announcement, Duration) {
         let WriterLiveness { open, seen: (seen, at), .. } = *locked(&self.liveliness);
         let idle_nanos = self.connection().clock.uptime().saturating_sub(at);
@@ -240,7 +240,7 @@ impl WriterCore {
         (announcement, at)
     }
 
-    /// Says how it is.
+    /// Announces its state.
     fn announce(&self) -> Result<(), TransportError> {
         let _alone = locked(&self.announcing);
         let (announcement, at) = self.announcement();
@@ -255,30 +255,30 @@ impl WriterCore {
         Ok(())
     }
 
-    /// This session knows how it is before the others are told.
+    /// Updates this session's own state before the others receive the announcement.
     pub(crate) fn is_known_here(&self) {
         if self.is_due() {
             self.connection().announcements.apply_locally(self.announcement().0);
         }
     }
 
-    /// Says again how long it has been quiet, where that matters.
+    /// Announces its idle time again if the topic has a lease.
     pub(crate) fn announce_again(&self) {
         if matches!(self.topic.qos.liveliness, Liveliness::Lease(_))
             && locked(&self.liveliness).open
         {
-            // Where it cannot be said, who asks takes it for as lively as its last word.
+            // If this fails, the requester relies on the last announcement.
             let _ = self.announce();
         }
     }
 
-    /// Says that it lives, where it has published a quarter of the lease after it last said so.
-    /// Publishers do not say so themselves: a participant that takes no words would hold them up.
+    /// Asserts liveliness if it has published since a quarter of the lease. Publishing threads do
+    /// not, because a participant that accepts no announcements would block them.
     pub(crate) fn send_pending_announcements(&self) {
         if self.is_due() {
-            // Others hold each of its ends to the lease, and it may write by one alone.
+            // Readers apply the lease to each endpoint, and samples may go to one of them only.
             let _ = self.endpoints.assert_alive();
-            // Where it cannot be said, it stays due.
+            // If this fails, it stays due.
             let _ = self.announce();
         }
     }
@@ -294,7 +294,7 @@ impl WriterCore {
         locked(&self.liveliness).seen = (clock.now(), clock.uptime());
     }
 
-    /// A publish shows that it lives, and is remembered where that counts.
+    /// Records a publish as a sign of life, if the topic has a lease or a lifespan.
     fn wrote(&self) {
         let leased = matches!(self.topic.qos.liveliness, Liveliness::Lease(_));
         if leased || self.topic.qos.lifespan.is_some() {
@@ -308,8 +308,8 @@ impl WriterCore {
         }
     }
 
-    /// Hands a sample to Cyclone; one that is kept was taken before, and is not refused any more
-    /// for what a type has come to say since.
+    /// Passes a sample to Cyclone. A buffered sample was accepted before, so it is written as an
+    /// envelope if the type that was adopted since cannot hold it.
     fn write(
         &self,
         record: &Record<'_>,
@@ -336,7 +336,7 @@ impl WriterCore {
         Ok(())
     }
 
-    /// Whether a sample can be sent: what is kept is sent later, when nobody could be told.
+    /// Checks a value before it is buffered: later there is no caller to receive the error.
     fn check_value(&self, record: &Record<'_>, sequence: u64) -> Result<(), PublishError> {
         let serializer = &mut *locked(&self.serializer);
         let header = Header::of(record, &self.producer, (self.partition, sequence));
@@ -344,7 +344,7 @@ impl WriterCore {
         checked.map_err(PublishError::Encode)
     }
 
-    /// Sends what is kept and was not sent; where there is no room the thread goes on.
+    /// Sends unsent buffered samples. If there is no room, the acknowledgement thread continues.
     fn send_buffered(&self, buffer: &mut ResendBuffer) -> Result<(), TransportError> {
         match buffer.send(|sequence, record, flags| self.write(record, (sequence, flags), true)) {
             Ok(()) => Ok(()),
@@ -358,16 +358,16 @@ impl WriterCore {
         }
     }
 
-    /// A durability service may have missed what it has not acknowledged.
+    /// Resends all samples that are not acknowledged: a durability service may lack them.
     pub(crate) fn send_again(&self) {
         if let Some(buffer) = &mut *locked(&self.resend_buffer) {
             buffer.send_again();
-            // What fails is kept, and told by the next publish.
+            // Samples that fail stay buffered; the next publish reports the error.
             let _ = self.send_buffered(buffer);
         }
     }
 
-    /// A durability service says what it has of this writer's.
+    /// Applies an ack of a durability service.
     pub(crate) fn stored(&self, service: &str, stored: &Ack) {
         let Ack { position, appended, nack, .. } = stored;
         let own = self.producer.name == position.producer
@@ -399,7 +399,7 @@ impl WriterCore {
         }
     }
 
-    /// The durability services that are waited for.
+    /// The durability services that receipts wait for.
     fn services(&self) -> Vec<String> {
         self.connection().announcements.with_state(|state| {
             let services = state
@@ -409,7 +409,7 @@ impl WriterCore {
         })
     }
 
-    /// Receipts that wait will not come; what they are about is kept, and may become durable yet.
+    /// Fails pending receipts. Their samples stay buffered, and may become durable later.
     fn give_up(
         &self,
         waiting: fn(&mut ResendBuffer) -> Vec<(Receipt, ReceiptSender)>,
@@ -421,7 +421,7 @@ impl WriterCore {
         }
     }
 
-    /// Tells who waits for what the services have by now.
+    /// Completes the receipts of samples that all services have acknowledged.
     pub(crate) fn settle(&self) {
         let mut buffer = locked(&self.resend_buffer);
         let Some(waiting) = buffer.as_mut().filter(|buffer| !buffer.is_empty()) else {
@@ -431,9 +431,9 @@ impl WriterCore {
         let settled = waiting.settle(&ready);
         if !ready.is_empty() && self.fenced_by.load(Ordering::Acquire) == 0 {
             waiting.send_overdue(Instant::now(), |sequence, record, flags| {
-                // What cannot be sent now is sent when it has been waited for again. The next one
-                // is not behind it; nobody else writes meanwhile, who would have to hold
-                // `resend_buffer`.
+                // A sample that cannot be sent now is sent after the next timeout. The next new
+                // sample does not follow it, so `written` is restored; the lock on `resend_buffer`
+                // excludes other writes.
                 let written = locked(&self.serializer).before.written;
                 let _ = self.write(record, (sequence, flags), true);
                 locked(&self.serializer).before.written = written;
@@ -441,7 +441,7 @@ impl WriterCore {
         }
         drop(buffer);
         settled.receipts.into_iter().for_each(|(receipt, sender)| sender.complete(Ok(receipt)));
-        // One that is ready though it is in trouble takes samples, and has no disk for them.
+        // A ready service in trouble accepts samples but cannot sync them to its disk.
         if let Some(cause) =
             self.connection().announcements.with_state(|state| state.trouble(&self.topic.name))
         {
@@ -457,12 +457,13 @@ impl WriterCore {
         }
     }
 
-    /// Whether the thread has something to wait for here.
+    /// Whether the acknowledgement thread must wait for this writer.
     pub(crate) fn is_waiting(&self) -> bool {
         self.wants_room.load(Ordering::Acquire) || !locked(&self.waiting).receipts.is_empty()
     }
 
-    /// Waits for acknowledgements, and tells who waits for them or for room.
+    /// Waits for acknowledgements; completes receipts, and notifies a publisher that waits for
+    /// room.
     pub(crate) fn wait(&self, at_most: Duration) {
         let written = self.sequence.load(Ordering::Acquire);
         let all = self.endpoints.wait_for_acknowledgements(at_most);
@@ -476,10 +477,10 @@ impl WriterCore {
             drop(waiting);
             told.into_iter().for_each(|(receipt, sender)| sender.complete(Ok(receipt)));
         }
-        // Where there was no room yet, the next publish says so again.
+        // If there is still no room, the next publish sets the flag again.
         if self.wants_room.swap(false, Ordering::AcqRel) {
             if let Some(buffer) = &mut *locked(&self.resend_buffer) {
-                // What fails is kept, and told by the next publish.
+                // Samples that fail stay buffered; the next publish reports the error.
                 let _ = self.send_buffered(buffer);
             }
             let notify = locked(&self.room).clone();
@@ -487,7 +488,7 @@ impl WriterCore {
         }
     }
 
-    /// Says that it writes no more, once: a word after that would be taken for its successor's.
+    /// Announces that it is closed, once. A later announcement would be taken for its successor's.
     pub(crate) fn close(&self) {
         let open = std::mem::replace(&mut locked(&self.liveliness).open, false);
         let announcements = &self.connection().announcements;
@@ -499,17 +500,17 @@ impl WriterCore {
             })
         });
         if open && !succeeded && !self.connection().is_closed() {
-            // Where it cannot be said, the writer is gone with its session.
+            // If this fails, the writer ends with its session.
             let _ = self.announce();
         }
     }
 
-    /// Who is told of room.
+    /// The notification of room.
     pub(crate) fn room(&self) -> Option<Notify> {
         locked(&self.room).clone()
     }
 
-    /// No more receipts will come.
+    /// Fails all pending receipts, and completes none from now on.
     pub(crate) fn end(&self) {
         let mut waiting = locked(&self.waiting);
         waiting.ended = true;
@@ -526,12 +527,12 @@ impl WriterCore {
     }
 }
 
-/// The bus's end of a writer.
+/// A writer, as the bus uses it.
 pub(crate) struct DdsWriter {
     pub(crate) shared: Arc<WriterCore>,
     /// The next sample's number.
     pub(crate) next: u64,
-    /// Services were told that somebody waits for their disks.
+    /// Services were asked to sync this topic at once.
     sync_requested: bool,
 }
 
@@ -546,7 +547,7 @@ impl DdsWriter {
         Self::open_as(topic, request.partition, (producer, false))
     }
 
-    /// With an incarnation that is known; whether others have written as that before.
+    /// Opens a writer with a given incarnation; `continues` if other writers have used it before.
     pub(crate) fn open_as(
         topic: &Arc<TopicState>,
         partition: u32,
@@ -590,12 +591,12 @@ impl DdsWriter {
             room: Mutex::default(),
         });
         connection.add_writer(&shared);
-        // From now on it says itself that it is gone, whatever fails.
+        // From now on dropping it announces that it is closed, even after an error.
         let this = Self { shared, next: 1, sync_requested: false };
         claim.into_iter().for_each(PendingClaim::hold);
         let shared = &this.shared;
         shared.announce()?;
-        // Those of this connection that were replaced hear of it as others do.
+        // Replaced writers of this connection check their ownership, like those of other sessions.
         connection.writers().iter().for_each(|writer| writer.check_ownership());
         shared.await_match()?;
         Ok(this)
@@ -621,7 +622,7 @@ impl DdsWriter {
                 return Err(error.into());
             }
         } else {
-            // Nothing before it was to be kept.
+            // No earlier sample had to be stored.
             match shared.write(record, (sequence, OLDEST_UNACKED | FIRST_STORED), false) {
                 Ok(()) => {}
                 Err(WriteError::Value(told)) => return Err(PublishError::Encode(told)),
@@ -642,8 +643,8 @@ impl DdsWriter {
         Ok(Receipt { partition, offset: None, sequence, guarantee })
     }
 
-    /// Has durability services keep what is published from now on, though the topic's quality of
-    /// service does not say so.
+    /// Makes durability services store samples from now on, though the topic's quality of service
+    /// does not require it.
     fn keep(&mut self) -> Result<(), PublishError> {
         if locked(&self.shared.resend_buffer).is_some() {
             self.request_sync();
@@ -664,13 +665,12 @@ impl DdsWriter {
         Ok(())
     }
 
-    /// Has durability services ask their disks at once for a topic of which they let them take
-    /// their time: somebody waits for that.
+    /// Asks durability services to sync this topic at once instead of at their own interval.
     fn request_sync(&mut self) {
         let topic = &self.shared.topic;
         let is_buffered = locked(&self.shared.resend_buffer).is_some();
         if is_buffered && !self.sync_requested && topic.qos.guarantee < Guarantee::Durable {
-            // Where it cannot be said, it takes the time that it takes.
+            // If this fails, the services sync at their own interval.
             let said = topic
                 .connection
                 .announcements
@@ -679,8 +679,8 @@ impl DdsWriter {
         }
     }
 
-    /// Whether all that was taken so far can become durable: what was published before it was asked
-    /// to be cannot any more.
+    /// Checks that all published samples can become durable. Samples published before durability
+    /// was requested cannot.
     fn check_durable(&self) -> Result<(), TransportError> {
         let topic = &self.shared.topic;
         let before = match &*locked(&self.shared.resend_buffer) {
@@ -701,8 +701,8 @@ impl DdsWriter {
         Err(unsupported(what, &remedy))
     }
 
-    /// What was written as far as the receipt says, under the guarantee: at once where no reader
-    /// has to acknowledge it any more.
+    /// The result of a publish under a guarantee: done if no reader has to acknowledge the sample
+    /// any more, otherwise pending.
     fn held(&self, receipt: Receipt, guarantee: Guarantee) -> Result<Published, PublishError> {
         if guarantee == Guarantee::Accepted {
             return Ok(Published::Done(receipt));
@@ -712,7 +712,8 @@ impl DdsWriter {
             if buffer.is_held(receipt.sequence, guarantee) {
                 return Ok(Published::Done(receipt));
             }
-            // Whoever ends or fences it gives up those that wait, in turn with this.
+            // `end` and `fence` lock the buffer before they fail receipts, so none is added after
+            // that.
             self.shared.check()?;
             let (sender, pending) = pending_receipt();
             buffer.wait(receipt, sender);
@@ -765,8 +766,8 @@ impl Writer for DdsWriter {
         *locked(&self.shared.room) = Some(notify);
     }
 
-    /// Says so; where the topic is exclusive and the lease may have been over, it waits to hear
-    /// whether another has taken over.
+    /// Asserts liveliness. If the topic is exclusive and the lease may have expired, waits until
+    /// the other sessions confirm ownership.
     fn assert_alive(&mut self) -> Result<(), TransportError> {
         let shared = &self.shared;
         shared.check()?;
@@ -809,11 +810,11 @@ impl Drop for DdsWriter {
     }
 }
 
-/// Nanoseconds of UTC, looked up once a second.
+/// Converts TAI to UTC, with one calendar lookup a second.
 #[derive(Default)]
 struct UtcOffset {
     second: i64,
-    /// TAI - UTC in that second, in nanoseconds; none before the first look.
+    /// TAI - UTC in that second, in nanoseconds; `None` before the first lookup.
     offset: Option<i64>,
 }
 

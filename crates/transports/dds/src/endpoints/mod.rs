@@ -37,19 +37,19 @@ pub(crate) struct TypedTopic {
     pub(crate) topic: Arc<Topic>,
 }
 
-/// What is known of a topic's first schema.
+/// The type of a topic's first schema.
 #[derive(Debug, Default)]
 pub(crate) enum FirstSchema {
-    /// There is none yet.
+    /// The topic has no schema yet.
     #[default]
     Unknown,
-    /// IDL cannot say it.
+    /// IDL cannot express the schema.
     NoIdlType(SchemaId),
     TypedTopic(Arc<TypedTopic>),
 }
 
-/// The type of a schema. Texts are checked by who declares them; one that is wrong all the same is
-/// as one that IDL cannot say.
+/// The IDL type of a schema; `None` if IDL cannot express it. Declaring a schema checks its text;
+/// an invalid text counts as one that IDL cannot express.
 fn topic_type(text: &str) -> Option<TopicType> {
     TopicType::new(&Schema::parse(text).ok()?).ok()
 }
@@ -61,7 +61,7 @@ impl TopicState {
         self.connection.dds_topic(&name, &envelope_type())
     }
 
-    /// Its first schema, and that one's text.
+    /// Its first schema, with its text.
     fn first_schema(&self) -> Option<(SchemaId, String)> {
         self.connection.announcements.with_state(|state| {
             let (schema, _) = state.schemas(&self.name).into_iter().next()?;
@@ -69,14 +69,13 @@ impl TopicState {
         })
     }
 
-    /// The IDL type of its first schema; none where there is no schema yet, or IDL cannot say it.
+    /// The IDL type's name of its first schema; `None` without a schema or an IDL type.
     pub(crate) fn type_name(&self) -> Option<String> {
         let (_, text) = self.first_schema()?;
         Some(topic_type(&text)?.name().to_owned())
     }
 
-    /// The DDS topic of its first schema's type; none where there is no schema yet, or IDL cannot
-    /// say it.
+    /// The DDS topic of its first schema's type; `None` without a schema or an IDL type.
     pub(crate) fn typed(&self) -> Result<Option<Arc<TypedTopic>>, TransportError> {
         let Some((schema, text)) = self.first_schema() else { return Ok(None) };
         let mut first = locked(&self.first);

@@ -12,18 +12,18 @@ use crate::entity::{self, Listener};
 use crate::error::failed;
 use crate::topic::TopicState;
 
-/// What an end's news go to: each end has one.
+/// Makes the listener of an endpoint: each one needs its own.
 type ListenerFactory = Box<dyn Fn() -> Listener + Send + Sync>;
 
-/// Both ends of a reader.
+/// The DDS readers of a bus reader.
 pub(crate) struct ReaderEndpoints {
     pub(crate) envelopes: entity::Reader,
     typed: Mutex<Option<Arc<TypedReader>>>,
-    /// The end of the first schema could not be opened.
+    /// The typed endpoint could not be opened.
     failed: AtomicBool,
-    /// Ends of schemas that were taken for the first: what has come by them is read still.
+    /// Endpoints of schemas that were taken for the first one; their samples are still read.
     former: Mutex<Vec<Arc<TypedReader>>>,
-    /// Empty is all.
+    /// An empty list is all partitions.
     partitions: Vec<u32>,
     history: bool,
     listening: ListenerFactory,
@@ -35,7 +35,7 @@ pub(crate) struct TypedReader {
 }
 
 impl ReaderEndpoints {
-    /// `history` asks for what writers keep.
+    /// `history` requests the samples that writers keep.
     pub(crate) fn open(
         topic: &TopicState,
         partitions: &[u32],
@@ -52,15 +52,14 @@ impl ReaderEndpoints {
         Ok(this)
     }
 
-    /// Opens the end of the topic's first schema, where that is another than it was: says whether
-    /// it was.
+    /// Opens the typed endpoint if the topic's first schema has changed; true if it has.
     pub(crate) fn adopt_schema(&self, topic: &TopicState) -> Result<bool, TransportError> {
         let adopted = self.try_to_adopt_schema(topic);
         self.failed.store(adopted.is_err(), Ordering::Release);
         adopted
     }
 
-    /// The same where that failed before: who reads is told where it fails again.
+    /// Retries after a failure; the subscription receives the error.
     pub(crate) fn retry_adopting_schema(&self, topic: &TopicState) -> Result<(), TransportError> {
         if self.failed.load(Ordering::Acquire) {
             self.adopt_schema(topic).map(drop)
@@ -89,7 +88,7 @@ impl ReaderEndpoints {
         locked(&self.typed).clone()
     }
 
-    /// The ends of schemas that were taken for the first.
+    /// The endpoints of schemas that were taken for the first one.
     pub(crate) fn former(&self) -> Vec<Arc<TypedReader>> {
         locked(&self.former).clone()
     }
@@ -101,21 +100,21 @@ impl ReaderEndpoints {
         }
     }
 
-    /// The writers that its ends have met.
+    /// The writers that its endpoints have matched.
     pub(crate) fn matched(&self) -> Vec<String> {
         let typed = self.typed();
         let typed = typed.iter().flat_map(|typed| matched(&typed.reader));
         matched(&self.envelopes).into_iter().chain(typed).collect()
     }
 
-    /// Whether it has met a bus's writer.
+    /// Whether it has matched a bus writer.
     pub(crate) fn has_matched(&self, writer: &EndpointGuids) -> bool {
         let typed = self.typed().map(|typed| matched(&typed.reader)).unwrap_or_default();
         writer.are_matched(&self.guids(), &matched(&self.envelopes), &typed)
     }
 }
 
-/// The writers that an end has met.
+/// The writers that an endpoint has matched.
 fn matched(reader: &entity::Reader) -> Vec<String> {
     let writers = reader.writers().unwrap_or_default();
     let endpoints = writers.into_iter().filter_map(|writer| reader.publication(writer));

@@ -16,15 +16,16 @@ use crate::error::failed;
 use crate::incompatible_qos::IncompatiblePolicies;
 use crate::topic::TopicState;
 
-/// Both ends of a writer.
+/// The DDS writers of a bus writer.
 pub(crate) struct WriterEndpoints {
     envelopes: entity::Writer,
-    /// How many readers the envelopes' end has met, as far as was told.
+    /// The number of readers that the envelope endpoint has matched, from status events.
     readers: Arc<AtomicU32>,
     typed: Mutex<Option<Arc<TypedWriter>>>,
-    /// The end of the first schema could not be opened.
+    /// The typed endpoint could not be opened.
     failed: AtomicBool,
-    /// Ends of schemas that were taken for the first: what they have written is on its way still.
+    /// Endpoints of schemas that were taken for the first one; their samples may still be in
+    /// flight.
     former: Mutex<Vec<Arc<TypedWriter>>>,
     partition: u32,
     strength: Option<i32>,
@@ -34,24 +35,24 @@ pub(crate) struct WriterEndpoints {
 pub(crate) struct TypedWriter {
     of: Arc<TypedTopic>,
     writer: entity::Writer,
-    /// How many readers it has met, as far as was told.
+    /// The number of readers that it has matched, from status events.
     readers: Arc<AtomicU32>,
-    /// Whether it has met the readers that were there when it was opened: before, what it writes
-    /// may reach nobody.
+    /// Whether it has matched the readers that existed when it was opened. Before that, its samples
+    /// may reach no reader.
     matched: AtomicBool,
 }
 
 /// Why a sample was not written.
 pub(crate) enum WriteError {
-    /// Its type does not hold a value in it: the field, and why.
+    /// The type cannot hold a value: the field, and the cause.
     Value(String),
     Refused(Refused),
 }
 
-/// What is kept from one sample to the next.
+/// State that carries over from one sample to the next.
 #[derive(Debug, Default)]
 pub(crate) struct PreviousSample {
-    /// The number of the sample before, and whether it was typed; none before the first.
+    /// The previous sample's number, and whether it was typed; `None` before the first one.
     pub(crate) written: Option<(u64, bool)>,
     bytes: Vec<u8>,
     key: Vec<u8>,
@@ -75,15 +76,15 @@ impl WriterEndpoints {
         Ok(this)
     }
 
-    /// Opens the end of the topic's first schema, where that is another than it was.
+    /// Opens the typed endpoint if the topic's first schema has changed.
     pub(crate) fn adopt_schema(&self, topic: &TopicState) -> Result<(), TransportError> {
         let adopted = self.try_to_adopt_schema(topic);
         self.failed.store(adopted.is_err(), Ordering::Release);
         adopted
     }
 
-    /// The same where that failed before: who publishes is told where it fails again. True where it
-    /// is mended, and has to meet its readers.
+    /// Retries after a failure; the publisher receives the error. True if the endpoint was opened,
+    /// and must match its readers.
     pub(crate) fn retry_adopting_schema(&self, topic: &TopicState) -> Result<bool, TransportError> {
         let failed = self.failed.load(Ordering::Acquire);
         if failed { self.adopt_schema(topic).map(|()| true) } else { Ok(false) }
@@ -117,19 +118,19 @@ impl WriterEndpoints {
         }
     }
 
-    /// The end of the first schema, where that has not met its readers yet.
+    /// The typed endpoint, if it has not matched its readers yet.
     pub(crate) fn unmatched(&self) -> Option<Arc<TypedWriter>> {
         self.typed().filter(|typed| !typed.is_matched())
     }
 
-    /// The readers that its ends have met.
+    /// The readers that its endpoints have matched.
     pub(crate) fn matched(&self) -> Vec<String> {
         let typed = self.typed();
         let typed = typed.iter().flat_map(|typed| matched(&typed.writer));
         matched(&self.envelopes).into_iter().chain(typed).collect()
     }
 
-    /// Whether it has met a bus's reader.
+    /// Whether it has matched a bus reader.
     pub(crate) fn has_matched(&self, reader: &EndpointGuids) -> bool {
         let typed = self.typed().map(|typed| matched(&typed.writer)).unwrap_or_default();
         reader.are_matched(&self.guids(), &matched(&self.envelopes), &typed)
@@ -139,8 +140,8 @@ impl WriterEndpoints {
         &self.incompatible
     }
 
-    /// Writes a sample where it belongs, and says whether that was the typed topic; `time` is its
-    /// source time, in nanoseconds since 1970.
+    /// Writes a sample to the typed topic or as an envelope; true if it was the typed topic. `time`
+    /// is the source timestamp, in nanoseconds since 1970.
     pub(crate) fn write(
         &self,
         header: &Header<'_>,
@@ -160,7 +161,7 @@ impl WriterEndpoints {
         }
     }
 
-    /// Writes a sample as an envelope, whatever its schema is.
+    /// Writes a sample as an envelope, whatever its schema.
     pub(crate) fn write_envelope(
         &self,
         header: &Header<'_>,
@@ -176,7 +177,7 @@ impl WriterEndpoints {
         Ok(())
     }
 
-    /// Whether a sample's type holds its values: the field that does not, and why.
+    /// Checks that the sample's type can hold its values; the error names the field and the cause.
     pub(crate) fn check(
         &self,
         header: &Header<'_>,
@@ -190,9 +191,9 @@ impl WriterEndpoints {
         }
     }
 
-    /// Whether what was written just now may have to be acknowledged. Cyclone waits for no time at
-    /// all as long as for a timer's tick, which is ten times what a write takes: so it is asked
-    /// only where no reader was told of.
+    /// Whether the newest sample may need acknowledgements. Even with a timeout of zero Cyclone
+    /// waits for a timer's tick, ten times as long as a write takes. So Cyclone is asked only if no
+    /// status event has reported a reader.
     pub(crate) fn awaits_acknowledgements(&self) -> Result<bool, DdsError> {
         let matched = |readers: &AtomicU32| readers.load(Ordering::Acquire) > 0;
         if matched(&self.readers) || self.typed().is_some_and(|typed| matched(&typed.readers)) {
@@ -201,7 +202,7 @@ impl WriterEndpoints {
         self.wait_for_acknowledgements(Duration::ZERO).map(|all| !all)
     }
 
-    /// Waits until the readers have acknowledged all; `false` where the time was over first.
+    /// Waits until the readers have acknowledged all samples; `false` after `limit`.
     pub(crate) fn wait_for_acknowledgements(&self, limit: Duration) -> Result<bool, DdsError> {
         let until = Instant::now() + limit;
         let former = locked(&self.former).clone();
@@ -231,14 +232,14 @@ impl TypedWriter {
         self.matched.load(Ordering::Acquire)
     }
 
-    /// It has met its readers.
+    /// Marks that it has matched its readers.
     pub(crate) fn has_matched(&self) {
         self.matched.store(true, Ordering::Release);
     }
 
-    /// Makes the sample's CDR. `false` where it is to be an envelope: bytes that are no datum,
-    /// which readers are told of, or a key that is not that of the key fields, whose last values
-    /// DDS would mix up.
+    /// Serializes the sample as CDR; `false` if it must be an envelope. That holds for bytes that
+    /// are not a datum, and for a key that differs from the key fields, because DDS would mix up
+    /// their last values.
     fn fits(
         &self,
         header: &Header<'_>,
@@ -261,9 +262,9 @@ impl TypedWriter {
 }
 
 impl PreviousSample {
-    /// The header of a sample that goes by one of the two.
+    /// The header of a sample on one of the two DDS topics.
     fn flagged<'a>(&self, header: &Header<'a>, typed: bool) -> Header<'a> {
-        // What is sent again from the oldest on is not behind what was written last.
+        // A resent sample does not follow the sample that was written last.
         let before = self.written.filter(|(sequence, _)| *sequence < header.sequence);
         let previous = before.map_or(0, |(sequence, _)| sequence);
         let elsewhere = before.is_some_and(|(_, by)| by != typed);
@@ -272,14 +273,14 @@ impl PreviousSample {
     }
 }
 
-/// The readers that an end has met.
+/// The readers that an endpoint has matched.
 fn matched(writer: &entity::Writer) -> Vec<String> {
     let readers = writer.readers().unwrap_or_default();
     let endpoints = readers.into_iter().filter_map(|reader| writer.subscription(reader));
     endpoints.map(|end| announcements::guid(end.guid)).collect()
 }
 
-/// What an end is told, and how many readers it has met.
+/// The listener of an endpoint, and its count of matched readers.
 fn listener(incompatible: &Arc<Mutex<IncompatiblePolicies>>) -> (Listener, Arc<AtomicU32>) {
     let (found, readers) = (Arc::clone(incompatible), Arc::<AtomicU32>::default());
     let matched = Arc::clone(&readers);
