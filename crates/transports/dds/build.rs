@@ -1,4 +1,4 @@
-//! Says what is missing for building Cyclone DDS before minutes have gone into it.
+//! Checks the prerequisites of Cyclone DDS before building it, which takes minutes.
 
 use std::process::{Command, Stdio};
 

@@ -36,7 +36,7 @@ use crate::entity::Struct;
 
 /// XCDR2, plain, little-endian.
 const ENCAPSULATION: [u8; 2] = [0, 7];
-/// The same, with the size of the whole in front: of types that may be appended to.
+/// The same with the size in front, for appendable types.
 const SIZED: [u8; 2] = [0, 9];
 /// The sample was sent again: readers that have it skip it.
 pub const RESENT: u8 = 1;
@@ -182,7 +182,7 @@ pub fn write_header(header: &Header<'_>, into: &mut Vec<u8>) {
     align(into);
 }
 
-/// The pieces of a sample: what [`write_head`] wrote, the payload, and what fills it up to four.
+/// The pieces of a sample: the output of [`write_head`], the payload, and padding to four bytes.
 #[must_use]
 pub fn pieces<'a>(head: &'a [u8], payload: &'a [u8]) -> [IoSlice<'a>; 3] {
     [IoSlice::new(head), IoSlice::new(payload), IoSlice::new(&[0; 3][..padding(payload.len())])]
@@ -229,7 +229,7 @@ pub fn header(cdr: &[u8]) -> Option<Header<'_>> {
     Cursor { bytes: cdr, at }.header()
 }
 
-/// A place in CDR. (The CDR header has four bytes, so alignment to four is the same with it.)
+/// A position in CDR. (The CDR header has four bytes, so it does not change the alignment to four.)
 struct Cursor<'a> {
     bytes: &'a [u8],
     at: usize,

@@ -135,7 +135,7 @@ impl ResendBuffer {
         self.entries.is_empty()
     }
 
-    /// Whether all services have acknowledged a number.
+    /// Whether all services have acknowledged a number under a guarantee.
     pub(crate) fn is_held(&self, sequence: u64, guarantee: Guarantee) -> bool {
         let appended = guarantee < Guarantee::Durable && sequence <= self.all.appended;
         appended || self.entries.front().is_none_or(|oldest| oldest.sequence > sequence)
@@ -208,7 +208,7 @@ impl ResendBuffer {
             return;
         };
         if sequence <= self.all.appended {
-            // It has arrived: the disks take their time, or the word that it is kept got lost.
+            // All services have it: the disks are slow, or an ack was lost.
             timer.interval = RESEND_INTERVALS[1];
         }
         if now.saturating_duration_since(timer.since) >= timer.interval {
@@ -308,7 +308,7 @@ mod tests {
         StoredUpTo { appended: sequence, durable: sequence }
     }
 
-    /// Somebody waits for a sample.
+    /// Adds a pending receipt.
     fn wait(buffer: &mut ResendBuffer, sequence: u64, guarantee: Guarantee) -> PendingReceipt {
         let (sender, pending) = pending_receipt();
         buffer.wait(Receipt { partition: 0, offset: None, sequence, guarantee }, sender);
@@ -368,7 +368,7 @@ mod tests {
         buffer.settle(&["a".to_owned()]);
         assert_eq!(at(&mut buffer, &[36, 40]), [None; 2], "another is the oldest");
         assert_eq!(look(&mut buffer, 41), Some((2, RESENT | OLDEST_UNACKED)));
-        // It has arrived, and the word that it is durable may have got lost.
+        // It has arrived, and the ack that it is durable may be lost.
         buffer.stored("a".to_owned(), StoredUpTo { appended: 2, durable: 1 });
         buffer.settle(&["a".to_owned()]);
         assert_eq!(at(&mut buffer, &[51, 100]), [None; 2]);

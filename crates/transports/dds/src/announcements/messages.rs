@@ -183,21 +183,21 @@ pub(crate) struct OpenedEndpoint {
     pub(crate) topic: TopicName,
     pub(crate) end: EndpointKind,
     pub(crate) guids: EndpointGuids,
-    /// Empty is all.
+    /// An empty list is all partitions.
     pub(crate) partitions: Vec<u32>,
 }
 
-/// The identities of a bus's reader or writer: of its ends.
+/// The identities of the endpoints of a bus reader or writer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct EndpointGuids {
     pub(crate) envelopes: String,
-    /// None where there is no such end.
+    /// `None` if there is no typed endpoint.
     #[serde(default)]
     pub(crate) typed: Option<String>,
 }
 
 impl EndpointGuids {
-    /// Whether ends have been met by all of those of another that they fit.
+    /// Whether the endpoints that correspond to these have all matched them.
     pub(crate) fn are_matched(&self, own: &Self, envelopes: &[String], typed: &[String]) -> bool {
         let typed_too = match (&self.typed, &own.typed) {
             (Some(guid), Some(_)) => typed.contains(guid),

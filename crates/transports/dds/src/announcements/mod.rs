@@ -137,7 +137,7 @@ impl Announcements {
     /// Waits until something was received, or for a short time, not beyond `until`.
     pub(crate) fn wait_for_change(&self, until: Instant) {
         let left = until.saturating_duration_since(Instant::now()).min(NEWS_POLL_INTERVAL);
-        // Whoever looks has let go of the state meanwhile: what came then costs this time.
+        // `look` has released the state meanwhile, so a notification in between costs this time.
         let waited = self.changed.wait_timeout(locked(&self.state), left);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
@@ -198,7 +198,7 @@ impl Announcements {
     fn take(&self, pending_effects: &mut Vec<(String, Effect)>) {
         let mut samples = Vec::new();
         let taken = self.table.take(&mut samples);
-        // Behind the words: whoever has said one is known then, unless it has gone again.
+        // After the announcements: their sessions are live now, unless they have left again.
         self.update_live_sessions();
         if taken.is_ok() {
             let (mut state, now) = (locked(&self.state), self.clock.uptime());
@@ -229,7 +229,7 @@ impl Announcements {
                 }
             }
         }
-        // Whoever looks at the answers holds the state: it must not miss the ring.
+        // A waiter checks the responses with the state locked, and must not miss the notification.
         drop(locked(&self.state));
         self.changed.notify_all();
     }
@@ -312,7 +312,7 @@ impl Announcements {
         self.closed.store(true, Ordering::Release);
         let writers = locked(&self.writers).take();
         drop(writers);
-        // Whoever waits for answers holds the state: it must not miss the ring.
+        // A waiter checks the responses with the state locked, and must not miss the notification.
         drop(locked(&self.state));
         self.changed.notify_all();
     }

@@ -89,7 +89,7 @@ impl SharedState {
             }
             Some(Announcement::SchemaText { schema, text }) => {
                 if let Some(id) = schema_id(&schema) {
-                    // Who says another text than was said before may be the one who is right.
+                    // A different text than the known one may be the right one.
                     let known = self.texts.get(&id);
                     if known.is_none_or(|known| *known != text && is_text_of(id, &text)) {
                         self.texts.insert(id, text);

@@ -15,45 +15,45 @@ use super::{ProducerKey, SequencePosition};
 use crate::announcements::{ProducerPosition, SharedState, WriterAnnouncement};
 use crate::peer_messages::{Ack, NackReason};
 
-/// How soon a writer is asked again to send what is missing: twice as long each time, up to the
-/// longest, while nothing of it comes.
+/// How soon a writer is asked again to resend missing samples: the interval doubles up to the
+/// longest while none arrive.
 const RESEND_REQUEST_INTERVALS: [Duration; 2] =
     [Duration::from_millis(500), Duration::from_secs(30)];
-/// How long after a producer's samples could not be kept it is tried again.
+/// How long to wait before a refused producer's samples are tried again.
 const REFUSED_RETRY_INTERVAL: Duration = Duration::from_secs(10);
-/// The most producers of which it is remembered that something is to be told.
+/// The most producers with pending acks that are remembered.
 const MAX_REMEMBERED_PRODUCERS: usize = 65_536;
 
-/// The letters of one topic.
+/// The acks of one topic.
 #[derive(Default)]
 pub(super) struct AckQueue {
-    /// What each writer was told last, by session.
+    /// The last ack of each writer, by session.
     told: HashMap<(String, ProducerKey), Ack>,
-    /// Who does not know what it was told.
+    /// Producers whose last ack must be repeated.
     repeats: HashSet<ProducerKey>,
-    /// Whose samples are missing, to be asked for.
+    /// Producers that must resend missing samples.
     missing: HashSet<ProducerKey>,
-    /// When they were asked for, and how long they are waited for.
+    /// When samples were requested, and the interval until the next request.
     asked: HashMap<ProducerKey, (Instant, Duration)>,
-    /// Whose samples cannot be kept, since when, and why.
+    /// Producers whose samples cannot be stored, since when, and why.
     refused: HashMap<ProducerKey, (Instant, String)>,
-    /// Incarnations that have taken over without having a sample here.
+    /// Newer incarnations that have no sample here yet.
     fenced: HashMap<ProducerKey, u64>,
-    /// Who may have to be told something, and whether everybody may.
+    /// Producers with news, and whether to check all of them.
     due: HashSet<ProducerKey>,
     all: bool,
 }
 
-/// How far each producer's samples are.
+/// The positions of each producer's samples.
 pub(super) struct StoredPositions<'a> {
-    /// In the journal; none where nobody waits for that.
+    /// In the journal; `None` if no receipt waits for the journal.
     pub(super) appended: Option<&'a HashMap<ProducerKey, SequencePosition>>,
     /// On the disk.
     pub(super) durable: &'a HashMap<ProducerKey, SequencePosition>,
 }
 
 impl AckQueue {
-    /// Everybody may have to be told something.
+    /// Checks all writers with the next acks.
     pub(super) fn poll(&mut self) {
         self.all = true;
         for waiting in [&mut self.repeats, &mut self.missing] {
@@ -64,7 +64,7 @@ impl AckQueue {
         if self.asked.len() > MAX_REMEMBERED_PRODUCERS {
             self.asked.clear();
         }
-        // What was asked for and has not come may have been lost, and nothing comes that says so.
+        // Requested samples may be lost without a trace, so the request is repeated.
         let now = Instant::now();
         let over = self.asked.iter_mut();
         for (producer_key, (at, interval)) in
@@ -75,23 +75,23 @@ impl AckQueue {
         }
     }
 
-    /// Whether somebody may have to be told something.
+    /// Whether there may be acks to send.
     pub(super) fn is_due(&self) -> bool {
         self.all || !self.due.is_empty()
     }
 
-    /// More of a producer's is on the disk.
+    /// More samples of a producer are on the disk.
     pub(super) fn synced(&mut self, producer_key: ProducerKey) {
         self.due.insert(producer_key);
     }
 
-    /// What a producer has sent was known: it is told once more.
+    /// Repeats a producer's last ack, because it resent known samples.
     pub(super) fn repeat(&mut self, producer_key: ProducerKey) {
         self.due.insert(producer_key.clone());
         self.repeats.insert(producer_key);
     }
 
-    /// Samples of a producer are missing; they are asked for, not too often.
+    /// Requests the missing samples of a producer, at limited intervals.
     pub(super) fn ask(&mut self, producer_key: ProducerKey) {
         let now = Instant::now();
         let interval = match self.asked.get(&producer_key) {
@@ -104,39 +104,39 @@ impl AckQueue {
         self.missing.insert(producer_key);
     }
 
-    /// A sample of a producer was taken.
+    /// A sample of a producer was stored.
     pub(super) fn took(&mut self, producer_key: &ProducerKey) {
         self.asked.remove(producer_key);
         self.refused.remove(producer_key);
         self.due.insert(producer_key.clone());
     }
 
-    /// A producer's samples cannot be kept. True where that is new.
+    /// Refuses a producer whose samples cannot be stored; true if that or its cause is new.
     pub(super) fn refuse(&mut self, producer_key: ProducerKey, cause: &str) -> bool {
         let before = self.refused.insert(producer_key.clone(), (Instant::now(), cause.to_owned()));
         self.repeat(producer_key);
         before.is_none_or(|(_, before)| before != cause)
     }
 
-    /// Whether a producer is not to be tried again yet.
+    /// Whether it is too early to try a refused producer again.
     pub(super) fn is_refused(&self, producer_key: &ProducerKey) -> bool {
         self.refused
             .get(producer_key)
             .is_some_and(|(since, _)| since.elapsed() < REFUSED_RETRY_INTERVAL)
     }
 
-    /// Whether its samples could not be kept the last time.
+    /// Whether the last sample of a producer could not be stored.
     pub(super) fn refuses(&self, producer_key: &ProducerKey) -> bool {
         self.refused.contains_key(producer_key)
     }
 
-    /// A newer incarnation of a producer has taken over.
+    /// A newer incarnation of a producer replaced its earlier ones.
     pub(super) fn fence(&mut self, producer_key: ProducerKey, newer: u64) {
         self.due.insert(producer_key.clone());
         self.fenced.insert(producer_key, newer);
     }
 
-    /// A letter that did not go out.
+    /// Queues an ack again that could not be sent.
     pub(super) fn retry_ack(&mut self, session: &str, ack: &Ack) {
         let position = &ack.position;
         let producer_key = (position.partition, position.producer.clone());
@@ -146,7 +146,7 @@ impl AckQueue {
         self.told.remove(&(session.to_owned(), producer_key));
     }
 
-    /// Adds what is to be told, each with the writer's session.
+    /// Adds the acks to send, each with the writer's session.
     pub(super) fn write(
         &mut self,
         topic: &TopicName,
@@ -168,7 +168,7 @@ impl AckQueue {
         }
     }
 
-    /// Adds what one writer is to be told, if anything.
+    /// Adds the ack of one writer, if it has news.
     fn ack_writer(
         &mut self,
         topic: &TopicName,
@@ -179,7 +179,7 @@ impl AckQueue {
         let producer_key = (writer.partition, writer.producer.clone());
         let ack = writer.open.then(|| self.ack(topic, writer, &producer_key, marks)).flatten();
         let Some(ack) = ack else { return };
-        // Each time that it is asked, though it was so before.
+        // A request to resend is sent each time, even if it equals the last ack.
         let again = ack.nack == Some(NackReason::Again);
         let repeats = self.repeats.remove(&producer_key) || again;
         let place = (session.to_owned(), producer_key);
@@ -205,7 +205,7 @@ impl AckQueue {
         };
         let sequence = of_its(durable);
         let appended = of_its(marks.appended.and_then(|appended| appended.get(producer_key)));
-        // Where it is no more than what is durable, it says nothing.
+        // 0 says that it is not above the durable position.
         let appended = if appended > sequence { appended } else { 0 };
         let nack = if newer > incarnation {
             Some(NackReason::Fenced { newer })
@@ -239,7 +239,7 @@ mod tests {
         (0, "Mount".parse().unwrap())
     }
 
-    /// A writer's word is heard.
+    /// Receives an announcement of a writer.
     fn receive(state: &mut SharedState, session: &str, incarnation: u64, open: bool) {
         let (partition, producer) = producer_key();
         let (seen, idle_nanos, claim) = (0, 0, None);
@@ -263,7 +263,7 @@ mod tests {
         all.map(|(to, ack)| (to, ack.position.sequence, fenced(&ack))).collect()
     }
 
-    /// What is told by what is in the journal, and on the disk.
+    /// The acks at given positions in the journal and on the disk.
     fn told(
         acks: &mut AckQueue,
         state: &SharedState,
@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(written(&mut acks, &state, (7, 3)), []);
         acks.repeat(producer_key());
         assert_eq!(written(&mut acks, &state, (7, 3)), [("a".to_owned(), 3, false)]);
-        // It was away, and came back with the same name.
+        // It left, and returned under the same name.
         state.end("a");
         assert_eq!(written(&mut acks, &state, (7, 3)), []);
         receive(&mut state, "a", 7, true);

@@ -17,26 +17,26 @@ use super::{ProducerKey, SequencePosition};
 use crate::peer_messages::{HistoryRequest, POSITIONS_ONLY};
 use crate::topic::TopicState;
 
-/// How often others are asked.
+/// The interval of requests for the other services' positions.
 const POSITIONS_POLL_INTERVAL: Duration = Duration::from_secs(5);
-/// How long what another one has may be on its way here.
+/// How long samples of another service may be in flight to this one.
 const IN_TRANSIT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How far others are.
+/// The positions of the other services.
 pub(super) struct AntiEntropy {
     topic: Arc<TopicState>,
-    /// The number by which answers come, once somebody was asked.
+    /// The number of the page queue, after the first request.
     number: Option<u64>,
     asked: Option<Instant>,
     ahead: PeerLead,
 }
 
-/// What others have and is not here.
+/// Samples that other services have and this one lacks.
 #[derive(Default)]
 struct PeerLead {
-    /// Since when that is known.
+    /// The first position that was received, and when.
     since: HashMap<ProducerKey, (SequencePosition, Instant)>,
-    /// What was fetched from them.
+    /// The positions that were fetched.
     fetched: HashMap<ProducerKey, SequencePosition>,
 }
 
@@ -45,8 +45,9 @@ impl AntiEntropy {
         Self { topic: Arc::clone(topic), number: None, asked: None, ahead: PeerLead::default() }
     }
 
-    /// Asks others how far they are, where it is time to. True where one of them has what will not
-    /// come by itself: it is to be fetched. `empty`: when nothing that had come was left to take.
+    /// Requests the other services' positions when due. True if one of them has samples that will
+    /// not arrive by themselves, and must be fetched. `empty`: when all received samples were last
+    /// taken.
     pub(super) fn poll<'a>(
         &mut self,
         served_topic: &ServedTopic,
@@ -58,7 +59,7 @@ impl AntiEntropy {
             for position in page.head.positions {
                 let (producer_key, order) =
                     ((position.partition, position.producer.clone()), position.order());
-                // Here they cannot be kept: they would be fetched again and again.
+                // Refused samples would be fetched again and again.
                 if !acks.refuses(&producer_key) {
                     self.ahead.heard(producer_key, order, now);
                 }
@@ -87,7 +88,7 @@ impl AntiEntropy {
         }
         let number = match self.number {
             Some(number) => number,
-            // It is looked for answers at each look.
+            // Responses are read with each poll, so they need no notification.
             None => connection
                 .messages
                 .open_page_queue(|kind| connection.message_topic(kind), Arc::new(|| ()))?,
@@ -119,14 +120,15 @@ impl Drop for AntiEntropy {
 }
 
 impl PeerLead {
-    /// Another one has that. It is remembered as it was heard first: only so can it be old.
+    /// Records a position of another service. The first one is kept, because only an old one
+    /// triggers a fetch.
     fn heard(&mut self, producer_key: ProducerKey, order: SequencePosition, now: Instant) {
         if self.fetched.get(&producer_key) < Some(&order) {
             self.since.entry(producer_key).or_insert((order, now));
         }
     }
 
-    /// Whether some of it has been known for long, and what has come here since has it not.
+    /// Whether a position has been known for long and has not been reached since.
     fn is_to_be_fetched(
         &mut self,
         has: impl Fn(&ProducerKey) -> Option<SequencePosition>,
@@ -160,7 +162,7 @@ mod tests {
         ahead.heard(mount.clone(), (7, 200), begun);
         assert!(!ahead.is_to_be_fetched(has((7, 150)), Some(begun)), "it may be on its way");
         assert!(!ahead.is_to_be_fetched(has((7, 150)), None), "what has come was not taken");
-        // Whoever writes on does not make it young again.
+        // A newer position does not restart the timeout.
         ahead.heard(mount.clone(), (7, 400), later);
         assert!(ahead.is_to_be_fetched(has((7, 150)), Some(later)));
         ahead.heard(mount.clone(), (7, 200), later);

@@ -20,12 +20,12 @@ use crate::error::engine;
 
 const CATALOGUE_TOPIC: &str = "_helio/kept";
 
-/// What a topic is in the domain.
+/// A topic's properties in the domain.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct CatalogueEntry {
     pub(super) qos: Qos,
     pub(super) origin: Origin,
-    /// Whether its samples are kept, or last values alone: nobody misses those.
+    /// Whether all samples are stored, or last values alone, which may be lost.
     #[serde(default = "yes")]
     pub(super) kept: bool,
 }
@@ -34,7 +34,7 @@ fn yes() -> bool {
     true
 }
 
-/// The catalogue of one folder. While it is open nobody else has it.
+/// The catalogue of one folder, locked while it is open.
 pub(super) struct Catalogue {
     topics: Mutex<BTreeMap<TopicName, CatalogueEntry>>,
     publisher: Publisher,
@@ -63,7 +63,7 @@ impl Catalogue {
         locked(&self.topics)
     }
 
-    /// Keeps what a topic is, durably: who waits for the disk at the same moment shares it.
+    /// Stores a topic's properties durably. Concurrent calls share one sync.
     pub(super) fn put(
         &self,
         topic: &TopicName,
@@ -77,7 +77,7 @@ impl Catalogue {
         Ok(())
     }
 
-    /// Forgets a topic; whether it was there.
+    /// Forgets a topic; true if it was known.
     pub(super) fn forget(&self, topic: &TopicName) -> Result<bool, DurabilityError> {
         let known = self.known().remove(topic).is_some();
         if known {
@@ -92,7 +92,7 @@ impl Catalogue {
         let stored = self.publisher.publish(message).wait();
         stored.map(drop).map_err(|error| match error {
             PublishError::Transport(error) => TopicError::from(error).into(),
-            // What it says is whole: it is the disk.
+            // The error names the disk and needs no further context.
             other => engine("write the catalogue", other).into(),
         })
     }
@@ -104,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    /// Literally: a Rust rename must not change what is on the disk.
+    /// The JSON is literal: renaming a field in Rust must not change it.
     #[test]
     fn the_json_on_the_disk() {
         let qos = serde_json::to_string(&Qos::event()).unwrap();

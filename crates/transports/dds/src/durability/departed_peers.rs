@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// The most services whose coming back is noticed: those that went last.
+/// The most departed services that are remembered, the latest ones.
 const MAX_DEPARTED_PEERS: usize = 64;
 
-/// Those that have gone, and when.
+/// Departed services, and when they left.
 #[derive(Default)]
 pub(super) struct DepartedPeers(HashMap<String, Instant>);
 
@@ -20,12 +20,12 @@ impl DepartedPeers {
         }
     }
 
-    /// Whether a service that is there had gone.
+    /// Whether a service had left; it is removed.
     pub(super) fn is_back(&mut self, service: &str) -> bool {
         self.0.remove(service).is_some()
     }
 
-    /// Whether one went so lately that it may be back soon: one that has ended never is.
+    /// Whether a service left so recently that it may return soon.
     pub(super) fn may_be_back(&self, within: Duration, now: Instant) -> bool {
         self.0.values().any(|went| now.saturating_duration_since(*went) < within)
     }

@@ -31,44 +31,44 @@ use crate::peer_messages::{
     REQUEST_TOPIC, framed, message_qos, page,
 };
 
-/// A page has so many bytes at least, where there are so many.
+/// The size from which a page is sent, in bytes.
 const MIN_PAGE_BYTES: usize = 1 << 20;
-/// How long a page waits for what writers had written and has not come yet. Only that counts in
-/// which the service has looked at the topic.
+/// How long a page waits for samples that writers had written and that have not arrived. Only time
+/// in which the service polled the topic counts.
 const MISSING_SAMPLES_TIMEOUT: Duration = Duration::from_secs(5);
-/// The most that counts of the time between two looks: they are more often than that.
+/// The most time between two polls that counts. A running service polls more often.
 const MAX_COUNTED_POLL_GAP: Duration = Duration::from_millis(250);
-/// A reader that has not asked for so long has gone.
+/// A reader that has requested nothing for so long has left.
 const READER_IDLE_TIMEOUT: Duration = Duration::from_secs(120);
-/// The most readers that are served at a time, as each may have a page here; others ask again.
+/// The most readers at a time, since each may have a page in memory; the others must retry.
 const MAX_SERVED_READERS: usize = 1_024;
-/// The longest that one reader's page is worked at before the others have their turn.
+/// The longest time slice for one reader's page.
 const PAGE_TIME_SLICE: Duration = Duration::from_millis(20);
-/// A page that is worked at for so long is sent with what is in it, if anything: who asks hears
-/// that there is somebody.
+/// After so long a page is sent as it is, even empty, so that the reader knows that the service
+/// responds.
 const MAX_PAGE_TIME: Duration = Duration::from_secs(1);
-/// How many readers' last values are looked for at a time: it is the processor's work.
+/// The number of concurrent searches for last values, which are bound by the processor.
 const LAST_VALUE_THREADS: usize = 2;
-/// How soon it is looked again for what has not come yet, and where there is nothing to do.
+/// The poll intervals: while samples are missing, and while there is nothing to do.
 const POLL_INTERVALS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(500)];
 
-/// How far each producer's samples are known, by partition.
+/// The positions of producers, by partition.
 type ProducerPositions = HashMap<u32, HashMap<ProducerName, SequencePosition>>;
 
-/// What is handed out of a topic.
+/// The part of a stored topic that the server reads.
 pub(super) struct ServedTopic {
     journal: Topic,
-    /// Whether its samples are kept, or its last values alone.
+    /// Whether all samples are stored, or last values alone.
     kept: bool,
-    /// What is in the journal: by partition and producer.
+    /// The positions in the journal, by partition and producer.
     has: Mutex<ProducerPositions>,
-    /// How often it was looked at for what is new.
+    /// How often the service polled the topic.
     polls: AtomicU64,
-    /// Nothing comes any more: the topic is opened anew.
+    /// No further samples arrive here: the topic is opened again.
     closed: AtomicBool,
 }
 
-/// Those of all topics.
+/// The served topics, by name.
 pub(super) type ServedTopics = Mutex<BTreeMap<TopicName, Arc<ServedTopic>>>;
 
 impl ServedTopic {
@@ -83,7 +83,7 @@ impl ServedTopic {
         Arc::new(this)
     }
 
-    /// The journal has it.
+    /// A sample was appended to the journal.
     pub(super) fn has(&self, (partition, producer): &ProducerKey, order: SequencePosition) {
         let mut has = locked(&self.has);
         let of = has.entry(*partition).or_default();
@@ -93,12 +93,12 @@ impl ServedTopic {
         }
     }
 
-    /// It was looked at for what is new.
+    /// The service has polled the topic.
     pub(super) fn polled(&self) {
         self.polls.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// How far it has a producer's samples.
+    /// The position of a producer.
     pub(super) fn order(
         &self,
         partition: u32,
@@ -107,7 +107,7 @@ impl ServedTopic {
         locked(&self.has).get(&partition)?.get(producer).copied()
     }
 
-    /// Nothing comes any more, and nothing is looked for: who reads it begins again.
+    /// Closes it: its readers restart with the topic that replaces it.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
     }
@@ -116,9 +116,9 @@ impl ServedTopic {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// How far it has all producers' samples, as one number: another one's is another, most likely.
-    /// That of a service built by another compiler may differ though it has the same (the standard
-    /// library does not fix its hash): then all is compared.
+    /// A digest of all positions: different positions have different digests, most likely. A
+    /// service that was built by another compiler may have another digest for equal positions,
+    /// because the standard library does not fix its hash. Then all positions are compared.
     pub(super) fn digest(&self) -> u64 {
         let has = locked(&self.has);
         let all = has.iter().flat_map(|(partition, of)| of.iter().map(move |of| (partition, of)));
@@ -129,7 +129,7 @@ impl ServedTopic {
         })
     }
 
-    /// How far it has all producers' samples, unless that is known.
+    /// All positions, unless the requester's digest equals the own one.
     fn all_positions(&self, known: u64) -> Vec<ProducerPosition> {
         if self.digest() == known {
             return Vec::new();
@@ -144,7 +144,7 @@ impl ServedTopic {
         super::positions(&has.iter().flat_map(position).collect())
     }
 
-    /// How much of what these writers had written is in the journal.
+    /// How far the given positions are reached.
     fn reached(&self, until: &[ProducerPosition]) -> Vec<SequencePosition> {
         let has = locked(&self.has);
         let reached = |position: &ProducerPosition| {
@@ -154,7 +154,7 @@ impl ServedTopic {
         until.iter().map(reached).collect()
     }
 
-    /// Whether somebody has all that is here, so that nothing need be looked for.
+    /// Whether a reader has everything up to the positions here, so that nothing need be read.
     fn is_known(&self, have: &ProducerPositions, partitions: &[u32]) -> bool {
         let read = |partition| partitions.is_empty() || partitions.contains(partition);
         let has = locked(&self.has);
@@ -165,7 +165,7 @@ impl ServedTopic {
         })
     }
 
-    /// Whether all of it is.
+    /// Whether all given positions are reached.
     fn covers(&self, until: &[ProducerPosition]) -> bool {
         self.reached(until)
             .iter()
@@ -173,7 +173,7 @@ impl ServedTopic {
             .all(|(reached, position)| *reached == position.order())
     }
 
-    /// How far it has the samples of those that write, or did lately.
+    /// The positions of current and recent writers.
     fn positions(&self, topic: &TopicName, connection: &Connection) -> Vec<ProducerPosition> {
         let writers = connection.announcements.with_state(|state| {
             let writers = state.writers(topic).map(|(_, writer)| writer);
@@ -192,7 +192,7 @@ impl ServedTopic {
         writers.into_iter().filter_map(position).collect()
     }
 
-    /// Opens a subscription of the journal's.
+    /// Subscribes to the journal.
     fn read(&self, partitions: &[u32], last: Option<u32>) -> Result<Subscription, TopicError> {
         let start = last.map_or(Start::Earliest, Start::Last);
         let mut options = Subscribe::from(start).lagging(Lagging::Lossless).as_written();
@@ -203,7 +203,7 @@ impl ServedTopic {
     }
 }
 
-/// The thread that serves, until it is dropped.
+/// The server's thread, until it is dropped.
 pub(super) struct HistoryServer {
     served: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
@@ -233,12 +233,12 @@ impl HistoryServer {
         Ok(Self { served, stop, bell, thread })
     }
 
-    /// Whether nobody is served any more: its thread has panicked, and has said so.
+    /// Whether the thread has ended: it panicked, and the panic was printed.
     pub(super) fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Samples that were handed out.
+    /// The number of served samples.
     pub(super) fn served(&self) -> u64 {
         self.served.load(Ordering::Acquire)
     }
@@ -249,59 +249,59 @@ impl Drop for HistoryServer {
         self.stop.store(true, Ordering::Release);
         self.bell.ring(None);
         let thread = self.thread.take();
-        // One that has panicked has said so.
+        // A panic was printed already.
         thread.into_iter().for_each(|thread| _ = thread.join());
     }
 }
 
-/// A session's reader.
+/// A session, and its number of the reader.
 type ReaderId = (String, u64);
 
-/// Who is being served.
+/// The state of the server's thread.
 struct HistoryServerThread {
     connection: Arc<Connection>,
     served_topics: Arc<ServedTopics>,
     served: Arc<AtomicU64>,
     requests: entity::Reader,
     cursors: HashMap<ReaderId, HistoryCursor>,
-    /// Those whose last values are being looked for.
+    /// Readers whose last values are being searched.
     opening: HashMap<ReaderId, Task<Result<HistoryCursor, TopicError>>>,
     workers: Arc<WorkerPool>,
     message_writers: HashMap<String, MessageWriter>,
 }
 
-/// Where one reader's history stands.
+/// The state of one reader's history.
 struct HistoryCursor {
     request: HistoryRequest,
     served_topic: Arc<ServedTopic>,
     samples: Subscription,
-    /// What the reader has, and is not sent.
+    /// The positions that the reader has; samples below them are not sent.
     have: ProducerPositions,
-    /// The page that is worked at: what is in it, and how many samples.
+    /// The page that is being filled: its samples, and their number.
     body: Vec<u8>,
     count: u64,
-    /// The page that was made last.
+    /// The last complete page.
     made: Option<(u64, Vec<u8>)>,
-    /// It was asked for a page that it has not sent.
+    /// A requested page is not sent yet.
     due: bool,
     asked: Instant,
-    /// When the page that is due was asked for first.
+    /// When that page was first requested.
     since: Instant,
-    /// What has come of that which is waited for; how long nothing more has, by which look, and
-    /// when.
+    /// The reached positions; how long they have not changed, counted up to which poll, and when
+    /// that was.
     reached: Vec<SequencePosition>,
     waited: Duration,
     last_poll: (u64, Instant),
     ended: bool,
 }
 
-/// What became of a page in its slice of time.
+/// The progress of a page in a time slice.
 enum PageProgress {
-    /// It is made.
+    /// It is complete.
     Ready,
-    /// There is more to be worked at.
+    /// There is more to read.
     More,
-    /// What is to be in it has not come.
+    /// Samples that belong to it have not arrived.
     Waiting,
 }
 
@@ -332,14 +332,14 @@ impl HistoryServerThread {
         })
     }
 
-    /// Sends the pages that are due; gives how long it may be waited for more to do.
+    /// Sends due pages; returns how long the thread may sleep.
     fn turn(&mut self) -> Duration {
         self.receive();
         self.take_opened();
         let announcements = &self.connection.announcements;
         let live =
             |session: &String| announcements.with_state(|state| state.live.contains(session));
-        // Nothing comes to a shelf that is closed: its readers begin again.
+        // A closed topic gets no samples: its readers restart.
         self.cursors.retain(|(session, _), cursor| {
             live(session)
                 && cursor.asked.elapsed() < READER_IDLE_TIMEOUT
@@ -363,14 +363,15 @@ impl HistoryServerThread {
                 Ok(PageProgress::More) => rest = Duration::ZERO,
                 Ok(PageProgress::Waiting) => rest = rest.min(POLL_INTERVALS[0]),
                 Ok(PageProgress::Ready) => {
-                    // Where they have not met yet, or there is no room, it is tried again.
+                    // If the endpoints have not matched, or there is no room, the next turn
+                    // retries.
                     rest = if self.send(&reader_id) {
                         Duration::ZERO
                     } else {
                         rest.min(POLL_INTERVALS[0])
                     };
                 }
-                // What cannot be read of a topic is its reader's concern alone, who asks another.
+                // A read error affects this reader alone, which changes the service.
                 Err(_) => {
                     cursor.fail();
                     rest = Duration::ZERO;
@@ -380,10 +381,10 @@ impl HistoryServerThread {
         rest
     }
 
-    /// Sends a page that is made; false where it has to be tried again.
+    /// Sends a complete page; false if that must be retried.
     fn send(&mut self, reader_id: &ReaderId) -> bool {
         let (session, number) = reader_id;
-        // It is put back when it was sent.
+        // It is put back after sending.
         let Some(mut cursor) = self.cursors.remove(reader_id) else { return true };
         let (key, made) = (number.to_string(), cursor.made.as_ref());
         let message_writer = self.message_writer(session);
@@ -401,11 +402,11 @@ impl HistoryServerThread {
         sent
     }
 
-    /// Takes what is asked.
+    /// Receives requests.
     fn receive(&mut self) {
         let mut samples = Vec::new();
         let mut answers: Vec<(ReaderId, PageHeader)> = Vec::new();
-        // What cannot be taken now is asked again.
+        // Requests that cannot be taken now are repeated by the readers.
         let _ = self.requests.take(&mut samples);
         for sample in samples.iter().filter(|sample| sample.valid) {
             let Some((header, payload)) = envelope::parse(sample.cdr()) else { continue };
@@ -436,7 +437,7 @@ impl HistoryServerThread {
         answers.into_iter().for_each(|(reader_id, head)| self.answer(&reader_id, &head));
     }
 
-    /// Begins to serve a reader; gives what it is told instead.
+    /// Begins to serve a reader; returns the response if it cannot.
     fn begin(&mut self, reader_id: &ReaderId, request: HistoryRequest) -> Option<PageHeader> {
         let served_topic = locked(&self.served_topics).get(&request.topic).cloned()?;
         let has_no_room = self.cursors.len() + self.opening.len() >= MAX_SERVED_READERS;
@@ -450,13 +451,13 @@ impl HistoryServerThread {
         }
         match HistoryCursor::open(served_topic, request) {
             Ok(cursor) => _ = self.cursors.insert(reader_id.clone(), cursor),
-            // What cannot be read of a letter's is its sender's concern alone.
+            // An invalid request affects its sender alone.
             Err(_) => return Some(PageHeader::failed(0)),
         }
         None
     }
 
-    /// Serves those whose last values were found meanwhile.
+    /// Begins to serve readers whose last values have been found.
     fn take_opened(&mut self) {
         let over = |(reader_id, opening): (&ReaderId, &Task<_>)| match opening.try_recv() {
             Err(TryRecvError::Empty) => None,
@@ -472,14 +473,14 @@ impl HistoryServerThread {
         }
     }
 
-    /// Sends a page without samples; where it cannot be said, it is asked again.
+    /// Sends a page without samples. If that fails, the reader repeats its request.
     fn answer(&mut self, (session, number): &ReaderId, head: &PageHeader) {
         if let Some(message_writer) = self.message_writer(session) {
             let _ = message_writer.write(number.to_string().as_bytes(), &page(head));
         }
     }
 
-    /// What writes to a session, where that reads it.
+    /// The writer to a session; `None` until it has matched the session's reader.
     fn message_writer(&mut self, session: &str) -> Option<&mut MessageWriter> {
         if !self.message_writers.contains_key(session) {
             let message_writer = message_writer(&self.connection, session).ok()?;
@@ -491,7 +492,7 @@ impl HistoryServerThread {
 
 impl Drop for HistoryServerThread {
     fn drop(&mut self) {
-        // They read the journal, which is closed next.
+        // The workers read the journal, which is closed next.
         self.workers.end();
     }
 }
@@ -534,7 +535,7 @@ impl HistoryCursor {
         })
     }
 
-    /// A page is asked for, or once more.
+    /// A page is requested, or requested again.
     fn asked(&mut self, page: u64) {
         let next = self.made.as_ref().map_or(0, |(made, _)| made + 1);
         if page == next && !self.ended || page.checked_add(1) == Some(next) {
@@ -548,7 +549,7 @@ impl HistoryCursor {
         }
     }
 
-    /// Sends no more: the journal cannot be read here.
+    /// Ends with an error page: the journal cannot be read.
     fn fail(&mut self) {
         let wanted = self.request.page;
         self.body.clear();
@@ -556,8 +557,9 @@ impl HistoryCursor {
         (self.count, self.ended) = (0, true);
     }
 
-    /// Whether what has not come was waited for long enough: what comes of others does not count.
-    /// What the service was held up meanwhile does not count either: nothing could come.
+    /// Whether the missing samples have timed out. Samples of other producers do not restart the
+    /// timeout. Time in which the service was blocked does not count, because no samples could
+    /// arrive.
     fn has_timed_out(&mut self) -> bool {
         let reached = self.served_topic.reached(&self.request.until);
         if reached != self.reached {
@@ -572,7 +574,7 @@ impl HistoryCursor {
         self.waited >= MISSING_SAMPLES_TIMEOUT
     }
 
-    /// Works at the page that is due, for a slice of time.
+    /// Fills the due page, for a time slice.
     fn work(
         &mut self,
         slice: Duration,
@@ -582,7 +584,7 @@ impl HistoryCursor {
         if self.made.as_ref().is_some_and(|(made, _)| *made == wanted) {
             return Ok(PageProgress::Ready);
         }
-        // Before it is read: what is not here by then comes with the next page.
+        // Checked before reading: samples that arrive later belong to the next page.
         let whole = !self.served_topic.kept || self.served_topic.covers(&self.request.until);
         let last = self.request.last.is_some();
         let positions =
@@ -601,7 +603,7 @@ impl HistoryCursor {
                     }
                 }
                 Some(_) => {}
-                // Many that are passed over look like the end.
+                // Many skipped samples look like the end.
                 None => at_end = self.samples.stats().lag == 0,
             }
             if begun.elapsed() >= slice {
@@ -620,7 +622,7 @@ impl HistoryCursor {
         Ok(PageProgress::Ready)
     }
 
-    /// Whether who asks has it.
+    /// Whether the reader has a sample.
     fn knows(&self, sample: &Sample) -> bool {
         let producer = &sample.header.producer;
         let has = self.have.get(&sample.partition).and_then(|of| of.get(&producer.name));
@@ -628,7 +630,7 @@ impl HistoryCursor {
     }
 }
 
-/// A sample as it was on the wire.
+/// Serializes a sample as it was on the wire.
 fn envelope_of(sample: &Sample, into: &mut Vec<u8>) {
     let own = retention_marks::unmarked(sample.headers.as_ref());
     let follows_retention_gap = sample.origin == Origin::History || own.is_some();
@@ -699,14 +701,14 @@ mod tests {
     fn a_long_look_for_what_a_reader_has_not_is_made_in_slices() {
         let (_bus, served_topic, producer) = served_topic();
         let all = position(&producer, u64::MAX, 0);
-        // There is somebody's that it has not.
+        // A producer that the reader does not have.
         served_topic.has(&(0, ProducerName::new("Dome").unwrap()), (1, 1));
         let mut cursor = cursor(&served_topic, Vec::new(), vec![all]);
         let mut slices = 0;
         while !cursor.ended {
             match cursor.work(Duration::ZERO, none).unwrap() {
                 PageProgress::More => slices += 1,
-                // On a slow machine it says so meanwhile.
+                // On a slow machine the page is sent before the end.
                 PageProgress::Ready => cursor.asked(cursor.request.page + 1),
                 PageProgress::Waiting => panic!("there is more"),
             }
@@ -748,7 +750,7 @@ mod tests {
             cursor.ended
         };
         let polls = MISSING_SAMPLES_TIMEOUT.div_duration_f64(MAX_COUNTED_POLL_GAP) as usize;
-        // Half of it, and one of those that are waited for: it waits as long again.
+        // Half of the timeout, and a missing sample: the timeout restarts.
         (0..polls / 2).for_each(|_| assert!(!pages(None)));
         assert!(!pages(Some(COUNT + 1)));
         let more = (0..polls).take_while(|_| !pages(None)).count();
@@ -767,7 +769,7 @@ mod tests {
         let (_bus, served_topic, producer) = served_topic();
         let until = position(&producer, u64::MAX, 1);
         let mut cursor = cursor(&served_topic, vec![until], Vec::new());
-        // All that there is, and no end.
+        // All samples have arrived, and the end is not reached.
         while !matches!(cursor.work(MAX_PAGE_TIME, none).unwrap(), PageProgress::Ready) {}
         assert!(!cursor.ended);
         let next = |cursor: &mut HistoryCursor| {

@@ -213,19 +213,19 @@ pub struct Durability {
     timeouts: Timeouts,
     workers: Arc<WorkerPool>,
     topics: BTreeMap<TopicName, StoredTopic>,
-    /// Those that are to be opened, and those that are being.
+    /// Topics that wait to be opened, and topics that are being opened.
     unopened: VecDeque<(TopicName, Qos, bool)>,
     opening: BTreeMap<TopicName, OpeningTopic>,
     tokens: HashMap<u64, TopicName>,
     next_token: u64,
-    /// What is handed out of the topics, and who does so.
+    /// The topics that the history server serves, and the server.
     served_topics: Arc<ServedTopics>,
     server: HistoryServer,
     marks: HashMap<String, MessageWriter>,
     watchdog: Arc<Watchdog>,
-    /// What was not said yet of itself and of topics that nobody has open.
+    /// Announcements that are not sent yet: of the service, and of topics that no session has open.
     unsaid: VecDeque<Announcement>,
-    /// Topics that could not be opened, as they were then, and when.
+    /// Topics that could not be opened: their state then, and when it was.
     refused: HashMap<TopicName, (Qos, Instant)>,
     looked: Option<Instant>,
     figures: Figures,
@@ -408,7 +408,7 @@ impl Durability {
     fn poll(&mut self, notify: &mut dyn FnMut(Notice)) {
         self.send_pending_announcements();
         if !self.unsaid.is_empty() {
-            // It would be said behind what it says of topics that are open.
+            // Announcements about open topics must not overtake those of the catalogue.
             return;
         }
         self.find_topics();
@@ -426,7 +426,7 @@ impl Durability {
     /// Finds topics to open.
     fn find_topics(&mut self) {
         let announcements = &self.dds.connection.announcements;
-        // What was kept stays so: what was acknowledged of it is in the folder.
+        // A stored topic stays stored: its acknowledged samples are in the folder.
         let was_kept =
             |name: &TopicName| self.catalogue.known().get(name).is_some_and(|known| known.kept);
         let wanted = announcements.with_fresh_state(|state| {
@@ -446,7 +446,7 @@ impl Durability {
             let refused = self.refused.get(&name);
             let refused = refused
                 .filter(|(as_it_was, at)| *as_it_was == qos && at.elapsed() < OPEN_RETRY_INTERVAL);
-            // One that nobody had open any more may have been made anew, and differently.
+            // A topic that no session had open may have been recreated with other properties.
             let is_open = open.is_some_and(|topic| topic.is(&qos, kept));
             if !is_open && refused.is_none() && !self.opening.contains_key(&name) {
                 self.unopened.push_back((name, qos, kept));
@@ -460,7 +460,7 @@ impl Durability {
         while self.opening.len() < MAX_TOPICS_OPENING
             && let Some((name, qos, kept)) = self.unopened.pop_front()
         {
-            // Where it cannot be closed, it is tried again with the next look.
+            // If it cannot be closed, the next poll retries.
             if !self.close_topic(&name) {
                 continue;
             }
@@ -522,7 +522,7 @@ impl Durability {
             let before = self.watchdog.said(&topic);
             let service_state =
                 ServiceState { refused, trouble, ready: false, last_values: false, ..before };
-            // Where it cannot be said, it is when the topic is tried again.
+            // If this fails, it is announced when the topic is retried.
             let _ =
                 self.watchdog.announce(&self.dds.connection.announcements, &topic, &service_state);
         }
@@ -554,7 +554,7 @@ impl Durability {
             topic.settle(notify);
         }
         self.send_acks();
-        // Receipts first: nobody waits for what has last values alone.
+        // Receipts first: none waits for topics with last values alone.
         busy |= self.take(false, notify);
         busy
     }
@@ -582,7 +582,7 @@ impl Durability {
             if self.send(&session, &ack).is_err()
                 && let Some(topic) = self.topics.get_mut(&ack.topic)
             {
-                // The session takes none at the moment.
+                // The session accepts no messages at present.
                 topic.retry_ack(&session, &ack);
             }
         }

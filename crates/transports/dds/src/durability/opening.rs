@@ -11,7 +11,7 @@ use super::worker_pool::WorkerPool;
 use super::{DurabilityError, Timeouts};
 use crate::transport::DdsTransport;
 
-/// What a topic is opened with.
+/// The environment in which a topic is opened.
 #[derive(Clone)]
 pub(super) struct Opener {
     pub(super) dds: Arc<DdsTransport>,
@@ -23,13 +23,13 @@ pub(super) struct Opener {
     pub(super) timeouts: Timeouts,
 }
 
-/// A topic that was opened, and how many samples of it there are; none where nobody knows it any
+/// An opened topic, and the number of its stored samples; `None` if no session announces it any
 /// more.
 pub(super) type OpenResult = Result<Option<(StoredTopic, u64)>, DurabilityError>;
 
 impl Opener {
-    /// Opens a topic. Those of which last values are kept alone end with their participants, as
-    /// they do without a service.
+    /// Opens a topic. A topic with last values alone ends with its participants, as it does without
+    /// a service.
     pub(super) fn open(&self, name: &TopicName, (token, kept): (u64, bool)) -> OpenResult {
         let known = self.dds.connection.announcements.with_state(|announcements| {
             announcements.topic(name).map(|(origin, qos)| (origin.clone(), qos.clone()))
@@ -42,12 +42,12 @@ impl Opener {
             if self.journal.topic_info(name)?.is_some() {
                 return Err(DurabilityError::NotOurs(name.clone()));
             }
-            // Before there is anything that could be taken for what was kept.
+            // Before there are samples, so that these are never taken for fully stored ones.
             self.catalogue.put(name, known.clone())?;
         }
         let unannounced = unannounced == Some(true);
         if kept && unannounced {
-            // Last values alone have holes, which no mark may cover.
+            // Last values have holes, which no ack may cover.
             self.journal.remove_topic(name)?;
         }
         let open = |state| StoredTopic::open(self, state, (token, kept));
@@ -55,7 +55,7 @@ impl Opener {
             Err(DurabilityError::Topic(TopicError::Transport(TransportError::Differs {
                 ..
             }))) if !kept && unannounced => {
-                // Last values of what was another topic.
+                // The last values belong to an earlier topic of that name.
                 self.journal.remove_topic(name)?;
                 open(state)?
             }

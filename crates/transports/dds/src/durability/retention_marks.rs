@@ -8,12 +8,12 @@ use helio_core::{Headers, HeadersRef};
 
 const RETENTION_HEADER: &str = "helio-left";
 
-/// A sample's headers with the mark; none where there is no room for it.
+/// A sample's headers with the mark; `None` if they would be too large.
 pub(super) fn marked(headers: HeadersRef<'_>) -> Option<Headers> {
     Headers::from(headers).with(RETENTION_HEADER, b"").ok()
 }
 
-/// A sample's own headers; none where there is no mark.
+/// A sample's own headers; `None` if there is no mark.
 pub(super) fn unmarked(headers: HeadersRef<'_>) -> Option<Headers> {
     headers.get(RETENTION_HEADER)?;
     let mut own = headers.iter().filter(|(name, _)| *name != RETENTION_HEADER);

@@ -44,38 +44,38 @@ use crate::reader::DdsReader;
 use crate::reorder_queue::QueuedSample;
 use crate::topic::TopicState;
 
-/// The most samples that are taken of a topic before others have their turn.
+/// The most samples of a topic in one turn.
 const MAX_TAKEN_SAMPLES: usize = 1_024;
-/// The same of one of which last values are kept alone.
+/// The same for topics with last values alone.
 const MAX_TAKEN_LAST_VALUES: usize = 128;
-/// The most producers of a topic that have a writer in the journal at a time.
+/// The most producers of a topic with an open writer in the journal.
 const MAX_FORWARDERS: usize = 1_024;
 const UNSYNCED_FOLDER: &str = "what is in the folder does not get onto the disk; a disk that has \
     refused it once is not believed until this host is started anew";
-/// How long services that lost each other are given to hear so.
+/// How long services that lost each other wait for each other's announcements.
 const REUNION_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Where a topic stands.
+/// The stage of a topic in its cycle.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Stage {
-    /// What is in the folder is not known to be on the disk.
+    /// The folder's contents are not known to be on the disk.
     Unsynced { since: Instant },
-    /// Others may have what is not here. It is waited for what they say until then, and for one to
-    /// say something, where nobody does, until the other time.
+    /// Other services may have samples that are missing here. It waits for their announcements
+    /// until `until`. If no other service is discovered, it waits until `alone`.
     Behind { until: Instant, alone: Instant },
-    /// It has what each other service has, and takes what writers send.
+    /// It has all samples of the other services, and accepts those of writers.
     Ready,
-    /// Something went wrong; it is tried again then.
+    /// An error occurred; it retries then.
     Trouble { until: Instant },
 }
 
-/// One kept topic.
+/// A stored topic.
 pub(super) struct StoredTopic {
     state: Arc<TopicState>,
     watchdog: Arc<Watchdog>,
     timeouts: Timeouts,
     token: u64,
-    /// Whether its samples are, or its last values alone.
+    /// Whether all samples are stored, or last values alone.
     kept: bool,
     armed: bool,
     stage: Stage,
@@ -83,60 +83,61 @@ pub(super) struct StoredTopic {
     bus: Bus,
     journal: Topic,
     workers: Arc<WorkerPool>,
-    /// What is handed out of it.
+    /// The part that the history server reads.
     served_topic: Arc<ServedTopic>,
     forwarders: Forwarders,
     schemas: HashSet<SchemaId>,
-    /// What the next sample waits for.
+    /// A task that the next sample waits for.
     preparing: Option<Task<Prepared>>,
-    /// A writer in the journal that could not be had.
+    /// A writer in the journal that could not be opened.
     unopened: Option<((ProducerKey, u64), PublishError)>,
-    /// What is in the journal, on the disk or not: it is not appended again.
+    /// The positions in the journal, durable or not: samples up to them are not appended again.
     has: HashMap<ProducerKey, SequencePosition>,
-    /// What of it is durable.
+    /// The durable positions.
     durable: HashMap<ProducerKey, SequencePosition>,
     syncing: Syncing,
-    /// Somebody waits for the disk.
+    /// A receipt waits for the disk.
     hurry: bool,
-    /// It was looked after since it was last seen what is durable.
+    /// A poll has happened since the durable positions were last checked.
     looked: bool,
     acks: AckQueue,
     service_state: ServiceState,
-    /// Whether that was said.
+    /// Whether the state was announced.
     said: bool,
-    /// The other services that were there, and those that have gone since.
+    /// The discovered other services, and those that have left.
     others: BTreeMap<String, u64>,
     departed: DepartedPeers,
-    /// Those whose samples it has, as they were when they were asked.
+    /// The services whose samples were fetched, with their reunions at that time.
     synced: BTreeMap<String, u64>,
-    /// The one whose samples are on their way.
+    /// The service whose samples are being fetched.
     fetching: Option<(String, u64, Instant)>,
-    /// Whether others have what will not come by itself.
+    /// Compares the contents with the other services'.
     anti_entropy: AntiEntropy,
-    /// When all that had come was taken last.
+    /// When all received samples were last taken.
     empty: Option<Instant>,
-    /// Until then services may be there that have not said what they keep, or have not opened it.
+    /// Until when to wait for services that have not announced the topic, or not opened it.
     unheard_until: Instant,
     unopened_until: Instant,
-    /// The hole that others were asked for last.
+    /// The last hole for which other services were asked.
     hole: Option<(ProducerKey, SequencePosition)>,
-    /// Until when it was waited in vain for somebody to fill a hole.
+    /// Until when it waited in vain for a service to fill a hole.
     waited: Option<Instant>,
-    /// What could not be put into the journal: it is the first that is tried again.
+    /// The sample that could not be appended: it is the first to be retried.
     failed: Option<QueuedSample>,
 }
 
-/// What becomes of a sample.
+/// The decision on a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SampleDecision {
-    /// It is there.
+    /// It is stored already.
     Known,
     Append,
-    /// Others are missing before it, which its writer has still.
+    /// Earlier samples are missing, and its writer still has them.
     MissingPredecessor,
 }
 
-/// Decides by what is there of the producer. `whole`: what is missing before it nobody will send.
+/// Decides by the producer's position. `whole`: nobody will send the samples that are missing
+/// before it.
 fn decide(has: Option<SequencePosition>, order: SequencePosition, whole: bool) -> SampleDecision {
     let first = (order.0, 1);
     let next = has.map_or(first, |(incarnation, sequence)| match incarnation == order.0 {
@@ -150,8 +151,8 @@ fn decide(has: Option<SequencePosition>, order: SequencePosition, whole: bool) -
     }
 }
 
-/// What a topic is in the journal: its history and retention are the same, but who may write it is
-/// looked after in the domain.
+/// A topic's quality of service in the journal. History and retention are the same; ownership and
+/// liveliness are checked in the domain.
 fn journal_qos(qos: &Qos, kept: bool) -> Qos {
     Qos {
         reliability: Reliability::Reliable,
@@ -166,25 +167,25 @@ fn journal_qos(qos: &Qos, kept: bool) -> Qos {
     }
 }
 
-/// What went wrong, in words.
+/// An error as text.
 fn message(error: impl Display) -> String {
     error.to_string()
 }
 
-/// What takes the disk and is had before a sample can be appended.
+/// The result of a task that needs the disk, before a sample can be appended.
 enum Prepared {
     Schema(SchemaId, Result<(), TopicError>),
-    /// A writer in the journal, for an incarnation.
+    /// A writer in the journal, for an incarnation of a producer.
     Forwarder((ProducerKey, u64), Result<Forwarder, TopicError>),
 }
 
 /// Why a sample is not in the journal.
 enum StoreError {
-    /// Something is prepared that it needs.
+    /// A task must complete first.
     Preparing,
-    /// The topic cannot be kept at the moment.
+    /// The topic cannot be stored at present.
     Topic(String),
-    /// This producer's samples cannot be.
+    /// This producer's samples cannot be stored.
     Producer(String),
 }
 
@@ -211,7 +212,7 @@ impl From<PublishError> for StoreError {
 }
 
 impl StoredTopic {
-    /// Opens it; gives how many samples of it there are.
+    /// Opens a topic; returns the number of its stored samples, too.
     pub(super) fn open(
         opener: &Opener,
         state: Arc<TopicState>,
@@ -251,7 +252,8 @@ impl StoredTopic {
             hurry: false,
             looked: false,
             acks: AckQueue::default(),
-            // It may have been open before: who heard that it was ready hears so again.
+            // If it was open before, `turn` and `reunions` continue, so that becoming ready is
+            // noticed.
             service_state: ServiceState {
                 ready: false,
                 refused: false,
@@ -276,7 +278,7 @@ impl StoredTopic {
         Ok((keeping, samples))
     }
 
-    /// Carries the schemas that are known when it is opened; what fails is tried again.
+    /// Copies the known schemas into the journal; failures are retried by `poll`.
     fn carry_known_schemas(&mut self) {
         for id in self.uncarried() {
             if let Some(schema) = self.text(id)
@@ -287,7 +289,7 @@ impl StoredTopic {
         }
     }
 
-    /// The schemas that it does not have in the journal.
+    /// The schemas that are missing in the journal.
     fn uncarried(&self) -> Vec<SchemaId> {
         let known = self
             .state
@@ -298,24 +300,24 @@ impl StoredTopic {
         known.filter(|id| !self.schemas.contains(id)).collect()
     }
 
-    /// Says how it is kept; where that cannot be said, at the next look.
+    /// Announces the topic's state; after a failure the next poll retries.
     fn announce(&mut self) {
         let announcements = &self.state.connection.announcements;
         self.said =
             self.watchdog.announce(announcements, &self.state.name, &self.service_state).is_ok();
     }
 
-    /// Whether it is the topic of that quality of service, and kept so.
+    /// Whether it has that quality of service, and is stored in that way.
     pub(super) fn is(&self, qos: &Qos, kept: bool) -> bool {
         self.state.qos == *qos && self.kept == kept
     }
 
-    /// What is handed out of it.
+    /// The part that the history server reads.
     pub(super) fn served_topic(&self) -> &Arc<ServedTopic> {
         &self.served_topic
     }
 
-    /// Whether its samples are kept, and not last values alone.
+    /// Whether all samples are stored, and not last values alone.
     pub(super) fn is_kept(&self) -> bool {
         self.kept
     }
@@ -328,7 +330,7 @@ impl StoredTopic {
         self.armed = false;
     }
 
-    /// Whether nothing is taken from writers: it could not be put behind what others have.
+    /// Whether samples of writers must wait, because they would overtake those of other services.
     fn waits(&self) -> bool {
         match self.stage {
             _ if self.preparing.is_some() => true,
@@ -338,7 +340,7 @@ impl StoredTopic {
         }
     }
 
-    /// Has the bell rung when there is something to take; gives how long it may be waited for.
+    /// Arms the bell for received samples; returns how long the service may sleep.
     pub(super) fn arm(&mut self, bell: &Arc<dyn Bell>) -> Duration {
         if self.waits() {
             return super::POLL_INTERVAL;
@@ -350,12 +352,12 @@ impl StoredTopic {
                 Duration::MAX
             }
             Ok(Armed::Recheck(after)) => after.min(Duration::from_millis(10)),
-            // Taking tells what is wrong.
+            // The next take reports the error.
             Err(_) => super::POLL_INTERVAL,
         }
     }
 
-    /// Looks after what is not done by what comes: schemas, other services, an end of trouble.
+    /// Does periodic work: schemas, other services, retries after errors.
     pub(super) fn poll(&mut self, figures: &mut Figures, notify: &mut dyn FnMut(Notice)) {
         self.served_topic.polled();
         self.acks.poll();
@@ -369,7 +371,8 @@ impl StoredTopic {
         self.looked = true;
         let rests = matches!(self.stage, Stage::Unsynced { .. } | Stage::Trouble { .. });
         if self.service_state.trouble.is_some() && rests {
-            // It comes again: writers have it still. Where it fails, it does so when it is taken.
+            // Writers still have these samples and resend them. If this fails, the next take
+            // reports it.
             let _ = self.reader.discard();
         }
         let now = Instant::now();
@@ -391,7 +394,7 @@ impl StoredTopic {
             self.stage = Stage::Unsynced { since: Instant::now() };
         }
         if !self.is_preparing()? {
-            // One at a time: the others with the next looks.
+            // One at a time; the next polls handle the others.
             let _ = self.uncarried().into_iter().find(|id| self.carry_schema(*id).is_err());
         }
         if let Stage::Unsynced { since } = self.stage {
@@ -412,13 +415,13 @@ impl StoredTopic {
         self.fetch_what_others_have(notify)
     }
 
-    /// Whether all that is in the journal is on the disk.
+    /// Whether the journal's contents are on the disk.
     fn is_synced(&self) -> Result<bool, String> {
         let partitions = self.journal.partitions().map_err(message)?;
         Ok(partitions.iter().all(|partition| partition.durable >= partition.end))
     }
 
-    /// The service stood still: others went on without it. They lack nothing that it has.
+    /// Resumes after a stall. The other services continued, and lack nothing that this one has.
     pub(super) fn resume_after_stall(&mut self) {
         if matches!(self.stage, Stage::Behind { .. } | Stage::Ready) {
             let now = Instant::now();
@@ -431,13 +434,13 @@ impl StoredTopic {
         }
     }
 
-    /// How long another service is waited for that is not seen at the moment: those that were lost
-    /// to each other find each other again within a lease.
+    /// How long to wait for an undiscovered service: services that lost each other find each other
+    /// again within a lease.
     fn alone(&self) -> Duration {
         2 * self.state.connection.lease + self.state.connection.service_timeout
     }
 
-    /// Others may have what is not here.
+    /// Restarts the cycle at the second step: other services may have missing samples.
     fn fall_behind(&mut self, until: Instant, alone: Instant) {
         self.stage = Stage::Behind { until, alone };
         (self.fetching, self.armed) = (None, false);
@@ -448,7 +451,7 @@ impl StoredTopic {
         }
     }
 
-    /// Fetches from one after the other; has what all of them have in the end.
+    /// Fetches from one service after the other until it has all their samples.
     fn fetch_what_others_have(&mut self, notify: &mut dyn FnMut(Notice)) -> Result<(), String> {
         if self.update_peers() && self.stage == Stage::Ready {
             let until = Instant::now() + REUNION_TIMEOUT;
@@ -474,7 +477,7 @@ impl StoredTopic {
         self.synced.retain(|other, reunions| others.get(other) == Some(reunions));
         let next = others.iter().find(|(other, _)| !self.synced.contains_key(*other));
         if let Some((other, reunions)) = next.map(|(other, reunions)| (other.clone(), *reunions)) {
-            // What comes meanwhile is behind it.
+            // New samples wait behind those.
             self.reader.catch_up(other.clone(), positions(&self.has)).map_err(message)?;
             self.armed = false;
             self.fetching = Some((other, reunions, Instant::now()));
@@ -482,7 +485,7 @@ impl StoredTopic {
         }
         let Stage::Behind { until, alone } = self.stage else { return Ok(()) };
         let until = if self.others.is_empty() { alone.max(until) } else { until };
-        // Nobody waits until last values are durable.
+        // Receipts do not wait for last values.
         let settled = !self.kept || self.syncing.is_idle();
         if settled && !self.may_discover_peers(until) {
             self.stage = Stage::Ready;
@@ -500,14 +503,14 @@ impl StoredTopic {
         Ok(())
     }
 
-    /// Looks which services keep the topic, too: what one has is in its journal, ready or not.
-    /// Tells those that are there again that they were not. True where one was gone, or says that
-    /// this one was: it went on alone.
+    /// Updates the list of services that store the topic; the samples of each are in its journal,
+    /// ready or not. Announces a reunion if one of them had left. True if one had left, or
+    /// announces that this one had: it continued alone.
     fn update_peers(&mut self) -> bool {
         let announcements = &self.state.connection.announcements;
         let others: BTreeMap<_, _> = announcements.with_state(|known| {
             let others = known.services(&self.state.name);
-            // Last values have holes, which no mark may cover.
+            // Last values have holes, which no ack may cover.
             let others = others.filter(|(session, service_state)| {
                 **session != announcements.session
                     && service_state.last_values != self.kept
@@ -530,7 +533,7 @@ impl StoredTopic {
         apart
     }
 
-    /// Whether there may be services with samples that have not said yet that they keep it.
+    /// Whether undiscovered services may have samples of the topic.
     fn may_discover_peers(&self, until: Instant) -> bool {
         let now = Instant::now();
         let announcements = &self.state.connection.announcements;
@@ -545,7 +548,7 @@ impl StoredTopic {
         self.kept && (now < until || unheard || now < self.unopened_until && opening())
     }
 
-    /// A schema with its text, where that is known, and no other's.
+    /// A schema with its text; `None` if the text is unknown or does not match.
     fn text(&self, id: SchemaId) -> Option<SchemaText> {
         let announcements = &self.state.connection.announcements;
         let text = announcements.with_state(|announcements| announcements.text(id).cloned());
@@ -556,8 +559,8 @@ impl StoredTopic {
         Some(SchemaText { id, text: text.into() })
     }
 
-    /// Has a schema made known to the journal's topic, so that whoever opens the folder reads it.
-    /// False where its text is not known, or is another's.
+    /// Copies a schema into the journal, so that the folder can be read without the domain. False
+    /// if its text is unknown or does not match.
     fn carry_schema(&mut self, id: SchemaId) -> Result<bool, StoreError> {
         if self.schemas.contains(&id) {
             return Ok(true);
@@ -567,13 +570,13 @@ impl StoredTopic {
         Err(self.prepare(move || Prepared::Schema(id, carry(&bus, &topic, &schema))))
     }
 
-    /// Has something done that takes the disk: the next sample waits for it.
+    /// Starts a task that needs the disk; the next sample waits for it.
     fn prepare(&mut self, job: impl FnOnce() -> Prepared + Send + 'static) -> StoreError {
         self.preparing = Some(self.workers.run(job));
         StoreError::Preparing
     }
 
-    /// Whether something is being done that the next sample waits for.
+    /// Whether a task is running that the next sample waits for.
     fn is_preparing(&mut self) -> Result<bool, String> {
         let Some(task) = &self.preparing else { return Ok(false) };
         let prepared = match task.try_recv() {
@@ -592,7 +595,7 @@ impl StoredTopic {
                 }
                 self.forwarders.insert(producer_key, (incarnation, opened));
             }
-            // The sample that wants it fails by that.
+            // The sample that needs it reports the error.
             Prepared::Forwarder(place, Err(TopicError::Transport(error))) => {
                 self.unopened = Some((place, error.into()));
             }
@@ -603,7 +606,7 @@ impl StoredTopic {
         Ok(false)
     }
 
-    /// Puts what has come into the journal. True where there may be more.
+    /// Appends received samples to the journal; true if there may be more.
     pub(super) fn take(&mut self, figures: &mut Figures, notify: &mut dyn FnMut(Notice)) -> bool {
         let taken = self.take_some(figures, notify);
         taken.unwrap_or_else(|cause| {
@@ -639,8 +642,8 @@ impl StoredTopic {
         Ok(true)
     }
 
-    /// Puts a sample into the journal, or where it belongs instead. False where others are to be
-    /// asked first for what is missing before it, or something is prepared that it needs.
+    /// Appends a sample, or handles it otherwise. False if other services must first be asked for
+    /// the missing samples before it, or if a task must complete.
     fn put(
         &mut self,
         next: QueuedSample,
@@ -654,7 +657,7 @@ impl StoredTopic {
                 return Ok(false);
             }
             Ok((header, payload)) => self.add(&next, &header, payload, (figures, notify)),
-            // It is not acknowledged: nothing else may stand in its place.
+            // Such a sample is not acknowledged, so that no other one takes its place.
             Err(cause) => Err(StoreError::Producer(cause)),
         };
         match added {
@@ -676,7 +679,7 @@ impl StoredTopic {
         }
     }
 
-    /// A producer's samples cannot be kept: that is its own trouble.
+    /// Refuses a producer whose samples cannot be stored; other producers are not affected.
     fn refuse(&mut self, producer_key: ProducerKey, cause: &str, notify: &mut dyn FnMut(Notice)) {
         let (topic, name) = (self.state.name.clone(), producer_key.1.clone());
         let cause = format!("the durability service cannot keep {name} of {topic}: {cause}");
@@ -685,8 +688,8 @@ impl StoredTopic {
         }
     }
 
-    /// Whether others may have what is missing before a sample though its writer has not, and were
-    /// not asked for it yet. They are asked from then on.
+    /// Whether other services may have the missing samples before this one, and were not asked yet.
+    /// If so, they are asked now.
     fn is_new_hole(&mut self, next: &QueuedSample, header: &Header<'_>) -> bool {
         let takes = self.kept && self.stage == Stage::Ready && !self.reader.is_behind();
         if !takes || !next.base || next.is_history() || next.is_foreign() {
@@ -695,7 +698,7 @@ impl StoredTopic {
         let Ok(name) = ProducerName::new(header.producer) else { return false };
         let (producer_key, order) = ((header.partition, name), header.order());
         let has = self.has.get(&producer_key).copied();
-        // What others have of one that is refused could not be kept either, yet.
+        // A refused producer's samples cannot be stored either if they come from other services.
         if self.acks.is_refused(&producer_key)
             || decide(has, order, follows(has, next, order)) != SampleDecision::MissingPredecessor
         {
@@ -733,7 +736,7 @@ impl StoredTopic {
         match decide(has, order, next.base || follows || next.is_history() || !self.kept) {
             SampleDecision::Known => {
                 if next.origin == Origin::History && !next.is_history() {
-                    // Its writer has sent it again: it does not know that it is here.
+                    // The writer resent it, so it lacks the ack.
                     self.acks.repeat(producer_key);
                 }
                 return Ok(());
@@ -749,7 +752,7 @@ impl StoredTopic {
             return Ok(());
         }
         if !self.carry_schema(header.schema)? && self.kept && !next.is_history() {
-            // Nobody could read it: its schema's text is on its way.
+            // The sample would be unreadable; its schema's text is in flight.
             self.acks.ask(producer_key);
             return Ok(());
         }
@@ -791,7 +794,7 @@ impl StoredTopic {
         Ok(())
     }
 
-    /// A sample is in the journal.
+    /// Records an appended sample.
     fn appended(&mut self, producer_key: ProducerKey, order: SequencePosition, offset: u64) {
         if self.kept {
             self.syncing.appended(&producer_key, offset);
@@ -801,7 +804,7 @@ impl StoredTopic {
         self.has.insert(producer_key, order);
     }
 
-    /// Tells what is missing of an incarnation before a sample, if anything.
+    /// Reports missing samples of an incarnation before this one.
     fn report_hole(
         &self,
         name: &ProducerName,
@@ -817,7 +820,7 @@ impl StoredTopic {
         }
     }
 
-    /// Appends a sample; gives its offset. None where there is no writer for it in the journal.
+    /// Appends a sample, and returns its offset; `None` if its writer in the journal is not open.
     fn forward(
         &mut self,
         producer_key: &ProducerKey,
@@ -835,7 +838,7 @@ impl StoredTopic {
         Some(appended.map(|receipt| receipt.offset.unwrap_or_default()))
     }
 
-    /// Has a writer opened in the journal: what it claims goes to the disk.
+    /// Opens a writer in the journal, in a task, because that writes to the disk.
     fn open_forwarder(&mut self, producer_key: ProducerKey, producer: &Producer) -> StoreError {
         self.forwarders.remove(&producer_key);
         let (journal, producer) = (self.journal.clone(), producer.clone());
@@ -846,7 +849,7 @@ impl StoredTopic {
         })
     }
 
-    /// Sees what is on the disk by now, and asks it for the rest.
+    /// Updates the durable positions, and requests the next sync.
     pub(super) fn settle(&mut self, notify: &mut dyn FnMut(Notice)) {
         if !self.kept {
             return;
@@ -854,7 +857,7 @@ impl StoredTopic {
         let silence = self.syncing.silence().unwrap_or_default();
         let (ready, is_silent) = (self.stage == Stage::Ready, silence >= self.timeouts.disk);
         if ready && silence >= self.state.connection.lease && self.is_another_ready() {
-            // Who waits for the disk is not waited for by others.
+            // With a silent disk, receipts rely on the other service.
             self.resume_after_stall();
         } else if ready {
             self.report_silent_disk(is_silent, notify);
@@ -873,7 +876,7 @@ impl StoredTopic {
         }
     }
 
-    /// Whether another service is ready, so that this one need not be waited for.
+    /// Whether another service is ready, so that receipts need not wait for this one.
     fn is_another_ready(&self) -> bool {
         let announcements = &self.state.connection.announcements;
         announcements.with_state(|known| {
@@ -884,8 +887,8 @@ impl StoredTopic {
         })
     }
 
-    /// The only service goes on though the disk is silent, for those who wait for the journal
-    /// alone; who waits for the disk is told.
+    /// The only service continues although the disk is silent: receipts for the journal complete,
+    /// and those for the disk fail.
     fn report_silent_disk(&mut self, is_silent: bool, notify: &mut dyn FnMut(Notice)) {
         if is_silent == self.service_state.trouble.is_some() {
             return;
@@ -905,8 +908,8 @@ impl StoredTopic {
         });
     }
 
-    /// It cannot be kept: nothing more of it is acknowledged until it is tried again, from the
-    /// first step on. What is in the journal stays there.
+    /// Handles an error: no further sample is acknowledged until a retry from the first step on.
+    /// The journal's contents stay.
     fn trouble(&mut self, cause: &str, notify: &mut dyn FnMut(Notice)) {
         let topic = self.state.name.clone();
         let cause = format!("the durability service cannot keep {topic}: {cause}");
@@ -915,7 +918,7 @@ impl StoredTopic {
         (self.preparing, self.unopened) = (None, None);
         self.fall_behind(Instant::now(), Instant::now());
         self.stage = Stage::Trouble { until: Instant::now() + self.timeouts.retry_interval };
-        // Where it fails, it is tried again with the next look.
+        // If this fails, the next poll retries.
         let _ = self.reader.discard();
         if self.service_state.trouble.as_ref() != Some(&cause) {
             self.service_state.trouble = Some(cause.clone());
@@ -924,12 +927,12 @@ impl StoredTopic {
         }
     }
 
-    /// Adds what writers are to be told, each with the writer's session.
+    /// Adds the acks to send, each with the writer's session.
     pub(super) fn collect_acks(&mut self, into: &mut Vec<(String, Ack)>) {
         if !self.acks.is_due() {
             return;
         }
-        // Where all wait for the disk one letter is enough.
+        // If all receipts wait for the disk, durable positions are enough.
         let appended = self.state.qos.guarantee < Guarantee::Durable;
         let marks =
             StoredPositions { appended: appended.then_some(&self.has), durable: &self.durable };
@@ -937,13 +940,13 @@ impl StoredTopic {
         announcements.with_state(|state| acks.write(&self.state.name, &marks, state, into));
     }
 
-    /// A writer was not told.
+    /// An ack could not be sent.
     pub(super) fn retry_ack(&mut self, session: &str, ack: &Ack) {
         self.acks.retry_ack(session, ack);
     }
 }
 
-/// Makes a schema known to a topic of the journal, on the disk.
+/// Declares a schema in the journal, durably.
 fn carry(bus: &Bus, topic: &TopicName, schema: &SchemaText) -> Result<(), TopicError> {
     let spec = TopicSpec::of(topic.clone()).schema(schema.clone()).evolution(Evolution::None);
     match bus.topic(spec)?.declare() {
@@ -952,12 +955,12 @@ fn carry(bus: &Bus, topic: &TopicName, schema: &SchemaText) -> Result<(), TopicE
     }
 }
 
-/// Whether nothing is missing before a sample: what its writer has left out nobody will send.
+/// Whether a sample directly follows the stored ones; its writer skipped the numbers between.
 fn follows(has: Option<SequencePosition>, next: &QueuedSample, order: SequencePosition) -> bool {
     next.previous > 0 && has == Some((order.0, next.previous))
 }
 
-/// Reads how far each producer's samples go, and how many there are.
+/// Reads each producer's position, and the number of samples.
 fn read_positions(
     topic: &Topic,
 ) -> Result<(HashMap<ProducerKey, SequencePosition>, u64), DurabilityError> {

@@ -17,20 +17,20 @@ use helio_bus::{Bell, Forwarder, Guarantee, PendingReceipt, Topic};
 
 use super::{ProducerKey, SequencePosition};
 
-/// After so long the disk is asked though nobody waits for it: the journal syncs more often than
-/// that, and where it cannot, that is to be heard.
+/// After so long a sync is requested even if no receipt waits for it. The journal syncs more often
+/// than that; if it cannot, the request reports the error.
 const BACKGROUND_SYNC_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The writers of a topic in the journal, each with the newest incarnation that it was opened for.
+/// The journal's writers of a topic, each with its incarnation.
 pub(super) type Forwarders = HashMap<ProducerKey, (u64, Forwarder)>;
 
-/// What of a topic is on its way to the disk.
+/// The samples of a topic that are not durable yet.
 pub(super) struct Syncing {
     journal: Topic,
     waker: Waker,
-    /// Whose samples were appended since the round began.
+    /// The producers whose samples were appended since the round began.
     fresh: HashSet<ProducerKey>,
-    /// The newest offset of each partition among them, and whose it is.
+    /// The newest offset of each partition among them, with its producer.
     ends: PartitionEnds,
     round: Option<SyncRound>,
 }
@@ -39,13 +39,13 @@ type PartitionEnds = HashMap<u32, (u64, ProducerKey)>;
 
 struct SyncRound {
     ends: PartitionEnds,
-    /// How far each producer's samples are durable when it is over.
+    /// The durable position of each producer when the round is over.
     reaches: HashMap<ProducerKey, SequencePosition>,
     begun: Instant,
     requested: Option<SyncRequest>,
 }
 
-/// The disk was asked for it.
+/// A requested sync.
 struct SyncRequest {
     at: Instant,
     pending: Vec<PendingReceipt>,
@@ -60,38 +60,38 @@ impl Wake for BellWaker {
 }
 
 impl Syncing {
-    /// Of a topic's journal; the bell is rung when the disk has answered.
+    /// Of a topic's journal; the bell rings when a sync has completed.
     pub(super) fn new(journal: &Topic, bell: &Arc<dyn Bell>) -> Self {
         let waker = Waker::from(Arc::new(BellWaker(Arc::clone(bell))));
         let (fresh, ends, round) = Default::default();
         Self { journal: journal.clone(), waker, fresh, ends, round }
     }
 
-    /// A producer's sample is in the journal, at an offset.
+    /// A producer's sample was appended at an offset.
     pub(super) fn appended(&mut self, producer_key: &ProducerKey, offset: u64) {
         self.ends.insert(producer_key.0, (offset, producer_key.clone()));
         self.fresh.insert(producer_key.clone());
     }
 
-    /// Whether nothing is on its way.
+    /// Whether all samples are durable.
     pub(super) fn is_idle(&self) -> bool {
         self.fresh.is_empty() && self.round.is_none()
     }
 
-    /// For how long the disk has not answered.
+    /// How long a requested sync has been pending.
     pub(super) fn silence(&self) -> Option<Duration> {
         let requested = self.round.as_ref().and_then(|round| round.requested.as_ref());
         requested.map(|requested| requested.at.elapsed())
     }
 
-    /// Nothing is waited for any more.
+    /// Forgets all pending samples.
     pub(super) fn forget(&mut self) {
         self.fresh.clear();
         self.ends.clear();
         self.round = None;
     }
 
-    /// Ends a round, and begins one; gives how far producers' samples are durable that were not.
+    /// Ends a round if it is over, and begins the next one; returns the new durable positions.
     pub(super) fn turn(
         &mut self,
         has: &HashMap<ProducerKey, SequencePosition>,
@@ -124,7 +124,7 @@ impl Syncing {
 }
 
 impl SyncRound {
-    /// Asks the disk, unless that was done.
+    /// Requests a sync, unless one is pending.
     fn ask(&mut self, forwarders: &mut Forwarders, waker: &Waker) -> Result<(), String> {
         if self.requested.as_ref().is_some_and(|requested| !requested.pending.is_empty()) {
             return Ok(());
@@ -132,7 +132,7 @@ impl SyncRound {
         let at = self.requested.take().map_or_else(Instant::now, |requested| requested.at);
         let mut pending = Vec::new();
         for (_, producer_key) in self.ends.values() {
-            // One that was opened anew has nothing to wait for: the journal syncs it in its time.
+            // A writer that was reopened has nothing to flush: the journal syncs by itself.
             if let Some((_, forwarder)) = forwarders.get_mut(producer_key) {
                 let flushed = forwarder.flush(Guarantee::Durable);
                 pending.extend(flushed.map_err(|error| error.to_string())?);
@@ -140,14 +140,14 @@ impl SyncRound {
         }
         let context = &mut Context::from_waker(waker);
         if pending.iter().any(|pending| pending.poll(context).is_ready()) {
-            // It is there already: the next turn finds so.
+            // It has completed already: the next turn finds it.
             waker.wake_by_ref();
         }
         self.requested = Some(SyncRequest { at, pending });
         Ok(())
     }
 
-    /// Whether all of it is on the disk.
+    /// Whether all samples of the round are durable.
     fn is_over(&mut self, journal: &Topic, waker: &Waker) -> Result<bool, String> {
         if let Some(SyncRequest { pending, .. }) = &mut self.requested {
             let context = &mut Context::from_waker(waker);

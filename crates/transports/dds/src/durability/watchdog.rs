@@ -13,18 +13,18 @@ use helio_bus::{TopicName, TransportError};
 
 use crate::announcements::{Announcement, Announcements, ServiceState};
 
-/// What the thread of the turns and the one that hears both know.
+/// State that the service's thread and the receiving thread share.
 pub(super) struct Watchdog {
     lease: Duration,
     state: Mutex<WatchdogState>,
 }
 
 struct WatchdogState {
-    /// When the service last did something.
+    /// When the service last made progress.
     heartbeat: Instant,
-    /// It stood still, and does not know it yet.
+    /// It stalled, and has not resumed yet.
     stalled: bool,
-    /// What it has said of each topic.
+    /// The last announced state of each topic.
     said: HashMap<TopicName, ServiceState>,
 }
 
@@ -35,20 +35,20 @@ impl Watchdog {
         Self { lease, state: Mutex::new(state) }
     }
 
-    /// The service does something.
+    /// The service makes progress.
     pub(super) fn heartbeat(&self) {
         let mut state = locked(&self.state);
         state.stalled |= state.heartbeat.elapsed() >= self.lease;
         state.heartbeat = Instant::now();
     }
 
-    /// A turn begins; whether the service stood still since the one before began.
+    /// Begins a turn; true if the service stalled since the last one.
     pub(super) fn begin_turn(&self) -> bool {
         self.heartbeat();
         std::mem::take(&mut locked(&self.state).stalled)
     }
 
-    /// Says how it keeps a topic; as not ready, where it stood still and does not know it yet.
+    /// Announces the state of a topic, as not ready if the service stalled and has not resumed yet.
     pub(super) fn announce(
         &self,
         announcements: &Announcements,
@@ -66,12 +66,13 @@ impl Watchdog {
         Ok(())
     }
 
-    /// What was said of a topic last.
+    /// The last announced state of a topic.
     pub(super) fn said(&self, topic: &TopicName) -> ServiceState {
         locked(&self.state).said.get(topic).cloned().unwrap_or_default()
     }
 
-    /// Takes back what was said to be ready, where the service stands still. For another thread.
+    /// Withdraws the announcements of readiness if the service has stalled. Called by another
+    /// thread.
     pub(super) fn check(&self, announcements: &Announcements) {
         let mut state = locked(&self.state);
         state.stalled |= state.heartbeat.elapsed() >= self.lease;
@@ -85,7 +86,7 @@ impl Watchdog {
             let announcement =
                 Announcement::ServiceState { topic: topic.clone(), service_state: keeps_not };
             if announcements.announce(announcement).is_err() {
-                // A participant takes no words at the moment: at the next look.
+                // A participant accepts no announcements at present: the next check retries.
                 return;
             }
             service_state.ready = false;

@@ -12,12 +12,12 @@ use helio_bus::{Bell, TransportError};
 
 use crate::error::engine;
 
-/// The outcome of an errand; none of one that has panicked.
+/// The result of a task; disconnected if the task panicked.
 pub(super) type Task<T> = Receiver<T>;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The threads.
+/// A pool of threads.
 pub(super) struct WorkerPool {
     queue: Arc<TaskQueue>,
     bell: Arc<dyn Bell>,
@@ -37,7 +37,7 @@ struct QueueState {
 }
 
 impl WorkerPool {
-    /// So many are done at a time, and the bell is rung after each.
+    /// Starts `count` threads. The bell rings after each task.
     pub(super) fn start(bell: &Arc<dyn Bell>, count: usize) -> Result<Arc<Self>, TransportError> {
         let queue = Arc::<TaskQueue>::default();
         let (threads, bell) = (Mutex::default(), Arc::clone(bell));
@@ -46,14 +46,14 @@ impl WorkerPool {
             let queue = Arc::clone(&this.queue);
             let thread = std::thread::Builder::new().name("helio-errands".to_owned());
             let thread = thread.spawn(move || while queue.next().map(run).is_some() {});
-            // Those that have begun end with what is dropped here.
+            // Dropping the pool ends the threads that have started.
             let thread = thread.map_err(|error| engine("start a thread", error))?;
             locked(&this.threads).push(thread);
         }
         Ok(this)
     }
 
-    /// Does it when it is its turn.
+    /// Queues a task.
     pub(super) fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,
@@ -61,7 +61,7 @@ impl WorkerPool {
         let (sender, outcome) = mpsc::channel();
         let bell = Arc::clone(&self.bell);
         let job = move || {
-            // Who wanted it may want it no more.
+            // The receiver may have been dropped.
             let _ = sender.send(job());
             drop(sender);
             bell.ring(None);
@@ -71,11 +71,11 @@ impl WorkerPool {
         outcome
     }
 
-    /// Waits for those that were begun, and does no more. None of them may call it.
+    /// Finishes the running tasks and drops the queued ones. No task may call it.
     pub(super) fn end(&self) {
         self.queue.end();
         for thread in locked(&self.threads).drain(..) {
-            // It panics for nobody: each errand is caught.
+            // Panics of tasks are caught.
             let _ = thread.join();
         }
     }
@@ -88,7 +88,7 @@ impl Drop for WorkerPool {
 }
 
 impl TaskQueue {
-    /// The next one; none where it is over.
+    /// The next task; `None` at the end.
     fn next(&self) -> Option<Job> {
         let waits = |state: &mut QueueState| state.jobs.is_empty() && !state.over;
         let state = self.changed.wait_while(locked(&self.state), waits);
@@ -107,7 +107,7 @@ impl TaskQueue {
 }
 
 fn run(job: Job) {
-    // Who waits for it finds that there is no outcome, and says so.
+    // The receiver is disconnected, and reports it.
     let _ = catch_unwind(AssertUnwindSafe(job));
 }
 

@@ -29,7 +29,7 @@ pub enum DdsError {
         domain: u32,
         /// The configuration that it has.
         there: String,
-        /// The one that was asked for.
+        /// The requested configuration.
         asked: String,
     },
     /// A name with a zero byte in it.
@@ -51,7 +51,7 @@ pub(super) fn checked(what: &str, value: i32) -> Result<i32, DdsError> {
     Err(DdsError::Refused { what, why, code: value })
 }
 
-/// A name as C has them.
+/// A name as a C string.
 pub(super) fn text(name: &str) -> Result<CString, DdsError> {
     CString::new(name).map_err(|_| DdsError::Zero(name.to_owned()))
 }

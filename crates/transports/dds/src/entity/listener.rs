@@ -47,7 +47,7 @@ pub enum StatusEvent {
 /// A closure that receives the events. It must not block, nor drop an entity.
 pub type Listener = Box<dyn Fn(StatusEvent) + Send + Sync>;
 
-/// Which news there are.
+/// The kind of entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Reader,
@@ -57,7 +57,7 @@ pub(super) enum Kind {
 /// A closure with Cyclone's listener that calls it. To be dropped after its entity.
 pub(super) struct NativeListener {
     listener: *mut dds_listener_t,
-    // What the C side points to: behind a box of its own, so that the pointer is thin and stays.
+    // The closure behind the pointer in `arg`, boxed twice so that the pointer is thin and stable.
     _told: Box<Listener>,
 }
 

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use cyclors::dds_log_data_t;
 
-/// A cable that is pulled makes a complaint of every packet.
+/// An unplugged cable causes a message per packet.
 const MAX_LINES_PER_SECOND: u64 = 10;
 
-/// How many lines there were in a second.
+/// The number of lines in the current second.
 struct LogRate {
     since: Option<Instant>,
     lines: u64,
@@ -19,7 +19,7 @@ struct LogRate {
 
 static LOG_RATE: Mutex<LogRate> = Mutex::new(LogRate { since: None, lines: 0 });
 
-/// Takes Cyclone's complaints from now on.
+/// Redirects Cyclone's log from now on.
 pub(super) fn take() {
     static ONCE: Once = Once::new();
     // SAFETY: the function has the type that Cyclone calls, and needs no data.
@@ -42,7 +42,7 @@ unsafe extern "C" fn complain(_: *mut c_void, data: *const dds_log_data_t) {
     second.lines += 1;
     let print = second.lines <= MAX_LINES_PER_SECOND;
     drop(second);
-    // Where nobody reads them any more they are lost: a panic in Cyclone's thread would end all.
+    // Write errors are ignored: a panic in Cyclone's thread would abort the process.
     let mut to = std::io::stderr().lock();
     if before > MAX_LINES_PER_SECOND {
         let more = before - MAX_LINES_PER_SECOND;

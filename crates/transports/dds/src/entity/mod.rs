@@ -42,7 +42,7 @@ use cyclors::dds_entity_t;
 pub(crate) struct Entity(dds_entity_t);
 
 impl Entity {
-    /// Takes what a creating call gave: a handle, or an error.
+    /// Wraps the result of a creating call: a handle, or an error.
     fn made(what: &str, handle: dds_entity_t) -> Result<Self, DdsError> {
         error::checked(what, handle).map(Self)
     }

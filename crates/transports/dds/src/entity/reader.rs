@@ -14,7 +14,7 @@ use super::{DdsError, Entity, Guid, Listener, Qos, Sample, Topic};
 /// A reader of a topic.
 #[derive(Debug)]
 pub struct Reader {
-    // Before the listener: deleting the entity waits for what the listener is being told.
+    // Dropped before the listener: deleting the entity waits for a running listener call.
     entity: Entity,
     _listener: Option<NativeListener>,
     guid: Guid,
@@ -90,7 +90,7 @@ impl Reader {
     }
 }
 
-/// What a taking reader calls for each sample, with a vector of them.
+/// Called by Cyclone for each sample, with the vector to append to.
 unsafe extern "C" fn collect(
     into: *mut c_void,
     info: *const dds_sample_info_t,

@@ -1,4 +1,4 @@
-//! Topics of types that were described at run time.
+//! Topics of types that are described at run time.
 #![allow(unsafe_code)]
 
 use std::ptr::null;

@@ -15,7 +15,7 @@ use cyclors::{
 use super::DdsError;
 use super::error::{checked, text};
 
-/// Ids are given in the members' order.
+/// Ids follow the order of the members.
 const AUTOMATIC_ID: u32 = 0x0f00_0000;
 const LAST_INDEX: u32 = u32::MAX;
 
@@ -197,7 +197,7 @@ impl Drop for TypeInfo {
     }
 }
 
-/// Makes a type whole.
+/// Registers a complete type.
 fn registered(made: &mut dds_dynamic_type_t) -> Result<TypeInfo, DdsError> {
     let mut info = null_mut();
     // SAFETY: the place is written where the call succeeds.
@@ -207,7 +207,7 @@ fn registered(made: &mut dds_dynamic_type_t) -> Result<TypeInfo, DdsError> {
 
 struct TypeBuilder {
     participant: dds_entity_t,
-    /// Named types that were made already: one name is one type.
+    /// Named types that were created already: each name is one type.
     known: BTreeMap<String, dds_dynamic_type_t>,
 }
 
@@ -342,8 +342,8 @@ impl TypeBuilder {
         Ok(made)
     }
 
-    /// A named type: made once, referred to again. It is registered at once: a type that is known
-    /// in the domain already takes the place of the one that was made, which is gone then.
+    /// A named type: created once, then referenced. It is registered at once, because a type that
+    /// the domain already knows replaces the created one.
     fn named(
         &mut self,
         name: &str,
@@ -358,7 +358,7 @@ impl TypeBuilder {
                 made
             }
         };
-        // Who gets it takes the one reference of the complete type, and none of the minimal one.
+        // The caller gets a reference to the complete type, and none to the minimal one.
         let mut complete = dds_dynamic_type_t { x: [known.x[0], null_mut()], ret: known.ret };
         // SAFETY: `known` holds the type until all is built.
         let again = unsafe { cyclors::dds_dynamic_type_ref(&raw mut complete) };

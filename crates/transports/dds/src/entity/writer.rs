@@ -24,7 +24,7 @@ pub enum Refused {
 /// A writer of a topic.
 #[derive(Debug)]
 pub struct Writer {
-    // Before the listener: deleting the entity waits for what the listener is being told.
+    // Dropped before the listener: deleting the entity waits for a running listener call.
     entity: Entity,
     _listener: Option<NativeListener>,
     sertype: *const ddsi_sertype,
