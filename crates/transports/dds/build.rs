@@ -9,15 +9,15 @@ fn main() {
     let version = Command::new(&cmake).arg("--version").stdout(Stdio::null()).status();
     assert!(
         version.is_ok_and(|status| status.success()),
-        "the DDS transport is built with cmake, and there is no `{cmake}` here: `scripts/setup \
-         rust .venv` installs it on Debian (package cmake), or build without the feature `dds`"
+        "building the DDS transport needs cmake, and `{cmake}` was not found: `scripts/setup rust \
+         .venv` installs it on Debian (package cmake), or build without the feature `dds`"
     );
     if let Err(why) = clang_sys::load() {
         panic!(
-            "the DDS transport is built with libclang, and there is none here: `scripts/setup rust \
-             .venv` installs it on Debian (package libclang-dev); elsewhere, set LIBCLANG_PATH to \
-             the folder of one (PyPI's wheel `libclang` has it) or build without the feature `dds` \
-             ({why})"
+            "building the DDS transport needs libclang, which was not found ({why}): \
+             `scripts/setup rust .venv` installs it on Debian (package libclang-dev); elsewhere, \
+             set LIBCLANG_PATH to its folder (PyPI's wheel `libclang` has it) or build without \
+             the feature `dds`"
         );
     }
 }

@@ -88,7 +88,7 @@ fn what_it_cannot_keep_is_told_and_a_signal_ends_it() {
     let told = until(&mut third, |line| line["notice"] == "trouble");
     assert_eq!(told["topic"], "site/log");
     let text = told["text"].as_str().unwrap();
-    assert!(text.contains("the durability service cannot keep site/log"), "{text}");
+    assert!(text.contains("the durability service cannot store site/log"), "{text}");
     other.kill().unwrap();
     other.wait().unwrap();
     assert_eq!(interrupt(&mut third), Some(0));

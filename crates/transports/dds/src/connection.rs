@@ -198,7 +198,7 @@ impl Connection {
             return Ok(topic);
         }
         let topic = Topic::create(&self.participant, name, of, &Qos::new());
-        let topic = topic.map_err(failed("make the topic"))?;
+        let topic = topic.map_err(failed("create the topic"))?;
         topics.retain(|_, topic| topic.strong_count() > 0);
         topics.insert(key, Arc::downgrade(&topic));
         Ok(topic)

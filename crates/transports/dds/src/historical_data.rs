@@ -271,11 +271,11 @@ impl HistoricalData {
             return false;
         }
         let since = *self.lost.get_or_insert_with(|| {
-            let how = if there { "does not answer" } else { "has gone" };
+            let how = if there { "does not respond" } else { "has gone" };
             let (name, left) = (&self.topic.name, SERVICE_LOSS_TIMEOUT.as_secs());
             let cause = format!(
-                "the durability service {how} that hands out the history of {name}; in {left} s \
-                 what comes is read without the rest of it"
+                "the durability service that sends the history of {name} {how}; in {left} s \
+                 reading continues without the rest of the history"
             );
             self.news.push_back(Outage::Lost { cause });
             Instant::now()

@@ -194,7 +194,11 @@ fn plain(url: &BusUrl, option: &str, value: &str) -> Result<(), ConnectError> {
     if value.chars().all(legal) {
         return Ok(());
     }
-    Err(url.bad_option(option, value, "hosts, addresses and interfaces have no such letters"))
+    Err(url.bad_option(
+        option,
+        value,
+        "hosts, addresses and interfaces have letters, digits and . : - _ , % only",
+    ))
 }
 
 #[cfg(test)]

@@ -255,7 +255,7 @@ pub(crate) fn kind(
 ) -> Result<Arc<Topic>, TransportError> {
     let of = envelope::envelope_type();
     Topic::create(participant, &names.internal(kind), &of, &Qos::new())
-        .map_err(failed("make a topic of letters"))
+        .map_err(failed("create a message topic"))
 }
 
 impl PeerMessages {
@@ -279,7 +279,7 @@ impl PeerMessages {
     ) -> Result<Reader, TransportError> {
         let qos = qos.partitions(&[&self.session]).map_err(failed("name a session"))?;
         let listener: Listener = Box::new(move |_: StatusEvent| told());
-        Reader::open(topic, &qos, Some(listener)).map_err(failed("open a reader of letters"))
+        Reader::open(topic, &qos, Some(listener)).map_err(failed("open a message reader"))
     }
 
     /// Receives acks from now on.
@@ -333,7 +333,7 @@ impl PeerMessages {
         if requests.is_none() {
             let qos = message_qos().keep_all();
             let writer = Writer::open(&open(REQUEST_TOPIC)?, &qos, None);
-            let writer = writer.map_err(failed("open a writer of letters"))?;
+            let writer = writer.map_err(failed("open a message writer"))?;
             *requests = Some(MessageWriter::new(writer, &self.session));
         }
         let number = self.numbers.fetch_add(1, Ordering::Relaxed) + 1;

@@ -149,7 +149,9 @@ impl DdsReader {
             }
             Begin::LastPerKey(n) => Some(n),
             Begin::Earliest => None,
-            Begin::Offset(..) | Begin::Time(_) => return Err(no_places("start at a place")),
+            Begin::Offset(..) | Begin::Time(_) => {
+                return Err(no_offsets("start at an offset or time"));
+            }
         };
         let kept = topic.is_kept();
         // Live writers have their own last values; a service has those of departed writers.
@@ -454,10 +456,10 @@ impl DdsReader {
     }
 }
 
-fn no_places(what: &str) -> TransportError {
+fn no_offsets(what: &str) -> TransportError {
     unsupported(
         what.to_owned(),
-        "DDS has no places: start at the latest or with last values, or use journal: or kafka://",
+        "DDS has no offsets: start at the latest or with last values, or use journal: or kafka://",
     )
 }
 
@@ -562,7 +564,7 @@ impl Reader for DdsReader {
         self.connection().check_open()?;
         match locked(&self.shared.reorder_queue).skip_to(partition, offset) {
             None => Err(not_ours(SCHEME, partition)),
-            Some(false) => Err(no_places("go back")),
+            Some(false) => Err(no_offsets("seek backwards")),
             Some(true) => Ok(()),
         }
     }

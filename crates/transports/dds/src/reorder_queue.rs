@@ -132,7 +132,7 @@ impl QueuedSample {
     ) -> Result<(Header<'a>, &'a [u8]), String> {
         let Some(typed) = &self.typed else {
             return envelope::parse(self.sample.cdr())
-                .ok_or_else(|| "it is no envelope".to_owned());
+                .ok_or_else(|| "it is not an envelope".to_owned());
         };
         let header = envelope::header(self.sample.cdr());
         let header = header.ok_or_else(|| "it does not begin with a header".to_owned())?;

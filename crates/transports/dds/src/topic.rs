@@ -48,7 +48,7 @@ pub(crate) fn start_one(connection: &Connection) -> String {
 pub(crate) fn no_service(what: &str, topic: &TopicState) -> TransportError {
     unsupported(
         format!("{what} without a durability service"),
-        &format!("none has answered: {}", start_one(&topic.connection)),
+        &format!("none has responded: {}", start_one(&topic.connection)),
     )
 }
 

@@ -128,8 +128,8 @@ impl Transport for DdsTransport {
     ) -> Result<Arc<dyn TransportTopic>, TransportError> {
         self.connection.check_open()?;
         if name.as_str().starts_with(INTERNAL_PREFIX) {
-            let remedy = format!("names that begin with {INTERNAL_PREFIX} are the transport's own");
-            return Err(unsupported(format!("make a topic {name}"), &remedy));
+            let remedy = format!("names that begin with {INTERNAL_PREFIX} are reserved");
+            return Err(unsupported(format!("create the topic {name}"), &remedy));
         }
         let mut announced = self.announced(name);
         if announced.is_none() {

@@ -695,8 +695,8 @@ impl DdsWriter {
             return Err(no_service(&what, topic));
         }
         let remedy = format!(
-            "its samples up to number {before} were published with less: ask each for `durable` \
-             from the first one on, or make the topic `persistent`"
+            "its samples up to number {before} were published with a weaker guarantee: publish \
+             each with `durable` from the first one on, or make the topic `persistent`"
         );
         Err(unsupported(what, &remedy))
     }
@@ -720,7 +720,7 @@ impl DdsWriter {
             return Ok(Published::Pending(pending));
         }
         let awaited = self.shared.endpoints.awaits_acknowledgements();
-        if !awaited.map_err(failed("look for acknowledgements"))? {
+        if !awaited.map_err(failed("check for acknowledgements"))? {
             return Ok(Published::Done(receipt));
         }
         let (sender, pending) = pending_receipt();

@@ -90,7 +90,8 @@ impl Announcements {
         let of = envelope::envelope_type();
         let topic = |name| {
             let name = names.internal(name);
-            Topic::create(participant, &name, &of, &Qos::new()).map_err(failed("make the tables"))
+            Topic::create(participant, &name, &of, &Qos::new())
+                .map_err(failed("create the announcement topics"))
         };
         let listening = || -> Option<Listener> {
             let news = Arc::clone(news);
@@ -112,7 +113,7 @@ impl Announcements {
                 },
             ))
         };
-        let (table, answers, writers) = opened().map_err(failed("open the tables"))?;
+        let (table, answers, writers) = opened().map_err(failed("open the announcement topics"))?;
         let mut state = SharedState::default();
         state.live.insert(session.clone());
         Ok(Self {
@@ -149,8 +150,8 @@ impl Announcements {
 
     /// Sends an announcement, and applies it to the own state.
     pub(crate) fn announce(&self, announcement: Announcement) -> Result<(), TransportError> {
-        let value =
-            serde_json::to_vec(&announcement).map_err(|error| engine("write a word", error))?;
+        let value = serde_json::to_vec(&announcement)
+            .map_err(|error| engine("write an announcement", error))?;
         self.write(&announcement.key(), &value)?;
         self.apply_locally(announcement);
         Ok(())
@@ -303,7 +304,7 @@ impl Announcements {
         let Some(writers) = writers.as_mut() else { return Err(TransportError::Closed) };
         answer.said = writers.said;
         let value =
-            serde_json::to_vec(&answer).map_err(|error| engine("write an answer", error))?;
+            serde_json::to_vec(&answer).map_err(|error| engine("write a response", error))?;
         writers.put(&self.session, to, &value, |writers| &writers.answers)
     }
 
@@ -336,10 +337,10 @@ impl AnnouncementWriters {
         self.head = head;
         match written {
             Ok(()) => Ok(()),
-            Err(Refused::Failed(error)) => Err(engine("write a word", error)),
+            Err(Refused::Failed(error)) => Err(engine("write an announcement", error)),
             Err(Refused::Full) => Err(TransportError::Outage {
                 transport: crate::SCHEME.to_owned(),
-                cause: "a participant takes no words of the tables".to_owned(),
+                cause: "a participant accepts no announcements".to_owned(),
             }),
         }
     }
@@ -375,6 +376,6 @@ pub(crate) fn unix_nanos() -> u64 {
 
 impl std::fmt::Debug for Announcements {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tables").field("session", &self.session).finish_non_exhaustive()
+        f.debug_struct("Announcements").field("session", &self.session).finish_non_exhaustive()
     }
 }

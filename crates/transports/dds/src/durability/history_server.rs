@@ -316,7 +316,7 @@ impl HistoryServerThread {
         let listener: Listener = Box::new(move |_: StatusEvent| bell.ring(None));
         let topic = connection.message_topic(REQUEST_TOPIC)?;
         let requests = entity::Reader::open(&topic, &message_qos().keep_all(), Some(listener));
-        let requests = requests.map_err(failed("open a reader of letters"))?;
+        let requests = requests.map_err(failed("open a message reader"))?;
         let (cursors, opening, message_writers) = Default::default();
         let (served_topics, served) = (Arc::clone(served_topics), Arc::clone(served));
         let connection = Arc::clone(connection);
@@ -500,7 +500,7 @@ impl Drop for HistoryServerThread {
 fn message_writer(connection: &Connection, session: &str) -> Result<MessageWriter, TransportError> {
     let qos = message_qos().keep_all().partitions(&[session]).map_err(failed("name a session"))?;
     let writer = Writer::open(&connection.message_topic(PAGE_TOPIC)?, &qos, None);
-    let writer = writer.map_err(failed("open a writer of letters"))?;
+    let writer = writer.map_err(failed("open a message writer"))?;
     Ok(MessageWriter::new(writer, &connection.announcements.session))
 }
 

@@ -98,7 +98,9 @@ pub enum DurabilityError {
         reason: String,
     },
     /// The folder has a topic of that name that was not created by a durability service.
-    #[error("the folder has a topic {0} of its own; keep the domain in a folder of the service's")]
+    #[error(
+        "no durability service created the folder's topic {0}; use a folder of the service's own"
+    )]
     NotOurs(TopicName),
 }
 
@@ -516,7 +518,7 @@ impl Durability {
         cause: &str,
         notify: &mut dyn FnMut(Notice),
     ) {
-        let cause = format!("the durability service cannot keep {topic}: {cause}");
+        let cause = format!("the durability service cannot store {topic}: {cause}");
         if kept {
             let (refused, trouble) = (true, Some(cause.clone()));
             let before = self.watchdog.said(&topic);
@@ -594,7 +596,7 @@ impl Durability {
             let connection = &self.dds.connection;
             let qos = ack_qos().partitions(&[session]).map_err(failed("name a session"))?;
             let writer = Writer::open(&connection.message_topic(ACK_TOPIC)?, &qos, None);
-            let writer = writer.map_err(failed("open a writer of letters"))?;
+            let writer = writer.map_err(failed("open a message writer"))?;
             self.marks.insert(
                 session.to_owned(),
                 MessageWriter::new(writer, &connection.announcements.session),
@@ -606,9 +608,9 @@ impl Durability {
         message_writer.write(key.as_bytes(), &value).map_err(|refused| match refused {
             Refused::Full => TransportError::Outage {
                 transport: crate::SCHEME.to_owned(),
-                cause: "a participant takes no letters".to_owned(),
+                cause: "a participant accepts no messages".to_owned(),
             },
-            Refused::Failed(error) => failed("write a letter")(error),
+            Refused::Failed(error) => failed("write a message")(error),
         })
     }
 }

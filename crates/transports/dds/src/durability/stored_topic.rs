@@ -50,8 +50,8 @@ const MAX_TAKEN_SAMPLES: usize = 1_024;
 const MAX_TAKEN_LAST_VALUES: usize = 128;
 /// The most producers of a topic with an open writer in the journal.
 const MAX_FORWARDERS: usize = 1_024;
-const UNSYNCED_FOLDER: &str = "what is in the folder does not get onto the disk; a disk that has \
-    refused it once is not believed until this host is started anew";
+const UNSYNCED_FOLDER: &str = "the folder's contents cannot be synced to the disk; after a failed \
+    sync the disk is not trusted until this host restarts";
 /// How long services that lost each other wait for each other's announcements.
 const REUNION_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -682,7 +682,7 @@ impl StoredTopic {
     /// Refuses a producer whose samples cannot be stored; other producers are not affected.
     fn refuse(&mut self, producer_key: ProducerKey, cause: &str, notify: &mut dyn FnMut(Notice)) {
         let (topic, name) = (self.state.name.clone(), producer_key.1.clone());
-        let cause = format!("the durability service cannot keep {name} of {topic}: {cause}");
+        let cause = format!("the durability service cannot store {name} of {topic}: {cause}");
         if self.acks.refuse(producer_key, &cause) {
             notify(Notice::Trouble { topic, cause });
         }
@@ -897,8 +897,8 @@ impl StoredTopic {
         self.service_state.trouble = is_silent.then(|| {
             let silence = self.timeouts.disk.as_secs_f64();
             format!(
-                "the durability service has {topic} in its journal, and not on the disk, which \
-                 has not answered for {silence} s"
+                "the durability service stores {topic} in its journal only: the disk has not \
+                 answered for {silence} s"
             )
         });
         self.announce();
@@ -912,7 +912,7 @@ impl StoredTopic {
     /// The journal's contents stay.
     fn trouble(&mut self, cause: &str, notify: &mut dyn FnMut(Notice)) {
         let topic = self.state.name.clone();
-        let cause = format!("the durability service cannot keep {topic}: {cause}");
+        let cause = format!("the durability service cannot store {topic}: {cause}");
         self.syncing.forget();
         self.forwarders.clear();
         (self.preparing, self.unopened) = (None, None);

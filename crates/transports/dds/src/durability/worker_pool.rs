@@ -44,7 +44,7 @@ impl WorkerPool {
         let this = Arc::new(Self { queue, bell, threads });
         for _ in 0..count {
             let queue = Arc::clone(&this.queue);
-            let thread = std::thread::Builder::new().name("helio-errands".to_owned());
+            let thread = std::thread::Builder::new().name("helio-workers".to_owned());
             let thread = thread.spawn(move || while queue.next().map(run).is_some() {});
             // Dropping the pool ends the threads that have started.
             let thread = thread.map_err(|error| engine("start a thread", error))?;

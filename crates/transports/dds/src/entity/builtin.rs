@@ -56,7 +56,7 @@ pub(super) fn guid_of(entity: &Entity) -> Result<Guid, DdsError> {
     let mut guid = dds_guid_t { v: [0; 16] };
     // SAFETY: the place is written before the call returns.
     let code = unsafe { cyclors::dds_get_guid(entity.handle(), &raw mut guid) };
-    checked("learn an identity", code)?;
+    checked("read an identity", code)?;
     Ok(Guid(guid.v))
 }
 

@@ -21,7 +21,7 @@ pub enum DdsError {
     /// The domain is open in this process with another configuration; Cyclone has one per domain.
     #[error(
         "domain {domain} is open in this process with another configuration; a process has one a \
-         domain: use the same options in all URLs of that domain (there: {there:?}, asked for: \
+         domain: use the same options in all URLs of that domain (current: {there:?}, requested: \
          {asked:?})"
     )]
     OtherConfiguration {
@@ -33,10 +33,10 @@ pub enum DdsError {
         asked: String,
     },
     /// A name with a zero byte in it.
-    #[error("{0:?} has a zero byte in it, which no name of DDS can have")]
+    #[error("{0:?} has a zero byte, which DDS names cannot contain")]
     Zero(String),
     /// The sample is not a value of the topic's type.
-    #[error("these bytes are no value of the topic's type")]
+    #[error("the bytes are not a value of the topic's type")]
     NoValue,
 }
 

@@ -40,7 +40,7 @@ impl Topic {
                 null(),
             )
         };
-        let entity = Entity::made("make the topic", made)?;
+        let entity = Entity::made("create the topic", made)?;
         let information = descriptor.information();
         Ok(Arc::new(Self { entity, participant: Arc::clone(participant), information }))
     }

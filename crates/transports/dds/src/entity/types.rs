@@ -336,7 +336,7 @@ impl TypeBuilder {
                     cyclors::dds_dynamic_enum_literal_value { value_kind: explicit, value: *value };
                 let (made, literal) = (&raw mut made, literal.as_ptr());
                 let code = cyclors::dds_dynamic_type_add_enum_literal(made, literal, value, false);
-                checked("add a word of an enumeration", code)?;
+                checked("add a symbol of an enumeration", code)?;
             }
         }
         Ok(made)
@@ -362,7 +362,7 @@ impl TypeBuilder {
         let mut complete = dds_dynamic_type_t { x: [known.x[0], null_mut()], ret: known.ret };
         // SAFETY: `known` holds the type until all is built.
         let again = unsafe { cyclors::dds_dynamic_type_ref(&raw mut complete) };
-        checked("use a type again", again.ret).map(|_| again)
+        checked("reference a type", again.ret).map(|_| again)
     }
 
     fn create(
@@ -375,7 +375,7 @@ impl TypeBuilder {
             let mut new: dds_dynamic_type_descriptor = std::mem::zeroed();
             describe(&mut new);
             let made = cyclors::dds_dynamic_type_create(self.participant, new);
-            checked("make the type", made.ret).map(|_| made)
+            checked("create the type", made.ret).map(|_| made)
         }
     }
 }

@@ -58,7 +58,7 @@ impl Writer {
         let entity = Entity::made("open the writer", made)?;
         // SAFETY: the place is written before the call returns, with what lives as the writer does.
         let found = unsafe { cyclors::dds_get_entity_sertype(entity.handle(), &raw mut sertype) };
-        checked("learn the writer's type", found)?;
+        checked("read the writer's type", found)?;
         let guid = guid_of(&entity)?;
         Ok(Self { entity, _listener: listener, sertype, guid, topic: Arc::clone(topic) })
     }

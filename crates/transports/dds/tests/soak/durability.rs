@@ -487,7 +487,7 @@ fn sequences(folder: &std::path::Path) -> Vec<u64> {
 fn unknown(outcome: Result<helio_bus::transport::Receipt, PublishError>) {
     match outcome {
         Err(PublishError::Unknown { cause }) => {
-            assert!(cause.contains("cannot keep kept"), "{cause}");
+            assert!(cause.contains("cannot store kept"), "{cause}");
         }
         other => panic!("{other:?}"),
     }

@@ -287,10 +287,10 @@ fn a_producer_whose_samples_cannot_be_kept_is_in_trouble_alone() {
     let dome = storm(&bus).publisher().unwrap();
     let publish = || dome.publish(Message::new(&[0; 8])).wait_timeout(TEST_TIMEOUT);
     let refused = publish().unwrap_err().to_string();
-    assert!(refused.contains("cannot keep Dome of storm"), "{refused}");
+    assert!(refused.contains("cannot store Dome of storm"), "{refused}");
     let count = publish_more(&url, count, 100);
     let refused = publish().unwrap_err().to_string();
-    assert!(refused.contains("cannot keep Dome of storm"), "{refused}");
+    assert!(refused.contains("cannot store Dome of storm"), "{refused}");
     claim.release();
     // Those that were refused are kept now, too.
     let until = Instant::now() + TEST_TIMEOUT;
@@ -510,7 +510,7 @@ fn a_full_disk_is_named_and_no_receipt_lies_and_with_room_all_is_kept() {
         }
         assert!(held < 10_000, "the disk never got full");
     };
-    let named = error.contains("durability service cannot keep storm");
+    let named = error.contains("durability service cannot store storm");
     assert!(named && error.contains("no room on the disk"), "{error}");
     assert!(error.contains("the outcome of the publish is unknown"), "it is kept later: {error}");
     assert!(held > 0);
