@@ -16,14 +16,14 @@ use crate::peer_messages::{
     Ack, HistoryRequest, NO_MORE_PAGES, NackReason, POSITIONS_ONLY, PageHeader,
 };
 
-/// It serializes as the text's JSON, and the text reads back as it.
+/// A value serializes as the text's JSON, and the text deserializes as the value.
 fn is_written<T: Serialize + DeserializeOwned + Debug + PartialEq>(value: &T, text: &str) {
     let json: Value = serde_json::from_str(text).unwrap();
     assert_eq!(serde_json::to_value(value).unwrap(), json);
     reads(text, value);
 }
 
-/// What older sessions say, without fields that came later, reads as it.
+/// The JSON of an older session, without later fields, deserializes as the value.
 fn reads<T: DeserializeOwned + Debug + PartialEq>(text: &str, value: &T) {
     assert_eq!(serde_json::from_str::<T>(text).unwrap(), *value, "{text}");
 }

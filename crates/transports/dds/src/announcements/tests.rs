@@ -32,7 +32,7 @@ fn an_announcement_that_cannot_be_read_is_counted_and_withdraws_nothing() {
         let session = announcer.session.clone();
         move |state: &mut SharedState| state.unreadable(&session) == count
     };
-    // As of a version whose quality of service has another form, and one with a new kind.
+    // As from a newer version: another form of the quality of service, and an unknown kind.
     let newer = br#"{"word":"topic","topic":"weather/wind","qos":{"newer":1}}"#;
     announcer.write(&announcement.key(), newer).unwrap();
     await_state(&unreadable(1));

@@ -1,4 +1,4 @@
-//! What a session tells the service that is wrong, or comes late.
+//! Invalid and late messages to the durability service.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,7 +63,7 @@ fn kept() -> Qos {
 fn what_one_service_says_does_not_replace_what_another_says() {
     let url = url();
     let [reading, one, other] = [0; 3].map(|_| connect(&url));
-    // Nobody takes what it hears but this test.
+    // Only this test takes the received messages.
     let messages = crate::peer_messages::PeerMessages::new("reader", Arc::new(|| ()));
     messages.subscribe_acks(|kind| reading.message_topic(kind)).unwrap();
     let message_writers = [&one, &other].map(|service| {
@@ -208,7 +208,7 @@ fn each_of_many_topics_is_opened_once_however_long_that_takes() {
         .collect();
     let (until, mut opened) = (Instant::now() + TEST_TIMEOUT, Vec::new());
     while opened.len() < topics.len() && Instant::now() < until {
-        // As where each takes longer than from one look to the next.
+        // As if opening took longer than the poll interval.
         std::thread::sleep(POLL_INTERVAL * 3);
         let mut notify = |notice: Notice| {
             if let Notice::Keeps { topic, .. } = notice {
@@ -285,7 +285,7 @@ fn of_a_topic_that_is_opened_anew_nothing_is_left_that_others_wait_for() {
     turn_until(&mut service, &|service| service.watchdog.said(&name).ready);
     let (served_topic, turn) =
         (Arc::clone(&locked(&service.served_topics)[&name]), service.watchdog.said(&name).turn);
-    // Who had it open before, and otherwise, was cut off.
+    // An earlier session with other properties was cut off.
     let origin = Origin { at: 1, by: earlier.announcements.session.clone() };
     let qos = Qos { partitions: 2, ..kept() };
     earlier
@@ -303,10 +303,10 @@ fn of_a_topic_that_is_opened_anew_nothing_is_left_that_others_wait_for() {
     earlier.close();
 }
 
-/// Memory, whose last values are not found before it is let go on, or a time is over.
+/// A memory transport whose searches for last values wait for the gate, or for a timeout.
 struct Slow(Arc<dyn Transport>, Gate);
 
-/// How many have come to it, and whether it is open.
+/// The number of searches so far, and whether the gate is open.
 type Gate = Arc<(Mutex<(usize, bool)>, Condvar)>;
 
 impl Decorator for Slow {

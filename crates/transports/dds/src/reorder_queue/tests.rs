@@ -1,16 +1,16 @@
-//! What comes, by hand.
+//! The reorder queue, fed by hand.
 use super::*;
 use helio_core::{HeadersRef, SchemaId};
 
 const ENVELOPE: usize = 0;
 const TYPED: usize = 1;
 
-/// A sample of Mast's: when it was published, its order, the one before, and its way.
+/// A sample of Mast: its time, its order, the previous number, and the index of its DDS topic.
 fn sample(time: i64, order: (u64, u64), previous: u64, topic_index: usize) -> QueuedSample {
     of(("Mast", b""), time, order, (previous, topic_index))
 }
 
-/// The same of any producer's, with a key.
+/// The same of any producer, with a key.
 fn of(
     (producer, key): (&str, &[u8]),
     time: i64,
@@ -34,7 +34,7 @@ fn of(
     let mut bytes = Vec::new();
     envelope::write_head(&header, 0, &mut bytes);
     QueuedSample {
-        // All of one key: the handle is the same on both topics.
+        // One key has the same handle on both topics.
         sample: SampleBytes::Bytes(bytes, 1),
         partition: 0,
         offset: 0,
@@ -55,7 +55,7 @@ fn of(
     }
 }
 
-/// The same where the one before came by the other topic.
+/// The same, where the previous sample came by the other topic.
 fn turn(order: (u64, u64), previous: u64, topic_index: usize) -> QueuedSample {
     QueuedSample { follows_other_topic: true, ..sample(0, order, previous, topic_index) }
 }
@@ -80,7 +80,7 @@ fn come(
     std::iter::from_fn(|| reorder_queue.pop()).map(|queued| queued.order()).collect()
 }
 
-/// Mast has an end on each of the two topics.
+/// Mast has a writer on each of the two topics.
 fn reorder_queue() -> ReorderQueue {
     let mut reorder_queue = ReorderQueue::new(&[0], AcceptResent::New);
     for topic_index in [ENVELOPE, TYPED] {
@@ -160,7 +160,7 @@ fn it_waits_as_long_as_the_other_topics_writer_lives_and_may_send() {
 #[test]
 fn samples_of_others_are_numbered_by_partition_in_the_order_of_their_times() {
     let mut reorder_queue = ReorderQueue::new(&[0, 1], AcceptResent::New);
-    // As Cyclone hands them out: by key.
+    // In the order in which Cyclone delivers them: by key.
     let foreign = [(1, 0, 1), (1, 0, 3), (2, 0, 2), (2, 0, 4), (3, 1, 5)];
     let foreign = foreign.map(|(key, partition, time)| {
         let queued = sample(time, (9, 0), 0, ENVELOPE);
@@ -240,7 +240,7 @@ fn others_write_the_partitions_that_their_writer_names() {
     assert_eq!([of(&["3"]), of(&["site", "2", "1"]), of(&["*"]), of(&[])], [3, 1, 0, 0]);
 }
 
-/// Last values as a service has them, in the order of its journal, and how far it has everybody's.
+/// Last values in the order of a service's journal, and the service's positions.
 fn begin_with_last_values(values: Vec<QueuedSample>, positions: &[(&str, u64)]) -> ReorderQueue {
     let mut reorder_queue = ReorderQueue::new(&[0], AcceptResent::History);
     reorder_queue.begin_history();
@@ -278,10 +278,10 @@ fn delivered(reorder_queue: &mut ReorderQueue) -> Vec<(String, u64)> {
 #[test]
 fn last_values_of_a_service_come_in_its_order_whatever_the_clocks_say() {
     let (early, late) = (("Early", &b"k"[..]), ("Late", &b"k"[..]));
-    // The clock of who came first is ahead.
+    // The clock of the first writer is ahead.
     let values = vec![of(early, 900, (1, 1), (0, 0)), of(late, 100, (1, 1), (0, 0))];
     let mut reorder_queue = begin_with_last_values(values, &[("Early", 2), ("Late", 1)]);
-    // The service has had its second one before the other's first, and it is nobody's last value.
+    // The service received its second sample before the other's first; it is no last value.
     reorder_queue.add(of(early, 950, (1, 2), (1, 0)));
     reorder_queue.add(of(late, 120, (1, 2), (1, 0)));
     reorder_queue.end_history(true);
@@ -292,7 +292,7 @@ fn last_values_of_a_service_come_in_its_order_whatever_the_clocks_say() {
 
 #[test]
 fn a_newer_value_that_a_living_writer_has_and_the_service_has_missed_is_the_last_one() {
-    // Of telemetry the service has taken over a hole: the second one of the first key.
+    // The service skipped a hole of this telemetry topic: the second sample of the first key.
     let (first, other) = (("Mount", &b"first"[..]), ("Mount", &b"other"[..]));
     let values = vec![of(first, 3, (1, 3), (0, 0)), of(other, 6, (1, 6), (0, 0))];
     let mut reorder_queue = begin_with_last_values(values, &[("Mount", 6)]);
@@ -329,7 +329,7 @@ fn what_a_writer_has_and_its_service_has_not_is_handed_out_before_that_services(
     let values =
         vec![of(("Mount", b"a"), 5, (1, 1), (0, 0)), of(("Dome", b"b"), 4, (1, 1), (0, 0))];
     let mut reorder_queue = begin_with_last_values(values, &[("Mount", 3), ("Dome", 1)]);
-    // It is known by two writers, too.
+    // Two writers know it, too.
     reorder_queue.add(of(("Dome", b"b"), 4, (1, 1), (0, 0)));
     reorder_queue.add(of(("Mount", b"c"), 6, (1, 2), (1, 0)));
     reorder_queue.end_history(true);

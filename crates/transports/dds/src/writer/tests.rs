@@ -1,4 +1,4 @@
-//! Writers by themselves: which of their two topics samples go by.
+//! Writers alone: which of the two DDS topics their samples use.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::sync::Arc;
@@ -33,7 +33,7 @@ fn writer(topic: &Arc<TopicState>) -> DdsWriter {
     DdsWriter::open_as(topic, 0, (producer, false)).unwrap()
 }
 
-/// Somebody declares the topic's first schema, and the writer hears of it.
+/// Another session declares the topic's first schema, and the writer adopts it.
 fn declare(topic: &TopicState, writer: &DdsWriter) -> SchemaId {
     let (id, announcements) =
         (Schema::parse(NOTE_SCHEMA).unwrap().id(), &topic.connection.announcements);
@@ -100,7 +100,7 @@ fn what_was_taken_before_its_type_was_known_is_sent_again_as_it_was() {
     let topic = topic("kept", &Qos::event(), Arc::new(SystemClock::new()));
     let mut writer = writer(&topic);
     let schema = Schema::parse(NOTE_SCHEMA).unwrap().id();
-    // What no type of IDL has; as an envelope it goes.
+    // No IDL type can hold this text; an envelope can.
     publish(&mut writer, schema, "a\0b").unwrap();
     assert_eq!(declare(&topic, &writer), schema);
     writer.shared.await_match().unwrap();

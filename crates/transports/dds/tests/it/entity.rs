@@ -9,7 +9,7 @@ use helio_dds::entity::{
     Representation, StatusEvent, Struct, Topic, Type, Writer,
 };
 
-/// Unicast on the loopback: right where multicast is filtered.
+/// Unicast on the loopback, which works where multicast is filtered.
 const LOOPBACK: &str = "<General><Interfaces><NetworkInterface name=\"lo\" multicast=\"false\"/>\
     </Interfaces><AllowMulticast>false</AllowMulticast></General><Discovery>\
     <ParticipantIndex>auto</ParticipantIndex><MaxAutoParticipantIndex>60</MaxAutoParticipantIndex>\

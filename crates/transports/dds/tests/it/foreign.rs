@@ -1,4 +1,4 @@
-//! Ends of others in the domain, that are no bus.
+//! Foreign endpoints in the domain, which are not part of a bus.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ fn plain() -> Qos {
     Qos { durability, history, retention, ..Qos::telemetry() }
 }
 
-/// A participant of its own, in a domain that the bus has opened in this process.
+/// A foreign participant, in a domain that the bus has opened in this process.
 fn participant(domain: u32) -> Arc<Participant> {
     let config = helio_dds::configuration(&url(domain)).unwrap();
     Participant::join(Domain::open(domain, &config).unwrap(), &entity::Qos::new()).unwrap()
@@ -40,7 +40,7 @@ fn qos_in(partition: &str) -> entity::Qos {
     qos.partitions(&[partition]).unwrap()
 }
 
-/// What others leave empty.
+/// Foreign writers leave the header empty.
 fn empty() -> Header<'static> {
     Header {
         producer: "",
@@ -78,7 +78,7 @@ fn who_does_not_fit_is_told_on_both_sides_with_the_policy() {
     let publisher = topic.publisher().unwrap();
     assert!(publisher.incompatible().is_empty());
     let foreign = envelopes(domain, &envelope::envelope_type());
-    // Offers less than is asked for, and asks for more than is offered.
+    // Offers less than requested, and requests more than offered.
     let _writer = Writer::open(&foreign, &qos().best_effort(), None).unwrap();
     let late = qos().reliable(Duration::ZERO).transient_local(Some(1));
     let _reader = Reader::open(&foreign, &late, None).unwrap();
@@ -133,7 +133,7 @@ fn others_write_without_a_header_and_read_ours() {
         assert_eq!(header.time.unix_nanos(), 1_700_000_000_000_000_000);
     }
     assert_eq!(samples.stats().lost, 0);
-    // Whoever forwards them begins to count anew when it is started again: that is a newer one.
+    // A forwarder that restarts numbers its samples from 1: that is a newer incarnation.
     let mut again = topic.subscribe(Subscribe::from(Start::Latest)).unwrap();
     writer.write(&envelope::pieces(&head, b"abc"), 1_700_000_000_000_000_000).unwrap();
     let sample = until(|| again.next_timeout(TEST_TIMEOUT).unwrap().unwrap().into_sample());
@@ -164,7 +164,7 @@ fn others_write_the_partition_that_their_writer_is_in() {
         let qos = qos_in(&partition.to_string()).reliable(Duration::ZERO);
         let writer = Writer::open(&foreign, &qos, None).unwrap();
         until(|| (!writer.readers().unwrap().is_empty()).then_some(()));
-        // An incarnation that is not theirs to have fences nobody.
+        // A forged incarnation fences no writer.
         for incarnation in [9, 0] {
             envelope::write_head(&Header { incarnation, ..empty() }, 3, &mut head);
             writer.write(&envelope::pieces(&head, b"abc"), 1).unwrap();
@@ -176,7 +176,7 @@ fn others_write_the_partition_that_their_writer_is_in() {
         }
         writers.push(writer);
     }
-    // Back to each: others have written others meanwhile, which is no loss.
+    // Back to each writer: samples of the others in between are not lost.
     for (writer, partition) in writers.iter().zip([3, 1]) {
         envelope::write_head(&empty(), 3, &mut head);
         writer.write(&envelope::pieces(&head, b"abc"), 1).unwrap();

@@ -1,4 +1,4 @@
-//! Deadline, lifespan, liveliness and ownership are DDS's own: others see them, and feel them.
+//! Deadline, lifespan, liveliness and ownership are DDS's own: foreign participants observe them.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn publisher(bus: &Bus, qos: Qos) -> Publisher {
     bus.topic(spec).unwrap().publisher().unwrap()
 }
 
-/// A participant that is no bus, and a topic of the same type.
+/// A foreign participant, and a topic of the same type.
 fn topic(domain: u32) -> Arc<Topic> {
     let config = helio_dds::configuration(&url(domain)).unwrap();
     let there = Domain::open(domain, &config).unwrap();
@@ -48,12 +48,12 @@ fn reader(topic: &Arc<Topic>, qos: &entity::Qos) -> (Reader, mpsc::Receiver<Stat
     (Reader::open(topic, qos, Some(tell)).unwrap(), told)
 }
 
-/// Waits for news of a kind.
+/// Waits for a status event.
 fn until(told: &mpsc::Receiver<StatusEvent>, wanted: impl Fn(&StatusEvent) -> bool) {
     while !wanted(&told.recv_timeout(TEST_TIMEOUT).expect("it is told in time")) {}
 }
 
-/// What a reader takes until a number of samples has come.
+/// Takes samples until a number of them has arrived.
 fn take(reader: &Reader, told: &mpsc::Receiver<StatusEvent>, count: usize) -> Vec<Sample> {
     let mut samples = Vec::new();
     while samples.len() < count {
@@ -109,7 +109,7 @@ fn others_who_join_late_do_not_get_what_has_expired() {
     let bus = Bus::connect(&url(domain)).unwrap();
     let publisher = publisher(&bus, Qos { lifespan: Some(POLICY_PERIOD), ..Qos::telemetry() });
     publisher.publish(Message::new(&[2]).key(&[2])).wait().unwrap();
-    // Nothing tells that a sample has expired.
+    // No event reports that a sample has expired.
     std::thread::sleep(POLICY_PERIOD * 2);
     let (reader, told) = reader(&topic(domain), &qos());
     publisher.publish(Message::new(&[4]).key(&[4])).wait().unwrap();
@@ -148,7 +148,7 @@ fn a_key_is_its_strongest_writers() {
     of.to_cdr(&Default::default(), &[2], &mut cdr).unwrap();
     stronger.write(&[std::io::IoSlice::new(&cdr)], 1).unwrap();
     let strong = take(&reader, &told, 1).remove(0).writer;
-    // Of the stronger one's key nothing of ours is read, of another one all.
+    // Of the stronger writer's key none of our samples is read, of another key all are.
     for key in [2, 4] {
         publisher.publish(Message::new(&[key]).key(&[key])).wait().unwrap();
     }

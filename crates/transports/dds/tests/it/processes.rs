@@ -13,10 +13,10 @@ use rustix::process::Signal;
 
 /// Ample on a loaded machine.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// What a zombie ends with that was told so.
+/// The exit code of a process that was fenced.
 const FENCED_EXIT_CODE: i32 = 33;
 
-/// Not a test by itself: what the other processes do.
+/// Not a test by itself: the other processes run it.
 #[test]
 fn child() {
     let Ok(role) = std::env::var("HELIO_TEST_ROLE") else { return };
@@ -31,7 +31,7 @@ fn child() {
                 let message = number.to_le_bytes();
                 publisher.publish(Message::new(&message).key(&key)).wait().unwrap();
             }
-            // What was written by now is there for late joiners.
+            // Samples written by now are history for late joiners.
             let ready = topic(&bus, "ready", telemetry()).publisher().unwrap();
             ready.publish(Message::new(b"ready")).wait().unwrap();
             park()
@@ -129,7 +129,7 @@ fn next(samples: &mut Subscription) -> Sample {
     }
 }
 
-/// Waits until a process says that it is ready.
+/// Waits until a process announces that it is ready.
 fn ready(bus: &Bus) {
     let last = Subscribe::from(Start::Last(1));
     next(&mut topic(bus, "ready", telemetry()).subscribe(last).unwrap());
@@ -218,7 +218,7 @@ fn receipts_come_though_others_publish_all_the_while() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Ordering::Acquire) {
-                // What there is no room for is not waited for.
+                // A publish without room is not waited for.
                 let _ = publisher.publish(Message::new(&[1; 50])).outcome();
             }
         });
@@ -272,7 +272,7 @@ fn a_stopped_reader_holds_up_nobody_s_loop_and_misses_nothing() {
     counter.signal(Signal::CONT);
     let last = (0..).map(|_| number(&next(&mut counts))).find(|count| *count >= taken);
     assert_eq!(last, Some(taken), "what was taken came");
-    // And there is room again.
+    // There is room again.
     let until = Instant::now() + TEST_TIMEOUT;
     while let Err(error) = publisher.publish(Message::new(&payload)).wait() {
         assert!(matches!(error, PublishError::Full { .. }) && Instant::now() < until, "{error}");

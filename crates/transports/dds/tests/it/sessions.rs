@@ -1,4 +1,4 @@
-//! Several sessions of one process: what they say to each other, and by which clocks.
+//! Several sessions of one process: their announcements, and their clocks.
 
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ fn named(producer: &str, url: &str, clock: &TestClock) -> Bus {
     Bus::builder().producer(producer).clock(Arc::new(clock.clone())).connect(url).unwrap()
 }
 
-/// 2023, and later by so much.
+/// A time in 2023, and later by a duration.
 fn clock(later: Duration) -> TestClock {
     let start = Tai::from_unix_nanos(1_700_000_000_000_000_000).nanos();
     TestClock::new(Tai::from_nanos(start + i64::try_from(later.as_nanos()).unwrap()))
@@ -96,7 +96,7 @@ fn a_producer_that_starts_on_a_host_whose_clock_is_behind_is_read() {
     let before = next(&mut samples).header.producer.clone();
     drop(publisher);
     first.close();
-    // Nobody who has heard what the first session said has said it again.
+    // No session repeats the announcement of the first one.
     let again = named("Mount", &url, &clock(Duration::ZERO));
     let publisher = topic(&again, "track", plain()).publisher().unwrap();
     assert_eq!(publisher.producer().incarnation, before.incarnation + 1);

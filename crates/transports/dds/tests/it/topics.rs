@@ -1,5 +1,5 @@
-//! Topics of the bus whose samples are of their schema's own DDS type: read and written by Eclipse
-//! Cyclone DDS's own Python package with the printed IDL, and beside them what has no such type.
+//! Topics whose samples have their schema's own DDS type, beside samples without such a type.
+//! Eclipse Cyclone DDS's own Python package reads and writes them with the printed IDL.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ use serde_json::json;
 
 /// Ample on a loaded machine.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// Of the samples of one producer that go by both DDS topics in turns.
+/// The samples of one producer that alternate between both DDS topics.
 const SAMPLE_COUNT: u64 = 3_000;
 
 const OLD_SCHEMA: &str = r#"{"type": "record", "name": "obs.Wind", "fields": [
@@ -70,7 +70,7 @@ fn key(index: i32) -> [u8; 1] {
     [u8::try_from(index * 2).unwrap()]
 }
 
-/// Not a test by itself: one producer whose samples go by both DDS topics.
+/// Not a test by itself: one producer whose samples use both DDS topics.
 #[test]
 fn child() {
     let Ok(role) = std::env::var("HELIO_TEST_ROLE") else { return };
@@ -84,7 +84,7 @@ fn child() {
     let mut go = topic(&bus, "go", &old).subscribe(Subscribe::from(Start::Last(1))).unwrap();
     next(&mut go);
     for number in 0..SAMPLE_COUNT {
-        // In runs of one to eight, and some of no schema at all.
+        // In runs of one to eight, and some without a schema.
         let (by, schema) = [(0, &old), (1, &new)][(number / (1 + number % 8)) as usize % 2];
         let avro = wind(schema, 1, number as i64);
         let message = Message::new(&avro).key(&[2]);
@@ -137,7 +137,7 @@ fn one_producers_samples_by_both_topics_come_in_order_and_none_is_missing() {
     let url = url(domain());
     let old = Schema::parse(OLD_SCHEMA).unwrap();
     let bus = Bus::connect(&url).unwrap();
-    // Before there is any schema.
+    // Before there is a schema.
     let raw = bus.topic(TopicSpec::new("both").unwrap().qos(telemetry())).unwrap();
     let mut samples = raw.subscribe(Subscribe::from(Start::Latest)).unwrap();
     let mut both = Process::start(module_path!(), "both", &url);
@@ -180,7 +180,7 @@ fn late_joiners_get_the_newest_of_each_key_whatever_topic_it_came_by() {
             publisher.publish(Message::new(&avro).key(&key(index))).wait().unwrap();
         }
     }
-    // A key that is not the type's: DDS would take it for that of index 1.
+    // A key that is not the type's: DDS would take it for the key of index 1.
     number += 1;
     let avro = wind(&old, 1, number);
     publishers[0].publish(Message::new(&avro).key(b"odd")).wait().unwrap();
@@ -229,7 +229,7 @@ fn a_value_that_the_type_does_not_hold_is_refused_with_its_field() {
     publisher.publish(Message::new(b"\x02a")).wait().unwrap();
 }
 
-/// A participant beside the bus, with ends of its own on a topic of [`OLD_SCHEMA`].
+/// A foreign participant beside the bus, with its own endpoints on a topic of [`OLD_SCHEMA`].
 struct Beside {
     there: Arc<Participant>,
     of: TopicType,
@@ -309,13 +309,13 @@ fn a_sample_waits_for_the_one_before_it_that_comes_by_the_other_topic() {
     typed.write(&[std::io::IoSlice::new(&first)], 1).unwrap();
     let order = [1, 2, 3].map(|_| next(&mut samples).header.sequence);
     assert_eq!(order, [1, 2, 3]);
-    // One that never comes is not waited for for ever.
+    // A predecessor that never arrives is not waited for forever.
     put(5, OTHER_TOPIC);
     assert_eq!(next(&mut samples).header.sequence, 5);
     assert_eq!((samples.stats().lost, samples.stats().duplicates), (1, 0));
 }
 
-/// Others' writer may be there before the bus knows the topic's schema.
+/// Foreign writers may exist before the bus knows the topic's schema.
 #[test]
 fn ends_that_are_open_already_get_the_type_of_the_first_schema() {
     let domain = domain();
@@ -414,7 +414,7 @@ fn a_header_that_is_neither_empty_nor_ours_is_a_gap_and_fences_nobody() {
         head[place] = 0xff;
     };
     put(1, &no_text);
-    // Whoever publishes as Mast from now on would be older.
+    // Such an incarnation would fence all later ones of Mast.
     put(u64::MAX, &|_| ());
     let mut lost = 0;
     while lost < 2 {

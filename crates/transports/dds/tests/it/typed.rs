@@ -1,5 +1,5 @@
-//! Types of schemas beside those that Eclipse Cyclone DDS's own Python package makes of the printed
-//! IDL: the same identity, and each reads what the other writes.
+//! Types of schemas compared with those that Eclipse Cyclone DDS's own Python package makes of the
+//! printed IDL. They have the same identity, and each side reads what the other writes.
 
 use std::io::IoSlice;
 use std::sync::mpsc;
@@ -16,7 +16,7 @@ use serde_json::json;
 
 /// Ample on a loaded machine.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// Appendable types are in XCDR2 alone.
+/// Appendable types exist in XCDR2 only.
 fn qos(form: Form) -> Qos {
     let all: &[_] = match form {
         Form::Foreign => &[Representation::Xcdr1, Representation::Xcdr2],
@@ -25,7 +25,7 @@ fn qos(form: Form) -> Qos {
     Qos::new().reliable(Duration::ZERO).keep_all().transient_local(None).representations(all)
 }
 
-/// A schema's topic, both ends of it, and what is written to it.
+/// A schema's topic, endpoints on it, and the written value.
 struct Case {
     of: TopicType,
     avro: Vec<u8>,
@@ -35,7 +35,7 @@ struct Case {
     news: mpsc::Receiver<()>,
 }
 
-/// The header of what we write.
+/// The header of the written samples.
 const HEAD: Head<'_> = Head {
     incarnation: 7,
     sequence: 9,
@@ -69,7 +69,7 @@ impl Case {
         Self { of, avro, topic, _writer: writer, reader, news }
     }
 
-    /// The first sample that comes back is what was written, with the header that is expected.
+    /// The first sample that comes back is the written one, with the expected header.
     fn check(&self, expected: &Head<'_>) {
         let mut samples = Vec::new();
         while samples.is_empty() {
@@ -90,7 +90,7 @@ fn contains(bytes: &[u8], part: &str) -> bool {
     bytes.windows(part.len()).any(|window| window == part)
 }
 
-/// Both ways, for every schema: our types, or types without our header.
+/// In both directions, for every schema: our types, or types without our header.
 fn meet(domain: u32, form: Form, anonymous: bool) {
     let here = Participant::join(Domain::open(domain, LOOPBACK).unwrap(), &Qos::new()).unwrap();
     for group in schemas().chunks(60) {

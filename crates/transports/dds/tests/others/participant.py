@@ -1,9 +1,9 @@
-"""A participant of others in a DDS domain: Eclipse Cyclone DDS's own Python package.
+"""A foreign participant in a DDS domain: Eclipse Cyclone DDS's own Python package.
 
-It has the types of the IDL that `helio schema idl` prints, reads requests, a JSON object a line,
-and answers each with one.
+It has the types of the IDL that `helio schema idl` prints. It reads requests, one JSON object per
+line, and answers each with one.
 
-Arguments: the domain, an IDL file, a folder of its own. The configuration is in CYCLONEDDS_URI.
+Arguments: the domain, an IDL file, a folder of its own. CYCLONEDDS_URI has the configuration.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cyclonedds.sub import DataReader, Subscriber
 from cyclonedds.topic import Topic
 from cyclonedds.util import duration
 
-PATIENCE_S = 60.0
+SAMPLE_TIMEOUT_S = 60.0
 QOS = Qos(
     Policy.Reliability.Reliable(duration(seconds=10)),
     Policy.Durability.TransientLocal,
@@ -48,8 +48,8 @@ QOS = Qos(
 def idlc(folder: Path) -> Path:
     """The wheel's IDL compiler, in a copy that runs.
 
-    Its dynamic section reaches from a writable segment into a read-only one, which the loader does
-    not survive (a slip of the tool that moved its libraries): the copy has both writable.
+    Its dynamic section reaches from a writable segment into a read-only one (a bug of the tool that
+    moved its libraries), and the loader crashes. In the copy both segments are writable.
     """
     wheel = Path(cyclonedds.__file__).parent
     program = bytearray((wheel / ".libs" / "idlc").read_bytes())
@@ -66,7 +66,7 @@ def idlc(folder: Path) -> Path:
 
 
 def compile_idl(idl: Path, folder: Path) -> None:
-    """Makes modules of an IDL file, in a folder that is imported from then on."""
+    """Compiles an IDL file to modules in a folder, and adds the folder to the import path."""
     wheel = Path(cyclonedds.__file__).parent
     libraries = str(wheel.parent / "cyclonedds.libs")
     backend = next(wheel.glob("_idlpy*"))
@@ -77,7 +77,7 @@ def compile_idl(idl: Path, folder: Path) -> None:
 
 
 def shown(value: Any) -> Any:
-    """A value as JSON has it."""
+    """Converts a value to JSON types."""
     if dataclasses.is_dataclass(value):
         fields = dataclasses.fields(value)
         return {field.name: shown(getattr(value, field.name)) for field in fields}
@@ -89,7 +89,7 @@ def shown(value: Any) -> Any:
 
 
 class Participant:
-    """What can be asked for: the public methods."""
+    """The public methods are the requests."""
 
     def __init__(self, domain: int) -> None:
         self._participant = DomainParticipant(domain)
@@ -100,14 +100,14 @@ class Participant:
         return getattr(importlib.import_module(modules), plain)
 
     def identity(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What the package takes the type for: its XTypes hashes."""
+        """The XTypes hashes that the package computes for the type."""
         information = self._type(request["type"]).__idl__.get_type_info()
         both = {"minimal": information.minimal, "complete": information.complete}
         hashes = {name: of.typeid_with_size.type_id.value for name, of in both.items()}
         return {name: bytes(value).hex() for name, value in hashes.items()}
 
     def echo(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Reads samples of a topic and writes each to another, without our header if so asked."""
+        """Copies samples of a topic to another one, without our header if `anonymous`."""
         kind = self._type(request["type"])
         # A bus's partition 0 is the DDS partition of that name, and all of them are `*`.
         named = request.get("partition")
@@ -135,7 +135,7 @@ class Participant:
         reader = DataReader(source, Topic(self._participant, topic, kind), qos=QOS)
         self._held.append(reader)
         samples: list[Any] = []
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + SAMPLE_TIMEOUT_S
         while len(samples) < count and time.monotonic() < until:
             samples += reader.take(100) or self._wait()
         return [sample for sample in samples if isinstance(sample, kind)]
@@ -146,10 +146,10 @@ class Participant:
         return []
 
     def policies(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What the built-in topics tell of the policies of a topic's writer."""
+        """The policies of a topic's writer, from the built-in topics."""
         reader = BuiltinDataReader(self._participant, BuiltinTopicDcpsPublication)
         self._held.append(reader)
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + SAMPLE_TIMEOUT_S
         while time.monotonic() < until:
             for sample in reader.take(100) or self._wait():
                 if getattr(sample, "topic_name", None) == request["topic"]:

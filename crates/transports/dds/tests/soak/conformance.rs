@@ -17,7 +17,7 @@ fn with_a_durability_service_persistent_topics_keep_every_promise_too() {
     keeps_every_promise("dds-durability", &url);
 }
 
-/// Holds it to the whole suite, and to what `docs/conformance.md` says of it.
+/// Runs the whole suite, and compares the results with `docs/conformance.md`.
 fn keeps_every_promise(name: &str, url: &str) {
     let report = conformance::run_all(&UrlHarness::to(url));
     assert!(report.is_conformant(), "{report}");

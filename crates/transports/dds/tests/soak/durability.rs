@@ -1,4 +1,4 @@
-//! The durability service: what outlives its writers, its readers, and the service itself.
+//! The durability service: data that outlives its writers, its readers, and the service itself.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ fn number(sample: &Sample) -> u64 {
     u64::from_le_bytes(sample.payload[..].try_into().unwrap())
 }
 
-/// The next `count` samples, and no more for now.
+/// The next `count` samples; fails if there are more.
 fn read(topic: &Topic, start: Start, count: usize) -> Vec<u64> {
     let mut samples = topic.subscribe(Subscribe::from(start)).unwrap();
     let until = Instant::now() + TEST_TIMEOUT;
@@ -141,7 +141,7 @@ fn a_late_joiner_is_behind_until_all_of_the_past_has_come() {
     }
 }
 
-/// Waits until the last of thirty is in a service's folder.
+/// Waits until the last one of thirty samples is in a service's folder.
 fn await_last(folder: &std::path::Path, until: Instant) {
     let kept = || -> Option<bool> {
         let journal = format!("journal:{}?access=read", folder.display());
@@ -169,7 +169,7 @@ fn last_values_of_writers_that_have_gone_stay_while_the_service_runs() {
     drop(going);
     gone.close();
     assert_eq!(read(&track, Start::Last(1), 3), [27, 28, 29]);
-    // And beside one that lives.
+    // The same beside a live writer.
     let publisher = track.publisher().unwrap();
     publisher
         .publish(Message::new(&40_u64.to_le_bytes()).key(b"a"))
@@ -195,7 +195,7 @@ fn last_values_are_handed_out_by_a_service_that_stood_still() {
     };
     await_last(folder.path(), until);
     service.stand_still(true);
-    // Longer than its lease: it begins anew.
+    // Longer than its lease: it restarts its cycle.
     std::thread::sleep(Duration::from_millis(1_500));
     service.stand_still(false);
     drop(going);
@@ -221,7 +221,7 @@ fn a_receipt_on_telemetry_covers_what_is_kept_from_then_on() {
     }
     bus.close();
     drop(service);
-    // It is kept still, though nobody wants that any more.
+    // It is still stored, although no session requests that any more.
     let _service = Service::start(&url, folder.path());
     let bus = Bus::connect(&url).unwrap();
     let track = bus.topic(TopicSpec::new("track").unwrap()).unwrap();
@@ -232,7 +232,7 @@ fn a_receipt_on_telemetry_covers_what_is_kept_from_then_on() {
     drop(track);
 }
 
-/// What is in a service's folder behind the first thirty.
+/// The samples in a service's folder after the first thirty.
 fn behind_thirty(folder: &std::path::Path) -> Vec<u64> {
     let journal = Bus::connect(&format!("journal:{}?access=read", folder.display())).unwrap();
     let kept = journal.topic(TopicSpec::new("track").unwrap()).unwrap();
@@ -256,7 +256,7 @@ fn of_two_services_with_last_values_none_takes_the_holes_of_the_other_one() {
     folders.iter().for_each(|folder| await_last(folder.path(), until));
     first.await_notice(opened);
     drop(second);
-    // It will have missed what is before this one.
+    // It misses the samples before this one.
     let journal = Bus::connect(&format!("journal:{}", folders[1].path().display())).unwrap();
     let kept = journal.topic(TopicSpec::new("track").unwrap()).unwrap();
     let samples = kept.subscribe(Subscribe::from(Start::Last(1)));
@@ -297,7 +297,7 @@ fn what_was_kept_is_not_removed_for_a_topic_that_is_made_differently() {
     let late = Bus::connect(&url).unwrap();
     let plain = topic(&late, "plain", Qos::telemetry());
     publish(&plain.publisher().unwrap(), 0..3);
-    // By then it has looked at all of them.
+    // By then it has polled all topics.
     while !folder.path().join("topics/plain").exists() {
         assert!(Instant::now() < until, "it keeps nothing");
         std::thread::sleep(Duration::from_millis(10));
@@ -406,7 +406,7 @@ fn nothing_is_flushed_to_durable_that_no_service_was_asked_to_keep() {
     publish(&publisher, 0..3);
     let told = refused(&publisher);
     assert!(told.contains("up to number 3") && told.contains("`persistent`"), "{told}");
-    // What was published before is on no disk, whatever comes behind it.
+    // Samples published before are not on the disk, whatever follows them.
     let durable = |publisher: &Publisher| {
         let message = Message::new(b"durable").guarantee(Guarantee::Durable);
         publisher.publish(message).wait_timeout(TEST_TIMEOUT).unwrap();
@@ -444,7 +444,7 @@ fn receipts_of_a_writer_that_was_fenced_say_so() {
     first.wait_timeout(TEST_TIMEOUT).unwrap();
 }
 
-/// Puts a sample of a producer into a folder, behind a disk that refuses to sync it.
+/// Appends a sample of a producer to a folder whose disk refuses to sync it.
 fn append_unsynced(folder: &std::path::Path, publisher: &Publisher, sequence: u64) {
     let refuses = std::sync::Arc::new(AtomicBool::new(false));
     let refused = std::sync::Arc::clone(&refuses);
@@ -470,7 +470,7 @@ fn append_unsynced(folder: &std::path::Path, publisher: &Publisher, sequence: u6
     topic.wait_durable(0, offset, None).unwrap_err();
 }
 
-/// Numbers of a producer's samples as they lie in a folder.
+/// The numbers of a producer's samples in a folder.
 fn sequences(folder: &std::path::Path) -> Vec<u64> {
     let journal = Bus::connect(&format!("journal:{}?access=read", folder.display())).unwrap();
     let kept = journal.topic(TopicSpec::new("kept").unwrap()).unwrap();
@@ -502,7 +502,7 @@ fn what_a_disk_refused_to_sync_is_not_acknowledged_after_a_restart_either() {
     let publisher = kept.publisher().unwrap();
     publish(&publisher, 0..3);
     drop(service);
-    // As of a service that was killed when the disk had refused the fourth.
+    // As if the service was killed when the disk refused the fourth sample.
     append_unsynced(folder.path(), &publisher, 4);
     let fourth = publisher.publish(Message::new(&3_u64.to_le_bytes()).key(b"k"));
     for _ in 0..2 {
@@ -538,7 +538,7 @@ fn what_is_in_the_journal_is_not_put_there_again_when_a_sync_fails() {
         .collect();
     service.await_notice(|notice| matches!(notice, Notice::Trouble { .. }));
     pending.into_iter().for_each(|publishing| unknown(publishing.wait_timeout(TEST_TIMEOUT)));
-    // It tries again some times.
+    // It retries several times.
     let until = Instant::now() + 10 * retry_interval;
     while Instant::now() < until {
         let sequences = sequences(folder.path());
@@ -555,7 +555,7 @@ fn an_incarnation_below_what_the_service_has_is_told_so() {
     let publisher = topic(&bus, "kept", numbers()).publisher().unwrap();
     publish(&publisher, 0..3);
     drop(service);
-    // A newer one was here and has gone, which nobody who lives knows of.
+    // A newer incarnation was here and left; no live session knows of it.
     let journal = Bus::connect(&format!("journal:{}", folder.path().display())).unwrap();
     let kept = journal.topic(TopicSpec::new("kept").unwrap()).unwrap();
     let samples = kept.subscribe(Subscribe::from(Start::Earliest));
@@ -600,7 +600,7 @@ fn a_bridge_that_is_started_anew_does_not_say_that_nothing_was_before() {
     let service = Service::start(&url, &folders[0]);
     forward(6..=10);
     drop(service);
-    // Alone, one that was away meanwhile.
+    // The service that was away runs alone.
     let service = Service::start(&url, &folders[1]);
     service.await_notice(is_ready);
     forward(11..=12);
@@ -625,7 +625,7 @@ fn a_service_that_stands_still_holds_up_nobodys_receipts() {
         publish(&publisher, next..next + 20);
         assert_eq!(sequences(folders[0].path()).len() as u64, next);
         first.stand_still(false);
-        // The other one takes what comes meanwhile: it lacks nothing.
+        // The other service receives new samples: it lacks nothing.
         publish(&publisher, next + 20..next + 40);
         first.await_notice(is_ready);
         next += 40;
@@ -657,7 +657,7 @@ fn of_two_services_that_start_at_once_one_waits_for_what_the_slower_one_has() {
     let kept = topic(&bus, "kept", numbers());
     let publisher = kept.publisher().unwrap();
     let publishing = publisher.publish(Message::new(&30_u64.to_le_bytes()));
-    // Longer than one is waited for that says nothing.
+    // Longer than the timeout of a silent service.
     let until = Instant::now() + 6 * announcement;
     while Instant::now() < until {
         let outcome = publishing.outcome();
@@ -675,7 +675,7 @@ fn of_two_services_that_start_at_once_one_waits_for_what_the_slower_one_has() {
 fn a_topic_of_another_quality_of_service_is_told_and_the_others_are_kept() {
     let (here, there) = (url(domain()), url(domain()));
     let folder = tempfile::tempdir().unwrap();
-    // What was made first holds, wherever they meet.
+    // The earlier definition wins, wherever they meet.
     let bus = Bus::connect(&there).unwrap();
     let publisher =
         topic(&bus, "kept", Qos { partitions: 2, ..Qos::telemetry() }).publisher().unwrap();
@@ -729,7 +729,7 @@ fn history_that_keeps_all_is_kept_whole() {
     let _service = Service::start(&url, folder.path());
     let (gone, bus) = (Bus::connect(&url).unwrap(), Bus::connect(&url).unwrap());
     let read_by = topic(&bus, "whole", whole.clone());
-    // More of each key than a writer of ours keeps of any.
+    // More samples of each key than our writers keep.
     publish(&topic(&gone, "whole", whole).publisher().unwrap(), 0..900);
     gone.close();
     assert_eq!(read(&read_by, Start::Earliest, 900), (0..900).collect::<Vec<_>>());
@@ -742,7 +742,7 @@ fn a_late_joiner_whose_only_service_goes_is_told_and_reads_what_comes() {
     let bus = Bus::builder().producer("Mount").connect(&url).unwrap();
     let kept = topic(&bus, "kept", numbers());
     let publisher = kept.publisher().unwrap();
-    // Some pages.
+    // Several pages.
     let payload = |number: u64| [number.to_le_bytes().to_vec(), vec![0; 64 << 10]].concat();
     for number in 0..100 {
         publisher.publish(Message::new(&payload(number))).wait_timeout(TEST_TIMEOUT).unwrap();
@@ -829,7 +829,7 @@ fn what_retention_has_left_out_is_nobodys_loss() {
         })
         .collect();
     pending.into_iter().for_each(|publishing| _ = publishing.wait_timeout(TEST_TIMEOUT).unwrap());
-    // A reader that is overtaken by retention loses something.
+    // A reader that retention overtakes loses samples.
     let (journal, until) =
         (format!("journal:{}?access=read", folder.path().display()), Instant::now() + TEST_TIMEOUT);
     let journal = Bus::connect(&journal).unwrap();
@@ -854,7 +854,7 @@ fn what_retention_has_left_out_is_nobodys_loss() {
         assert_eq!((samples.stats().lost, samples.stats().duplicates), (0, 0));
     };
     reads_what_is_left();
-    // Nor where another service has what was left.
+    // Another service that fetched the rest reports no loss either.
     let second = tempfile::tempdir().unwrap();
     let other = Service::start(&url, second.path());
     other.await_notice(is_ready);
@@ -889,7 +889,7 @@ fn samples_of_both_topics_without_a_key_are_kept_in_order_over_a_restart() {
     let mut pending = Vec::new();
     let mut publish = |numbers: std::ops::Range<u64>| {
         for number in numbers {
-            // In runs of one to five by each of the two.
+            // In runs of one to five on each of the two topics.
             let of = (number / (1 + number % 5)) as usize % 2;
             let payload = [&[2][..], &[0; 8][..8 * of]].concat();
             pending.push(publishers[of].publish(Message::new(&payload)));

@@ -1,6 +1,6 @@
-//! Network namespaces as hosts: two with a cable between them that is pulled and put back, three on
-//! a switch of which two lose each other alone; and discovery by multicast. They want rights that
-//! not every machine gives: then it is said.
+//! Network namespaces as hosts: two with a cable between them that is unplugged and plugged in;
+//! three on a switch, of which two lose each other; and discovery by multicast. They need rights
+//! that not every machine grants; otherwise the tests are skipped with a message.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
@@ -19,8 +19,8 @@ use helio_dds::durability::{Durability, Notice};
 /// Ample on a loaded machine.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Not a test by itself: what the processes on the hosts do. The reader says what it meets, a line
-/// each.
+/// Not a test by itself: the processes on the hosts run it. The reader prints a line for each
+/// event.
 #[test]
 fn child() {
     let Ok(role) = std::env::var("HELIO_TEST_ROLE") else { return };
@@ -70,8 +70,8 @@ fn child() {
     }
 }
 
-/// Meets the other by what both read, claims the topic when it has lost the other and is told to,
-/// and publishes until it is fenced. It reads the topic itself, too.
+/// Waits until it has discovered and lost its counterpart. When asked to, it claims the topic, and
+/// publishes until it is fenced. It reads the topic, too.
 fn own(bus: &Bus) {
     let (mut out, topic) = (std::io::stdout(), owned(bus));
     let mut say = |line: &str| writeln!(out, "{line}").unwrap();
@@ -86,7 +86,7 @@ fn own(bus: &Bus) {
         while of_others(others.next_blocking().unwrap()) != Some(wanted) {}
         say(if wanted == Alive::Yes { "met" } else { "alone" });
     }
-    // Which is the earlier one is the test's to say.
+    // The test decides which claim is the earlier one.
     std::io::stdin().read_line(&mut String::new()).unwrap();
     let mut samples = topic.subscribe(Subscribe::from(Start::Latest)).unwrap();
     let publisher = topic.publisher().unwrap();
@@ -138,7 +138,7 @@ fn site_log(bus: &Bus) -> Topic {
     bus.topic(TopicSpec::new("site/log").unwrap().qos(qos)).unwrap()
 }
 
-/// Publishes until it is told to end, and says how many are held.
+/// Publishes until it is asked to end, and prints the number of receipts.
 fn log_all(bus: &Bus) {
     let end = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let ends = std::sync::Arc::clone(&end);
@@ -167,7 +167,7 @@ fn log_all(bus: &Bus) {
     }
 }
 
-/// Reads from the earliest on, and says how many there are in order.
+/// Reads from the earliest sample on, and prints the number of samples in order.
 fn read_all(bus: &Bus) {
     let options = Subscribe::from(Start::Earliest).lagging(Lagging::Lossless);
     let mut samples = site_log(bus).subscribe(options).unwrap();
@@ -211,12 +211,12 @@ fn ip(arguments: &str) -> bool {
     run.is_ok_and(|status| status.success())
 }
 
-/// Hosts with a cable each, taken down when they go out of scope. The first two have one cable, or
-/// all are on a switch, which is the last one.
+/// Hosts with a cable each, removed when dropped. The first two share one cable, or all are on a
+/// switch, which is the last one.
 struct Hosts(Vec<String>);
 
 impl Hosts {
-    /// None where this machine does not let us: then it is said.
+    /// `None` with a message if this machine does not allow it.
     fn new<const COUNT: usize>(names: [&str; COUNT]) -> Option<Self> {
         static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
         let id = format!("{}-{}", std::process::id(), NEXT_NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -225,7 +225,7 @@ impl Hosts {
         there.then_some(hosts)
     }
 
-    /// Two with a cable.
+    /// Two hosts with a cable.
     fn two() -> Option<Self> {
         let cabled = |hosts: &Self| {
             let [a, b] = &hosts.0[..] else { return false };
@@ -235,7 +235,7 @@ impl Hosts {
         Self::new(["a", "b"]).filter(cabled).or_else(no_hosts)
     }
 
-    /// Three on a switch.
+    /// Three hosts on a switch.
     fn three() -> Option<Self> {
         let cabled = |hosts: &Self| {
             let [all @ .., switch] = &hosts.0[..] else { return false };
@@ -251,7 +251,7 @@ impl Hosts {
         Self::new(["a", "b", "c", "switch"]).filter(cabled).or_else(no_hosts)
     }
 
-    /// Gives them their addresses.
+    /// Assigns the addresses.
     fn up(&self, hosts: &[String]) -> bool {
         hosts.iter().enumerate().all(|(of, host)| {
             ip(&format!("-n {host} address add {}/24 dev cable", address(of)))
@@ -260,7 +260,7 @@ impl Hosts {
         })
     }
 
-    /// Has two hosts lose each other (`add`), or find each other again (`del`).
+    /// Makes two hosts lose each other (`add`), or find each other again (`del`).
     fn part(&self, how: &str, one: usize, other: usize) {
         for (host, lost) in [(one, other), (other, one)] {
             let (host, lost) = (&self.0[host], address(lost));
@@ -292,7 +292,7 @@ impl Drop for Hosts {
     }
 }
 
-/// A process whose lines are read.
+/// A process whose output is read.
 struct Running(Child, BufReader<std::process::ChildStdout>);
 
 impl Running {
@@ -310,7 +310,7 @@ impl Running {
         Self(child, lines)
     }
 
-    /// Reads lines up to one that is wanted; gives its words behind the first.
+    /// Reads lines up to a wanted one; returns its numbers.
     fn until(&mut self, wanted: impl Fn(&str, &[u64]) -> bool) -> Vec<u64> {
         let until = Instant::now() + TEST_TIMEOUT;
         let mut line = String::new();
@@ -339,7 +339,7 @@ fn sample(word: &str, _: &[u64]) -> bool {
     word == "sample"
 }
 
-/// Without loss, whatever the discovery: the reader counts on.
+/// Without loss, whatever the discovery: the reader continues to count.
 fn flows(reader: &mut Running) -> u64 {
     let first = reader.until(sample)[0];
     reader.until(|word, numbers| sample(word, numbers) && numbers[0] >= first + 50)[0]
@@ -375,7 +375,7 @@ fn of_two_owners_on_both_sides_of_a_cut_the_earlier_one_holds() {
     first.until(word("met"));
     second.until(word("met"));
     hosts.cable("down");
-    // Each side lets one in, of which the other cannot know.
+    // Each side admits a claim that the other one cannot know.
     for side in [&mut first, &mut second] {
         side.until(word("alone"));
     }
@@ -405,7 +405,7 @@ fn a_service_that_was_cut_off_fetches_what_the_other_one_has_acknowledged() {
     [&mut away, &mut other].into_iter().for_each(|service| _ = service.until(ready));
     let before = logger.until(held(300))[0];
     hosts.cable("down");
-    // It is waited for until its lease is over.
+    // Receipts wait until its lease has expired.
     let before = logger.until(held(before + 1_000))[0];
     hosts.cable("up");
     away.until(ready);
@@ -435,7 +435,7 @@ fn a_service_that_a_writer_did_not_see_fetches_what_the_other_one_has_acknowledg
     logger.until(held(before + 1_000));
     logger.0.stdin.as_mut().unwrap().write_all(b"end\n").unwrap();
     let count = logger.until(|word, _| word == "all")[0];
-    // It goes before it is seen again: nobody sends that once more.
+    // It leaves before it is discovered again: nobody resends its samples.
     drop(logger);
     hosts.part("del", 0, 2);
     crate::support::await_kept(folders[0].path(), "site/log", count);

@@ -1,5 +1,5 @@
-//! The tests of the transport that take long: conformance, hosts, and durability services that are
-//! killed, paused and refused by their disks.
+//! The long tests of the transport: conformance, hosts, and durability services that are killed,
+//! paused, and refused by their disks.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod conformance;

@@ -1,5 +1,5 @@
-//! Durability services as processes of their own, killed without warning in the middle of storms:
-//! what was acknowledged is there.
+//! Durability services as processes, killed without warning under load: acknowledged samples
+//! survive.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,10 +23,10 @@ use rustix::process::Signal;
 
 /// Ample on a loaded machine.
 const TEST_TIMEOUT: Duration = Duration::from_secs(120);
-/// Publishes that wait for their receipts at a time.
+/// The most pending publishes.
 const MAX_PENDING: usize = 200;
 
-/// Not a test by itself: what the other processes do.
+/// Not a test by itself: the other processes run it.
 #[test]
 fn child() {
     let Ok(role) = std::env::var("HELIO_TEST_ROLE") else { return };
@@ -57,7 +57,7 @@ fn child() {
             let publisher = storm(&bus).publisher().unwrap();
             for number in 0_u64.. {
                 publisher.publish(Message::new(&number.to_le_bytes())).wait().unwrap();
-                // The newest that was acknowledged, whole or not there.
+                // The newest acknowledged number, written atomically.
                 let (new, named) = (format!("{folder}/new"), format!("{folder}/acknowledged"));
                 std::fs::write(&new, number.to_string()).unwrap();
                 std::fs::rename(new, named).unwrap();
@@ -77,7 +77,7 @@ fn service(url: &str, folder: &Path) -> Process {
     process("service", url, folder)
 }
 
-/// A file that a service makes when it has what the others have.
+/// The file that a service creates when it has all samples of the others.
 fn ready(folder: &Path) -> PathBuf {
     folder.with_extension("ready")
 }
@@ -103,7 +103,7 @@ fn storm(bus: &Bus) -> Topic {
     bus.topic(TopicSpec::new("storm").unwrap().qos(qos)).unwrap()
 }
 
-/// Publishes numbers until it is told to end; counts the receipts.
+/// Publishes numbers until it is asked to end; counts the receipts.
 fn publish(publisher: &Publisher, from: u64, done: &AtomicBool, held: &AtomicU64) -> u64 {
     let mut under_way = std::collections::VecDeque::new();
     let mut next = from;
@@ -120,7 +120,7 @@ fn publish(publisher: &Publisher, from: u64, done: &AtomicBool, held: &AtomicU64
     next
 }
 
-/// Waits until so many more have receipts.
+/// Waits for so many more receipts.
 fn await_more(held: &AtomicU64, more: u64) {
     let (goal, until) = (held.load(Ordering::Acquire) + more, Instant::now() + TEST_TIMEOUT);
     while held.load(Ordering::Acquire) < goal {
@@ -129,7 +129,7 @@ fn await_more(held: &AtomicU64, more: u64) {
     }
 }
 
-/// All numbers in order, from a bus that comes now.
+/// Reads all numbers in order, from a new connection.
 fn read_all(url: &str, count: u64) {
     let bus = Bus::connect(url).unwrap();
     let options = Subscribe::from(Start::Earliest).lagging(Lagging::Lossless);
@@ -190,7 +190,7 @@ fn two_services_take_over_from_each_other_and_fetch_what_they_missed() {
     let count = std::thread::scope(|scope| {
         let storm = scope.spawn(|| publish(&publisher, 0, &done, &held));
         await_more(&held, 1_000);
-        // The second comes into the middle, and gets what was before.
+        // The second service starts in the middle, and fetches the earlier samples.
         let mut second = service(&url, &folders[1]);
         await_ready(&folders[1]);
         await_more(&held, 500);
@@ -212,7 +212,7 @@ fn two_services_take_over_from_each_other_and_fetch_what_they_missed() {
     read_all(&url, count);
 }
 
-/// Two services that are ready, each in a folder of its own, and how they are to be waited for.
+/// Starts two services, each in a folder of its own.
 fn two_services(url: &str, folders: &[PathBuf; 2]) -> [Process; 2] {
     [0, 1].map(|of| service(url, &folders[of]))
 }
@@ -233,7 +233,7 @@ fn a_service_that_was_paused_fetches_what_writers_have_let_go_of() {
         await_more(&held, 500);
         let _ = std::fs::remove_file(ready(&folders[0]));
         paused.signal(Signal::STOP);
-        // Receipts wait for its lease, and no longer.
+        // Receipts wait until its lease expires, and no longer.
         await_more(&held, 2_000);
         paused.signal(Signal::CONT);
         await_ready(&folders[0]);
@@ -263,7 +263,7 @@ fn a_service_that_was_paused_while_all_was_published_fetches_it() {
     paused.signal(Signal::STOP);
     let lease_is_over = Instant::now() + Duration::from_secs(3);
     while Instant::now() < lease_is_over {
-        // Whoever has published this is gone when it goes on: nobody sends it again.
+        // The publisher ends before the service resumes: nobody resends these samples.
         count = publish_more(&url, count, 100);
     }
     paused.signal(Signal::CONT);
@@ -292,7 +292,7 @@ fn a_producer_whose_samples_cannot_be_kept_is_in_trouble_alone() {
     let refused = publish().unwrap_err().to_string();
     assert!(refused.contains("cannot store Dome of storm"), "{refused}");
     claim.release();
-    // Those that were refused are kept now, too.
+    // The refused samples are stored now, too.
     let until = Instant::now() + TEST_TIMEOUT;
     while let Err(error) = publish() {
         assert!(Instant::now() < until, "{error}");
@@ -300,7 +300,7 @@ fn a_producer_whose_samples_cannot_be_kept_is_in_trouble_alone() {
     assert!(in_folder(&folder).len() as u64 > count + 2);
 }
 
-/// Somebody else writes into a service's folder in the name of the dome.
+/// Another writer writes into a service's folder under the name Dome.
 fn claim_the_dome(folder: &Path) -> ProducerClaim {
     let journal = Journal::open(folder, JournalOptions::default()).unwrap();
     let topic = journal.topic(&"storm".parse().unwrap()).unwrap().unwrap();
@@ -334,7 +334,7 @@ fn a_producer_that_one_service_cannot_keep_has_its_receipts_from_the_other_one()
     (0..20).for_each(|_| publish());
     assert_eq!(kept(), [before[0] + 20, before[1]]);
     claim.release();
-    // What was refused is fetched from the first one before what is new is taken.
+    // The refused samples are fetched from the first service before new ones are stored.
     let until = Instant::now() + TEST_TIMEOUT;
     while !matches!(kept(), [one, other] if one == other) {
         assert!(Instant::now() < until, "{:?}", kept());
@@ -350,7 +350,7 @@ fn a_producer_that_one_service_cannot_keep_has_its_receipts_from_the_other_one()
     assert_eq!((samples.stats().lost, samples.stats().duplicates), (0, 0));
 }
 
-/// The storm as it lies in a service's folder.
+/// The storm's numbers in a service's folder.
 fn in_folder(folder: &Path) -> Vec<u64> {
     let journal = Bus::connect(&format!("journal:{}?access=read", folder.display())).unwrap();
     let topic = journal.topic(TopicSpec::new("storm").unwrap()).unwrap();
@@ -383,7 +383,7 @@ fn what_gets_lost_on_the_way_to_a_service_is_sent_again() {
     }
     let best_effort = helio_core::qos::Reliability::BestEffort;
     let kept = Qos { reliability: best_effort, guarantee: Guarantee::Durable, ..Qos::telemetry() };
-    // By its quality of service, and by what is asked for.
+    // By its quality of service, and by request.
     for (name, qos) in [("kept", kept), ("wanted", Qos::telemetry())] {
         let qos = Qos { reliability: best_effort, overload: Overload::Block, ..qos };
         let topic = bus.topic(TopicSpec::new(name).unwrap().qos(qos)).unwrap();
@@ -396,7 +396,7 @@ fn what_gets_lost_on_the_way_to_a_service_is_sent_again() {
     }
 }
 
-/// Publishes until so many more are held; gives the number of the next one.
+/// Publishes until there are so many more receipts; returns the next number.
 fn publish_more(url: &str, from: u64, more: u64) -> u64 {
     let bus = Bus::builder().producer("Mount").connect(url).unwrap();
     let publisher = storm(&bus).publisher().unwrap();
@@ -420,7 +420,7 @@ fn two_services_that_start_at_once_have_what_one_of_them_had() {
     alone.wait();
     let [mut first, _second] = [0, 1].map(|of| service(&url, folders[of].path()));
     await_service(&url);
-    // Whoever comes now misses nothing, whichever is asked.
+    // A new reader misses nothing, whichever service it asks.
     read_all(&url, count);
     crate::support::await_kept(folders[1].path(), "storm", count);
     let count = publish_more(&url, count, 500);
@@ -452,7 +452,7 @@ fn what_a_writer_that_is_killed_had_acknowledged_is_there() {
         let bus = Bus::connect(&url).unwrap();
         let options = Subscribe::from(Start::Earliest).lagging(Lagging::Lossless);
         let mut samples = storm(&bus).subscribe(options).unwrap();
-        // Each writer has counted from 0 on, and none of its numbers is missing.
+        // Each writer counted from 0, and none of its numbers is missing.
         let (mut begun, mut last) = (0, None);
         while begun <= round || last < Some(newest) {
             let number = next(&mut samples);
@@ -465,11 +465,11 @@ fn what_a_writer_that_is_killed_had_acknowledged_is_there() {
     }
 }
 
-/// A disk of a few megabytes, which is taken away again.
+/// A disk of a few megabytes, removed when dropped.
 struct Disk(tempfile::TempDir);
 
 impl Disk {
-    /// None where this machine does not let us.
+    /// `None` if this machine does not allow it.
     fn new() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let mount = Command::new("mount")
@@ -516,7 +516,7 @@ fn a_full_disk_is_named_and_no_receipt_lies_and_with_room_all_is_kept() {
     assert!(held > 0);
     let options = Subscribe::from(Start::Earliest).lagging(Lagging::Lossless);
     let mut samples = topic.subscribe(options);
-    // While it is in trouble nobody is served: it tries again every two seconds.
+    // A service in trouble serves no history: it retries every two seconds.
     let until = Instant::now() + TEST_TIMEOUT;
     while samples.is_err() && Instant::now() < until {
         let options = Subscribe::from(Start::Earliest).lagging(Lagging::Lossless);
@@ -535,7 +535,7 @@ fn a_full_disk_is_named_and_no_receipt_lies_and_with_room_all_is_kept() {
         payload[..8].copy_from_slice(&number.to_le_bytes());
         publisher.publish(Message::new(&payload)).wait_timeout(TEST_TIMEOUT).unwrap();
     }
-    // The one that failed, too, and each once.
+    // The failed sample, too, and each once.
     assert_eq!(in_folder(&folder), (0..count).collect::<Vec<_>>());
 }
 
@@ -574,8 +574,8 @@ fn of_two_services_one_that_had_no_room_fetches_what_the_other_one_has_acknowled
     assert_eq!(in_folder(&folder), (0..count).collect::<Vec<_>>());
 }
 
-/// Has the disk not answer whoever syncs a topic of a folder, until it is dropped: another one is
-/// at it, and stands still.
+/// Blocks the disk syncs of one topic in a folder until it is dropped: another journal handle holds
+/// the sync and stalls.
 struct Stalled(Option<(Sender<()>, JoinHandle<()>)>);
 
 impl Stalled {
@@ -593,7 +593,7 @@ impl Stalled {
         let journal = Journal::open(folder, options).unwrap();
         let topic = journal.topic(&topic.parse().unwrap()).unwrap().unwrap();
         let sync = move || {
-            // It is never so far: that it has tried is enough.
+            // That offset is never reached; the attempt is enough.
             topic.wait_durable(0, u64::MAX - 1, None).unwrap_err();
         };
         let thread = std::thread::spawn(sync);
@@ -610,7 +610,7 @@ impl Drop for Stalled {
     }
 }
 
-/// A topic whose receipts do not wait for the disk unless they are asked to.
+/// A topic whose receipts do not wait for the disk unless requested.
 fn patient(bus: &Bus, name: &str) -> Topic {
     let qos = Qos { overload: Overload::Block, ..Qos::stream() };
     bus.topic(TopicSpec::new(name).unwrap().qos(qos)).unwrap()
@@ -624,7 +624,7 @@ fn publish_all(publisher: &Publisher, numbers: std::ops::Range<u64>, guarantee: 
     }
 }
 
-/// What a bus that comes now reads of a topic from its beginning.
+/// Reads a topic from its beginning, from a new connection.
 fn await_all(url: &str, name: &str, count: u64) {
     let bus = Bus::connect(url).unwrap();
     let options = Subscribe::from(Start::Earliest).lagging(Lagging::Lossless);
@@ -637,7 +637,7 @@ fn await_all(url: &str, name: &str, count: u64) {
 
 #[test]
 fn a_disk_that_does_not_answer_holds_up_the_durable_receipts_of_its_topic_alone() {
-    // No lease is over meanwhile, on however loaded a machine.
+    // The lease is so long that it cannot expire meanwhile, even on a loaded machine.
     let (url, folder) = (format!("{}&lease_s=60", url(domain())), tempfile::tempdir().unwrap());
     let _serving = service(&url, folder.path());
     await_service(&url);
@@ -739,7 +739,7 @@ fn what_a_power_cut_takes_that_was_stored_alone_a_living_writer_sends_again() {
     serving.signal(Signal::KILL);
     serving.wait();
     drop(stalled);
-    // What was never synced is gone.
+    // Data that was never synced is lost.
     std::fs::remove_dir_all(&folder).unwrap();
     copy(&disk, &folder);
     serving = service(&url, &folder);

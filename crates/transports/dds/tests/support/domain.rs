@@ -8,20 +8,21 @@ use std::fs::{File, OpenOptions};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Domains whose ports lie below those that Linux gives to outgoing connections come first.
+/// The preferred domains: their ports lie below the ephemeral ports of Linux.
 const PREFERRED_DOMAINS: u32 = 100;
 /// The largest domain whose ports fit.
 const MAX_DOMAIN: u32 = 230;
-/// How long to wait for other processes to end where all domains are in use.
+/// How long to wait for a free domain.
 const FREE_DOMAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A domain that no other call, of this process or another one, has returned and still holds.
+/// A domain that no other call in any process has reserved.
 pub(crate) fn domain() -> u32 {
     static HELD: Mutex<Vec<File>> = Mutex::new(Vec::new());
     let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
     let until = Instant::now() + FREE_DOMAIN_TIMEOUT;
     loop {
-        // Processes start at different domains: what one left behind is not met by the next one.
+        // Processes start at different domains, so that they do not meet leftovers of the previous
+        // one.
         let first = std::process::id() % PREFERRED_DOMAINS;
         let near = (0..PREFERRED_DOMAINS).map(|n| 1 + (first + n) % PREFERRED_DOMAINS);
         for domain in near.chain(PREFERRED_DOMAINS + 1..=MAX_DOMAIN) {

@@ -16,18 +16,18 @@ use helio_dds::durability::{Durability, Notice, Timeouts};
 
 pub(crate) use domain::domain;
 
-/// Its URL, with unicast on the loopback: right where multicast is filtered. A durability service
-/// that is not there when a test connects is not waited for as long as users wait.
+/// A domain's URL, with unicast on the loopback, which works where multicast is filtered. The wait
+/// for a durability service is shorter than the default.
 pub(crate) fn url(domain: u32) -> String {
     helio_dds::register();
     format!("dds://{domain}?interface=lo&multicast=false&service_ms=500")
 }
 
-/// Says that a test is skipped, and why; fails where nothing may be, as the engines' programs do.
+/// Prints that a test is skipped, and why; fails if skipping is not allowed.
 pub(crate) fn skipped(why: &str) {
     let required = std::env::var_os("HELIO_ENGINES_REQUIRED").is_some_and(|set| !set.is_empty());
     assert!(!required, "{why}");
-    // Not by `eprintln!`, which a test that passes keeps to itself.
+    // `eprintln!` output of a passing test is captured.
     std::io::stderr().write_all(format!("skipped: {why}\n").as_bytes()).unwrap();
 }
 
@@ -37,8 +37,8 @@ pub(crate) fn child_of(module: &str) -> String {
     [module, "child"].join("::").trim_start_matches("::").to_owned()
 }
 
-/// Reads up to the line by which a test program says that it runs one test; fails where it ends
-/// before, or runs none.
+/// Reads up to the line with which a test program announces one test. Fails if the program ends
+/// before, or runs no test.
 pub(crate) fn await_child(lines: &mut impl std::io::BufRead) {
     let mut line = String::new();
     while !line.starts_with("running ") {
@@ -48,10 +48,10 @@ pub(crate) fn await_child(lines: &mut impl std::io::BufRead) {
     assert_eq!(line.trim_end(), "running 1 test");
 }
 
-/// Processes of the same test program, each in a role: see the test `child` of each module.
+/// A process of the same test program in a role: see the test `child` of each module.
 pub(crate) struct Process {
     child: std::process::Child,
-    // What it says besides is read by nobody; it must not fail to say it.
+    // Further output is ignored, but the pipe must stay open.
     _lines: BufReader<std::process::ChildStdout>,
 }
 
@@ -60,7 +60,7 @@ impl Process {
         Self::run(std::process::Command::new(std::env::current_exe().unwrap()), module, role, url)
     }
 
-    /// The same by a command that runs the test program, which is to be its last argument so far.
+    /// The same by a command that runs the test program, to which the arguments are appended.
     pub(crate) fn run(
         mut command: std::process::Command,
         module: &str,
@@ -85,7 +85,7 @@ impl Process {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
-    /// Waits for its end; gives its exit code.
+    /// Waits for the end of the process; returns its exit code.
     pub(crate) fn wait(&mut self) -> Option<i32> {
         self.child.wait().unwrap().code()
     }
@@ -93,7 +93,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = self.child.kill();
         self.child.wait().unwrap();
     }
@@ -105,7 +105,7 @@ pub(crate) struct Service(Arc<Shared>, Option<JoinHandle<()>>);
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
-    /// Whether it is to stand still, and does so.
+    /// Whether it should stall, and whether it does.
     still: [AtomicBool; 2],
     notices: Mutex<Vec<Notice>>,
 }
@@ -119,7 +119,7 @@ impl Service {
         Self::start_with(url, folder, Shared::default(), timeouts)
     }
 
-    /// It has said what it has, and does nothing yet.
+    /// Starts a service that announces its folder and then stalls.
     pub(crate) fn start_still(url: &str, folder: &Path) -> Self {
         let still = [true, true].map(AtomicBool::new);
         Self::start_with(url, folder, Shared { still, ..Shared::default() }, Timeouts::default())
@@ -144,7 +144,7 @@ impl Service {
         Self(shared, Some(std::thread::spawn(run)))
     }
 
-    /// Has it stand still, as a thread does that waits for a disk, or go on.
+    /// Makes the service stall as if it waited for a disk, or resume.
     pub(crate) fn stand_still(&self, still: bool) {
         self.0.still[0].store(still, Ordering::Release);
         while self.0.still[1].load(Ordering::Acquire) != still {
@@ -152,7 +152,7 @@ impl Service {
         }
     }
 
-    /// Waits until it has told something that it had not told the last time.
+    /// Waits for a notice that was not returned before.
     pub(crate) fn await_notice(&self, wanted: impl Fn(&Notice) -> bool) {
         let until = Instant::now() + Duration::from_secs(120);
         while !self.has_told(&wanted) {
@@ -163,7 +163,7 @@ impl Service {
         }
     }
 
-    /// Whether it has.
+    /// Whether there is such a notice; removes the notices up to it.
     pub(crate) fn has_told(&self, wanted: impl Fn(&Notice) -> bool) -> bool {
         let mut notices = self.0.notices.lock().unwrap();
         let told = notices.iter().position(wanted);
@@ -187,7 +187,7 @@ pub(crate) fn await_kept(folder: &Path, topic: &str, count: u64) {
     }
 }
 
-/// It has what others have of a topic.
+/// The service has all samples of the other services.
 pub(crate) fn is_ready(notice: &Notice) -> bool {
     matches!(notice, Notice::Ready { .. })
 }

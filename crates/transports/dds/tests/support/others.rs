@@ -1,4 +1,4 @@
-//! The participant of others, as a process: `participant.py`.
+//! A foreign participant, as a process: `participant.py`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use serde_json::{Value as Json, json};
 
 use crate::support::skipped;
 
-/// Names a Python with the package `cyclonedds`; else `make`'s virtual environment is taken.
+/// Names a Python with the package `cyclonedds`; the default is the virtual environment of `make`.
 const PYTHON_VARIABLE: &str = "HELIO_TEST_PYTHON";
 
-/// Unicast on the loopback: right where multicast is filtered.
+/// Unicast on the loopback, which works where multicast is filtered.
 pub(crate) const LOOPBACK: &str = "<General><Interfaces><NetworkInterface name=\"lo\" \
     multicast=\"false\"/></Interfaces><AllowMulticast>false</AllowMulticast></General><Discovery>\
     <ParticipantIndex>auto</ParticipantIndex><MaxAutoParticipantIndex>60</MaxAutoParticipantIndex>\
@@ -22,7 +22,7 @@ fn python() -> PathBuf {
     std::env::var_os(PYTHON_VARIABLE).map_or(own, PathBuf::from)
 }
 
-/// A participant; it ends when dropped.
+/// A participant, which ends when dropped.
 pub(crate) struct Foreign {
     child: Child,
     requests: Option<ChildStdin>,
@@ -31,8 +31,8 @@ pub(crate) struct Foreign {
 }
 
 impl Foreign {
-    /// Joins a domain with the types of an IDL text; none where the package is not there, which is
-    /// said.
+    /// Joins a domain with the types of an IDL text; `None` with a message if the package is
+    /// missing.
     pub(crate) fn join(domain: u32, idl: &str) -> Option<Self> {
         let python = python();
         let mut look = Command::new(&python);
@@ -73,7 +73,7 @@ impl Foreign {
         answer
     }
 
-    /// Asks without waiting for the answer: see [`Foreign::answered`].
+    /// Sends a request; [`Foreign::answered`] waits for the answer.
     pub(crate) fn ask(&mut self, what: &str, mut request: Json) {
         request["do"] = json!(what);
         let requests = self.requests.as_mut().expect("it runs");

@@ -1,4 +1,4 @@
-//! Schemas that the tests of types go through, and values of them.
+//! Schemas for the tests of types, and values of them.
 
 use std::path::Path;
 
@@ -6,13 +6,13 @@ use helio_bus::read_interfaces;
 use helio_core::codec::Value;
 use helio_core::schema::{Field, NodeId, Schema, Type};
 
-/// A folder of SAL interfaces whose topics are all tried, instead of a few of our own.
+/// Names a folder of SAL interfaces whose topics are all tested, instead of a few of our own.
 const INTERFACES_VARIABLE: &str = "HELIO_DDS_INTERFACES";
 
 pub(crate) const EVERY_TYPE_SCHEMA: &str =
     include_str!("../../../../core/tests/golden/cdr/every.avsc");
 
-/// Everything that there is, a keyless topic, nested records three deep, and topics of SAL.
+/// A schema with all types, a keyless topic with nested records, and topics of SAL.
 pub(crate) fn schemas() -> Vec<Schema> {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples/interfaces");
     if let Some(folder) = std::env::var_os(INTERFACES_VARIABLE) {
@@ -41,7 +41,7 @@ pub(crate) fn schemas() -> Vec<Schema> {
     all
 }
 
-/// A value that every type has: small numbers, all different.
+/// A value that fits every type: small numbers, all different.
 pub(crate) fn value(schema: &Schema, id: NodeId, length: Option<usize>, next: &mut i32) -> Value {
     *next = (*next + 1) % 120;
     let number = *next;
