@@ -54,7 +54,7 @@ pub struct Endpoint {
 
 pub(super) fn guid_of(entity: &Entity) -> Result<Guid, DdsError> {
     let mut guid = dds_guid_t { v: [0; 16] };
-    // SAFETY: the place is written before the call returns.
+    // SAFETY: the call writes the identity.
     let code = unsafe { cyclors::dds_get_guid(entity.handle(), &raw mut guid) };
     checked("read an identity", code)?;
     Ok(Guid(guid.v))
@@ -77,13 +77,13 @@ pub(super) fn matched(
 }
 
 pub(super) fn publication(reader: &Entity, writer: u64) -> Option<Endpoint> {
-    // SAFETY: plain values; what comes back is ours.
+    // SAFETY: plain values; `endpoint` frees the returned description.
     let data = unsafe { cyclors::dds_get_matched_publication_data(reader.handle(), writer) };
     endpoint(data)
 }
 
 pub(super) fn subscription(writer: &Entity, reader: u64) -> Option<Endpoint> {
-    // SAFETY: plain values; what comes back is ours.
+    // SAFETY: plain values; `endpoint` frees the returned description.
     let data = unsafe { cyclors::dds_get_matched_subscription_data(writer.handle(), reader) };
     endpoint(data)
 }
@@ -93,7 +93,7 @@ fn endpoint(data: *mut dds_builtintopic_endpoint) -> Option<Endpoint> {
     if data.is_null() {
         return None;
     }
-    // SAFETY: the structure is whole until it is given back, and its names end with zeros.
+    // SAFETY: the structure is valid until it is freed, and its names end with zeros.
     unsafe {
         let (mut bytes, mut length): (*mut c_void, usize) = (null_mut(), 0);
         let mut user_data = Vec::new();
@@ -122,7 +122,7 @@ fn endpoint(data: *mut dds_builtintopic_endpoint) -> Option<Endpoint> {
 /// A live set of policies.
 unsafe fn partitions(qos: *const dds_qos_t) -> Vec<String> {
     let (mut count, mut names): (u32, *mut *mut std::ffi::c_char) = (0, null_mut());
-    // SAFETY: the caller's; so many names come back, and are ours with their list.
+    // SAFETY: the caller's policies; the returned list and its `count` names are ours.
     unsafe {
         if !cyclors::dds_qget_partition(qos, &raw mut count, &raw mut names) || names.is_null() {
             return Vec::new();
@@ -141,6 +141,6 @@ unsafe fn owned(name: *const std::ffi::c_char) -> String {
     if name.is_null() {
         return String::new();
     }
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
 }

@@ -39,7 +39,7 @@ impl Domain {
         }
         log::take();
         let xml = text(config)?;
-        // SAFETY: the text ends with a zero and outlives the call, which copies what it keeps.
+        // SAFETY: the text ends with a zero and outlives the call, which copies it.
         let made = unsafe { cyclors::dds_create_domain(id, xml.as_ptr()) };
         let domain = Entity::made("open the domain", made)?;
         all.insert(id, OpenDomain { config: config.to_owned(), users: 1, _domain: domain });
@@ -74,7 +74,7 @@ impl Drop for Domain {
 
 impl Drop for Entity {
     fn drop(&mut self) {
-        // SAFETY: the handle is ours; Cyclone refuses one that is gone with its parent already.
+        // SAFETY: the handle is ours; Cyclone rejects a handle that was deleted with its parent.
         let deleted = unsafe { cyclors::dds_delete(self.handle()) };
         drop(checked("delete an entity", deleted));
     }

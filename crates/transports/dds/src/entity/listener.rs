@@ -61,7 +61,7 @@ pub(super) struct NativeListener {
     _told: Box<Listener>,
 }
 
-// SAFETY: the closure may be called from any thread; the pointer is used when dropped only.
+// SAFETY: the closure may be called from any thread; the pointer is only used by `drop`.
 unsafe impl Send for NativeListener {}
 // SAFETY: as above.
 unsafe impl Sync for NativeListener {}
@@ -70,7 +70,7 @@ impl NativeListener {
     pub(super) fn new(kind: Kind, told: Listener) -> Self {
         let told = Box::new(told);
         let arg = (&raw const *told).cast_mut().cast::<c_void>();
-        // SAFETY: the closure outlives the listener's entity, as the struct's users see to; the
+        // SAFETY: the closure outlives the listener's entity, which readers and writers ensure; the
         // functions have the types that Cyclone calls.
         let listener = unsafe {
             let listener = cyclors::dds_create_listener(arg);
@@ -90,7 +90,7 @@ impl NativeListener {
 
 impl Drop for NativeListener {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, given back once; entities have copies.
+        // SAFETY: created in `new`, freed once; entities have copies.
         unsafe { cyclors::dds_delete_listener(self.listener) };
     }
 }
@@ -104,7 +104,7 @@ impl fmt::Debug for NativeListener {
 /// # Safety
 /// `arg` is what [`NativeListener::new`] made, and alive.
 unsafe fn tell(arg: *mut c_void, news: StatusEvent) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { (*arg.cast::<Listener>())(news) }
 }
 
@@ -113,14 +113,14 @@ macro_rules! told {
     ($name:ident, $status:ty, $news:expr) => {
         unsafe extern "C" fn $name(_: dds_entity_t, status: $status, arg: *mut c_void) {
             let news: fn($status) -> StatusEvent = $news;
-            // SAFETY: Cyclone hands over the argument of the listener.
+            // SAFETY: Cyclone passes the argument of the listener.
             unsafe { tell(arg, news(status)) }
         }
     };
 }
 
 unsafe extern "C" fn data(_: dds_entity_t, arg: *mut c_void) {
-    // SAFETY: Cyclone hands over the argument of the listener.
+    // SAFETY: Cyclone passes the argument of the listener.
     unsafe { tell(arg, StatusEvent::Data) }
 }
 
@@ -158,7 +158,7 @@ told!(rejected, cyclors::dds_sample_rejected_status_t, |_| StatusEvent::Rejected
 /// # Safety
 /// A live listener.
 unsafe fn reader_news(listener: *mut dds_listener_t) {
-    // SAFETY: the caller's; the functions have the types that Cyclone calls.
+    // SAFETY: the caller's listener; the functions have the types that Cyclone calls.
     unsafe {
         cyclors::dds_lset_data_available(listener, Some(data));
         cyclors::dds_lset_subscription_matched(listener, Some(subscribed));
@@ -173,7 +173,7 @@ unsafe fn reader_news(listener: *mut dds_listener_t) {
 /// # Safety
 /// A live listener.
 unsafe fn writer_news(listener: *mut dds_listener_t) {
-    // SAFETY: the caller's; the functions have the types that Cyclone calls.
+    // SAFETY: the caller's listener; the functions have the types that Cyclone calls.
     unsafe {
         cyclors::dds_lset_publication_matched(listener, Some(published));
         cyclors::dds_lset_offered_incompatible_qos(listener, Some(offered));

@@ -30,7 +30,7 @@ unsafe extern "C" fn complain(_: *mut c_void, data: *const dds_log_data_t) {
     if data.is_null() {
         return;
     }
-    // SAFETY: Cyclone hands over a message that ends with a zero.
+    // SAFETY: Cyclone passes a message that ends with a zero.
     let message = unsafe { CStr::from_ptr((*data).message) }.to_string_lossy();
     let mut second = LOG_RATE.lock().unwrap_or_else(PoisonError::into_inner);
     let now = Instant::now();

@@ -87,7 +87,7 @@ impl Qos {
     /// All defaults.
     #[must_use]
     pub fn new() -> Self {
-        // SAFETY: gives memory that is ours until `drop`.
+        // SAFETY: the memory is ours until `drop`.
         Self(unsafe { cyclors::dds_create_qos() })
     }
 
@@ -214,7 +214,7 @@ impl Qos {
         let names = names.iter().map(|name| text(name)).collect::<Result<Vec<_>, _>>()?;
         let mut pointers: Vec<_> = names.iter().map(|name| name.as_ptr()).collect();
         let count = u32::try_from(pointers.len()).unwrap_or(0);
-        // SAFETY: so many names lie there, and are copied.
+        // SAFETY: the list has that length, and is copied.
         unsafe { cyclors::dds_qset_partition(self.0, count, pointers.as_mut_ptr()) };
         Ok(self)
     }
@@ -223,7 +223,7 @@ impl Qos {
     #[must_use]
     pub fn user_data(self, bytes: &[u8]) -> Self {
         let start = bytes.as_ptr().cast::<c_void>();
-        // SAFETY: so many bytes lie there, and are copied.
+        // SAFETY: the slice has that length, and is copied.
         unsafe { cyclors::dds_qset_userdata(self.0, start, bytes.len()) };
         self
     }
@@ -239,7 +239,7 @@ impl Qos {
             })
             .collect();
         let count = u32::try_from(ids.len()).unwrap_or(0);
-        // SAFETY: so many numbers lie there, and are copied.
+        // SAFETY: the list has that length, and is copied.
         unsafe { cyclors::dds_qset_data_representation(self.0, count, ids.as_ptr()) };
         self
     }
@@ -264,7 +264,7 @@ impl Qos {
 
 impl Drop for Qos {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, given back once.
+        // SAFETY: created in `new`, freed once.
         unsafe { cyclors::dds_delete_qos(self.0) };
     }
 }

@@ -34,7 +34,7 @@ impl Reader {
         let listener = listener.map(|told| NativeListener::new(Kind::Reader, told));
         let listening = NativeListener::pointer(listener.as_ref());
         let participant = topic.participant().handle();
-        // SAFETY: what is handed over outlives the call; the listener is dropped after the reader.
+        // SAFETY: the arguments outlive the call; the listener is dropped after the reader.
         let made = unsafe {
             cyclors::dds_create_reader(participant, topic.handle(), qos.native(), listening)
         };

@@ -22,19 +22,19 @@ pub struct Sample {
     pub writer: u64,
 }
 
-// SAFETY: Cyclone counts references to a sample with atomics, and nobody writes its bytes.
+// SAFETY: Cyclone counts references to a sample with atomics, and its bytes are not written.
 unsafe impl Send for Sample {}
 // SAFETY: as above.
 unsafe impl Sync for Sample {}
 
 impl Sample {
-    /// Takes a reference of a sample that a reader hands out.
+    /// Takes a reference to a sample of a reader.
     ///
     /// # Safety
     /// The pointer is a live sample's.
     pub(super) unsafe fn of(serdata: *mut ddsi_serdata, info: &dds_sample_info_t) -> Self {
         let mut bytes = ddsrt_iovec_t { iov_base: null_mut(), iov_len: 0 };
-        // SAFETY: the caller's; the reference that is taken keeps the bytes in place.
+        // SAFETY: the caller's sample; the new reference keeps the bytes in place.
         let serdata = unsafe {
             let size = cyclors::ddsi_serdata_size(serdata) as usize;
             cyclors::ddsi_serdata_to_ser_ref(serdata, 0, size, &raw mut bytes)
@@ -55,14 +55,14 @@ impl Sample {
         if self.bytes.iov_base.is_null() {
             return &[];
         }
-        // SAFETY: so many bytes lie there as long as the reference is held.
+        // SAFETY: the bytes are valid as long as the reference is held.
         unsafe { std::slice::from_raw_parts(self.bytes.iov_base.cast::<u8>(), self.bytes.iov_len) }
     }
 }
 
 impl Drop for Sample {
     fn drop(&mut self) {
-        // SAFETY: gives back the reference that `of` took.
+        // SAFETY: releases the reference that `of` took.
         unsafe { cyclors::ddsi_serdata_to_ser_unref(self.serdata, &raw const self.bytes) };
     }
 }

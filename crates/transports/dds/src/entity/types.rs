@@ -150,7 +150,7 @@ impl Descriptor {
 
     /// The type's identities, minimal and complete, and those of its parts.
     pub(super) fn information(&self) -> Vec<u8> {
-        // SAFETY: the description is whole, and its bytes live as long as it does.
+        // SAFETY: the descriptor is complete, and its bytes live as long as it does.
         unsafe {
             let information = (*self.0).type_information;
             if information.data.is_null() {
@@ -163,7 +163,7 @@ impl Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        // SAFETY: made in `describe`, given back once.
+        // SAFETY: created in `describe`, freed once.
         unsafe { cyclors::dds_delete_topic_descriptor(self.0) };
     }
 }
@@ -175,14 +175,14 @@ pub(super) fn describe(participant: dds_entity_t, of: &Struct) -> Result<Descrip
     let described = registered(&mut made).and_then(|info| {
         let mut descriptor = null_mut();
         let scope = cyclors::dds_find_scope_DDS_FIND_SCOPE_LOCAL_DOMAIN;
-        // SAFETY: the type's information was just made; the place is written on success.
+        // SAFETY: the type information is valid; the call writes the pointer on success.
         let code = unsafe {
             let (info, to) = (info.0, &raw mut descriptor);
             cyclors::dds_create_topic_descriptor(scope, participant, info, 0, to)
         };
         checked("describe the type", code).map(|_| Descriptor(descriptor))
     });
-    // SAFETY: given back once; the topic descriptor has copies.
+    // SAFETY: released once; the topic descriptor has copies.
     unsafe { cyclors::dds_dynamic_type_unref(&raw mut made) };
     described
 }
@@ -192,7 +192,7 @@ struct TypeInfo(*mut dds_typeinfo_t);
 
 impl Drop for TypeInfo {
     fn drop(&mut self) {
-        // SAFETY: made in `registered`, given back once.
+        // SAFETY: created in `registered`, freed once.
         unsafe { cyclors::dds_free_typeinfo(self.0) };
     }
 }
@@ -200,7 +200,7 @@ impl Drop for TypeInfo {
 /// Registers a complete type.
 fn registered(made: &mut dds_dynamic_type_t) -> Result<TypeInfo, DdsError> {
     let mut info = null_mut();
-    // SAFETY: the place is written where the call succeeds.
+    // SAFETY: the call writes the pointer on success.
     let code = unsafe { cyclors::dds_dynamic_type_register(made, &raw mut info) };
     checked("register the type", code).map(|_| TypeInfo(info))
 }
@@ -214,7 +214,7 @@ struct TypeBuilder {
 impl Drop for TypeBuilder {
     fn drop(&mut self) {
         for known in self.known.values_mut() {
-            // SAFETY: what was made is given back once; who uses it has references.
+            // SAFETY: each type is released once; its users have their own references.
             unsafe { cyclors::dds_dynamic_type_unref(known) };
         }
     }
@@ -249,8 +249,8 @@ impl TypeBuilder {
     ) -> Result<(), DdsError> {
         let name = text(&member.name)?;
         let spec = self.spec(&member.of)?;
-        // SAFETY: all zeros are a description of nothing; the rest is set. The name is copied, the
-        // member's type becomes the structure's.
+        // SAFETY: all zeros are a valid empty descriptor. The name is copied, and the structure takes
+        // the member's type.
         unsafe {
             let mut new: dds_dynamic_member_descriptor = std::mem::zeroed();
             (new.name, new.id, new.index, new.type_) =
@@ -268,7 +268,7 @@ impl TypeBuilder {
     }
 
     fn spec(&mut self, of: &Type) -> Result<dds_dynamic_type_spec, DdsError> {
-        // SAFETY: all zeros say that nothing is said.
+        // SAFETY: all zeros are a valid empty specification.
         let mut spec: dds_dynamic_type_spec = unsafe { std::mem::zeroed() };
         if let Some(kind) = primitive(of) {
             spec.kind = cyclors::dds_dynamic_type_spec_kind_DDS_DYNAMIC_TYPE_KIND_PRIMITIVE;
@@ -360,7 +360,7 @@ impl TypeBuilder {
         };
         // The caller gets a reference to the complete type, and none to the minimal one.
         let mut complete = dds_dynamic_type_t { x: [known.x[0], null_mut()], ret: known.ret };
-        // SAFETY: `known` holds the type until all is built.
+        // SAFETY: `known` refers to the type until the builder is dropped.
         let again = unsafe { cyclors::dds_dynamic_type_ref(&raw mut complete) };
         checked("reference a type", again.ret).map(|_| again)
     }
@@ -369,8 +369,8 @@ impl TypeBuilder {
         &self,
         describe: impl FnOnce(&mut dds_dynamic_type_descriptor),
     ) -> Result<dds_dynamic_type_t, DdsError> {
-        // SAFETY: all zeros describe nothing; `describe` says the rest, and what it points to
-        // outlives the call, which copies it.
+        // SAFETY: all zeros are a valid empty descriptor. What `describe` points to outlives the
+        // call, which copies it.
         unsafe {
             let mut new: dds_dynamic_type_descriptor = std::mem::zeroed();
             describe(&mut new);

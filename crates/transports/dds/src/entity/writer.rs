@@ -51,12 +51,12 @@ impl Writer {
         let listening = NativeListener::pointer(listener.as_ref());
         let mut sertype = std::ptr::null();
         let participant = topic.participant().handle();
-        // SAFETY: what is handed over outlives the call; the listener is dropped after the writer.
+        // SAFETY: the arguments outlive the call; the listener is dropped after the writer.
         let made = unsafe {
             cyclors::dds_create_writer(participant, topic.handle(), qos.native(), listening)
         };
         let entity = Entity::made("open the writer", made)?;
-        // SAFETY: the place is written before the call returns, with what lives as the writer does.
+        // SAFETY: the call writes the pointer; the type lives as long as the writer.
         let found = unsafe { cyclors::dds_get_entity_sertype(entity.handle(), &raw mut sertype) };
         checked("read the writer's type", found)?;
         let guid = guid_of(&entity)?;
@@ -97,8 +97,8 @@ impl Writer {
     }
 
     fn put(&self, serdata: *mut ddsi_serdata, time: i64) -> Result<(), Refused> {
-        // SAFETY: nobody else has the sample yet. The call takes our reference, but where there is
-        // no such writer, which cannot be: ours lives as long as this does.
+        // SAFETY: nothing else refers to the sample yet. The call takes our reference, unless the
+        // writer does not exist; ours lives as long as `self`.
         let code = unsafe {
             (*serdata).statusinfo = 0;
             (*serdata).timestamp.v = time;
@@ -140,7 +140,7 @@ impl Writer {
     /// Errors of Cyclone.
     pub fn strengthen(&self, strength: i32) -> Result<(), DdsError> {
         let qos = Qos::new().strength(strength);
-        // SAFETY: what is handed over outlives the call, which changes what is set in it.
+        // SAFETY: the policies outlive the call, which changes those that are set.
         let code = unsafe { cyclors::dds_set_qos(self.entity.handle(), qos.native()) };
         checked("change the ownership's strength", code).map(drop)
     }
