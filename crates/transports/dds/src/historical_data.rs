@@ -30,8 +30,8 @@ const SERVICE_RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 /// No page is requested while so many samples wait for delivery.
 const MAX_WAITING_SAMPLES: usize = 4_096;
 
-/// After so many requests for a page without a response (20 s), the reader changes the service, or
-/// restarts with the same one, which has probably forgotten it.
+/// After so many requests for a page without a response (20 s), the reader changes the service.
+/// Without another one it restarts with the same service, which has probably forgotten it.
 const ATTEMPTS_UNTIL_RESTART: u32 = 66;
 /// After so many requests without a response (a minute), restarts included, no service responds.
 const ATTEMPTS_UNTIL_SILENT: u32 = 200;

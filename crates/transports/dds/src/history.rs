@@ -7,8 +7,8 @@ use helio_bus::transport::{Origin, order_by_producer};
 use crate::announcements::ProducerPosition;
 use crate::reorder_queue::{QueuedSample, ReorderQueue};
 
-/// Orders what a late joiner has received: first the newest `n` samples of each key, among those
-/// that were written before it joined (`positions`), then the samples written since.
+/// Orders what a late joiner has received. First come the newest `n` samples of each key that were
+/// written before it joined (`positions`), then the samples written since.
 ///
 /// A service's samples keep the order of its journal, in which they arrived, so no two hosts'
 /// clocks are compared. A writer's own samples come before them if the service had them, otherwise

@@ -1,5 +1,5 @@
-//! Compares the contents of ready services. A writer that saw only one of two services had its
-//! samples acknowledged by that one alone, and does not send them to the other one.
+//! Compares the contents of ready services. If a writer saw only one of two services, that one
+//! acknowledged its samples alone, and the writer does not send them to the other one.
 //!
 //! Operation. Each service requests the other services' positions of each producer, periodically.
 //! Samples that another service has had for a while, and that have not arrived here since, are

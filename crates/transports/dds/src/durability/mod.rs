@@ -1,5 +1,5 @@
-//! The durability service: stores the persistent topics of a domain in a journal, acknowledges
-//! them, and sends them to late joiners after the writers have left.
+//! The durability service. It stores the persistent topics of a domain in a journal, acknowledges
+//! their samples, and sends them to late joiners after the writers have left.
 //!
 //! Constraints. Nothing is acknowledged before it is durable in the journal. A writer keeps what is
 //! not acknowledged and sends it again. Killing the service at any instruction loses no
@@ -532,7 +532,7 @@ impl Durability {
         notify(Notice::Trouble { topic, cause });
     }
 
-    /// Closes a topic before it is opened again, which may fail: from then on no receipt waits for
+    /// Closes a topic before it is opened again, which may fail. From then on no receipt waits for
     /// this service, and no reader reads the old state. False if it cannot be announced at present.
     fn close_topic(&mut self, name: &TopicName) -> bool {
         let Some(topic) = self.topics.get(name) else { return true };

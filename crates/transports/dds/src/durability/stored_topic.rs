@@ -6,9 +6,8 @@
 //! disk: the worker pool does what needs it, and only this topic's samples wait meanwhile.
 //!
 //! Operation. A cycle of three steps: sync the contents of the folder; fetch the samples that other
-//! services have; be ready and accept samples from writers. The cycle restarts at the second step
-//! after a hole that others may fill and after the service stalled, and at the first step after an
-//! error.
+//! services have; be ready and accept samples from writers. An error restarts the cycle at the
+//! first step. A stall, or a hole that other services may fill, restarts it at the second step.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Display;

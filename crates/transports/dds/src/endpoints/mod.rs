@@ -1,15 +1,15 @@
-//! The DDS topics of a bus topic, and the endpoints on them: one for envelopes, and one for the
-//! type of the topic's first schema, where IDL can express it.
+//! The DDS topics of a bus topic, and the endpoints on them. One is for envelopes, and one for the
+//! type of the topic's first schema, if IDL can express it.
 //!
 //! Constraints. A DDS topic has one type, and its name must identify that type. So envelopes always
 //! have their own DDS topic beside the typed one. A topic may get its first schema long after its
-//! endpoints were opened, and its writers may accept samples of further schemas, and bytes that are
-//! not a value.
+//! endpoints were opened. Its writers may accept samples of further schemas, and bytes that are not
+//! a value.
 //!
 //! Operation. A writer puts a sample on the typed topic if it has that schema, and if its key is
-//! empty or is the one of the type's key fields. Any other sample is an envelope. A sample that
-//! follows one on the other DDS topic is flagged (`OTHER_TOPIC`). Readers read both, and wait for the
-//! other one.
+//! empty or equals the type's key fields. Any other sample is an envelope. A sample that follows
+//! one on the other DDS topic is flagged (`OTHER_TOPIC`). Readers read both, and wait for the other
+//! one.
 
 mod reading;
 mod writing;

@@ -238,8 +238,8 @@ impl TypedWriter {
     }
 
     /// Serializes the sample as CDR; `false` if it must be an envelope. That holds for bytes that
-    /// are not a datum, and for a key that differs from the key fields, because DDS would mix up
-    /// their last values.
+    /// are not a datum, and for a key that differs from the key fields. DDS would mix up the last
+    /// values of such keys.
     fn fits(
         &self,
         header: &Header<'_>,

@@ -1,8 +1,8 @@
 //! Eclipse Cyclone DDS's entities as safe Rust values: the only module that uses its C interface.
 //!
 //! Constraints. Samples are passed in and out as CDR (a header of four bytes, then the value), so
-//! that no C structure is laid out here; Cyclone checks each sample against its type. Dropping a
-//! value deletes its entity. A value keeps what it depends on: a writer its topic, a topic its
+//! no C structure is laid out here. Cyclone checks each sample against its type. Dropping a value
+//! deletes its entity. A value keeps what it depends on: a writer its topic, a topic its
 //! participant. Only opening and dropping block. Deleting an entity waits for its listener, so a
 //! listener must not drop an entity.
 //!

@@ -1,6 +1,6 @@
-//! Network namespaces as hosts: two with a cable between them that is unplugged and plugged in;
-//! three on a switch, of which two lose each other; and discovery by multicast. They need rights
-//! that not every machine grants; otherwise the tests are skipped with a message.
+//! Network namespaces as hosts. Two have a cable between them that is unplugged and plugged in.
+//! Three are on a switch, of which two lose each other. Another test is discovery by multicast.
+//! They need rights that not every machine grants; otherwise they are skipped with a message.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
