@@ -311,10 +311,10 @@ impl Connection {
         let holders = self.announcements.with_fresh_state(|state| state.holders(topic));
         let (topic, partitions) = (topic.clone(), partitions.to_vec());
         let opened = OpenedEndpoint { topic, end, guids, partitions };
-        let answers =
+        let responses =
             self.announcements.request(Some(holders), RequestKind::OpenedEndpoint(opened))?;
         let until = Instant::now() + MATCH_TIMEOUT;
-        let theirs: Vec<_> = answers.iter().flat_map(|(_, response)| &response.matched).collect();
+        let theirs: Vec<_> = responses.iter().flat_map(|(_, response)| &response.matched).collect();
         while !theirs.is_empty() && Instant::now() < until {
             let ours = matched();
             if theirs.iter().all(|end| ours.contains(end)) {
@@ -324,7 +324,7 @@ impl Connection {
             // polls.
             std::thread::sleep(Duration::from_micros(200));
         }
-        Ok(answers)
+        Ok(responses)
     }
 
     /// Opens the typed endpoints of a topic whose first schema has changed. After an error the next

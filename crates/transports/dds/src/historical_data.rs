@@ -176,14 +176,14 @@ impl HistoricalData {
                 return Ok(true);
             }
             PageOutcome::Incomplete => {
-                if !self.ask_another(reorder_queue, true)? {
-                    self.miss(reorder_queue, false);
+                if !self.change_service(reorder_queue, true)? {
+                    self.report_missing(reorder_queue, false);
                     return Ok(true);
                 }
             }
             PageOutcome::Failed => {
-                if !self.ask_another(reorder_queue, false)? {
-                    self.miss(reorder_queue, true);
+                if !self.change_service(reorder_queue, false)? {
+                    self.report_missing(reorder_queue, true);
                     return Ok(true);
                 }
             }
@@ -194,7 +194,7 @@ impl HistoricalData {
         let mut there = self.topic.connection.announcements.with_state(services);
         if !there {
             if self.aside.is_some() {
-                self.miss(reorder_queue, false);
+                self.report_missing(reorder_queue, false);
                 return Ok(true);
             }
             // An incomplete service is better than none. Another durability service asks each one
@@ -202,7 +202,7 @@ impl HistoricalData {
             self.excluded.clear();
             let may = self.on_loss == OnServiceLoss::Wait || self.request.last.is_some();
             if let Some(to) = service(&self.topic, &[]).filter(|_| may) {
-                self.begin_again(to, reorder_queue)?;
+                self.restart(to, reorder_queue)?;
                 (there, self.attempts) = (true, [0; 2]);
             }
         }
@@ -213,7 +213,7 @@ impl HistoricalData {
             // A slow service that has not forgotten this reader gets more time.
             self.restart_after = ATTEMPTS_UNTIL_SILENT.min(self.restart_after * 2);
             if self.leave(reorder_queue)? {
-                self.miss(reorder_queue, false);
+                self.report_missing(reorder_queue, false);
                 return Ok(true);
             }
         }
@@ -223,7 +223,7 @@ impl HistoricalData {
             self.news.push_back(Outage::Restored);
             return Ok(true);
         }
-        self.ask(reorder_queue);
+        self.request_next(reorder_queue);
         Ok(false)
     }
 
@@ -285,11 +285,11 @@ impl HistoricalData {
 
     /// Requests the next page if there is room for it; otherwise keeps the service from forgetting
     /// this reader.
-    fn ask(&mut self, reorder_queue: &ReorderQueue) {
+    fn request_next(&mut self, reorder_queue: &ReorderQueue) {
         let messages = &self.topic.connection.messages;
         if reorder_queue.waiting() < MAX_WAITING_SAMPLES || self.request.last.is_some() {
             if self.asked.is_none_or(|asked| asked.elapsed() >= PAGE_RETRY_INTERVAL) {
-                messages.send_request(&self.question(reorder_queue));
+                messages.send_request(&self.next_request(reorder_queue));
                 (self.asked, self.last_request) = (Some(Instant::now()), Instant::now());
                 self.attempts = self.attempts.map(|attempts| attempts.saturating_add(1));
             }
@@ -304,7 +304,7 @@ impl HistoricalData {
     }
 
     /// The request for the next page; the first request contains the range.
-    fn question(&self, reorder_queue: &ReorderQueue) -> HistoryRequest {
+    fn next_request(&self, reorder_queue: &ReorderQueue) -> HistoryRequest {
         if self.request.page > 0 {
             return self.request.clone();
         }
@@ -344,7 +344,7 @@ impl HistoricalData {
 
     /// Changes to another service, from one that is incomplete (`ended`) or cannot read its
     /// journal. False if there is no other one.
-    fn ask_another(
+    fn change_service(
         &mut self,
         reorder_queue: &mut ReorderQueue,
         ended: bool,
@@ -360,7 +360,7 @@ impl HistoricalData {
         // The last values of a service in trouble are older, maybe by days.
         let other = other.filter(|to| !(last && ended && was_ready) || self.is_ready(to));
         let Some(to) = other else { return Ok(false) };
-        self.begin_again(to, reorder_queue)?;
+        self.restart(to, reorder_queue)?;
         Ok(true)
     }
 
@@ -390,13 +390,13 @@ impl HistoricalData {
                     self.attempts[1] = 0;
                 }
                 self.excluded.push(self.request.to.clone());
-                self.begin_again(to.clone(), reorder_queue)?;
+                self.restart(to.clone(), reorder_queue)?;
             }
             // It has received no request that it could have forgotten.
             None if self.request.page == 0 => {
                 (self.attempts[0], self.last_samples) = (0, Instant::now())
             }
-            None => self.begin_again(self.request.to.clone(), reorder_queue)?,
+            None => self.restart(self.request.to.clone(), reorder_queue)?,
         }
         Ok(false)
     }
@@ -409,7 +409,7 @@ impl HistoricalData {
     }
 
     /// No service is complete: reports the missing samples. `unread`: their number is unknown, too.
-    fn miss(&mut self, reorder_queue: &mut ReorderQueue, unread: bool) {
+    fn report_missing(&mut self, reorder_queue: &mut ReorderQueue, unread: bool) {
         match self.aside.take() {
             Some(aside) => reorder_queue.restore_history(aside),
             None if unread => return reorder_queue.report_missing_history(&self.until),
@@ -419,7 +419,7 @@ impl HistoricalData {
     }
 
     /// Requests from a service from the first page on: two services' pages differ.
-    fn begin_again(
+    fn restart(
         &mut self,
         to: String,
         reorder_queue: &mut ReorderQueue,
@@ -613,13 +613,7 @@ mod tests {
     /// A position of Mount.
     fn mount(sequence: u64) -> ProducerPosition {
         let producer = helio_core::ProducerName::new("Mount").unwrap();
-        ProducerPosition {
-            partition: 0,
-            producer,
-            incarnation: 1,
-            sequence,
-            topic_sequences: [0; 2],
-        }
+        ProducerPosition::new(0, producer, (1, sequence))
     }
 
     /// Begins to read history up to Mount's position 5.

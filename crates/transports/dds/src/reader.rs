@@ -124,7 +124,7 @@ pub(crate) struct DdsReader {
     shared: Arc<ReaderCore>,
     producers: Producers,
     /// The outstanding history from durability services.
-    past: Option<HistoricalData>,
+    pending_history: Option<HistoricalData>,
     /// The last requested history is complete.
     caught_up: bool,
     /// Services that were lost or restored and not reported yet.
@@ -180,43 +180,43 @@ impl DdsReader {
     }
 
     /// Opens a reader of a durability service: it receives resent samples, too.
-    pub(crate) fn keeping(
+    pub(crate) fn for_service(
         topic: &Arc<TopicState>,
         have: &[ProducerPosition],
     ) -> Result<Self, TransportError> {
         let (reader, _) = Self::await_match(topic, &[], (AcceptResent::Everything, false))?;
         let mut reorder_queue = locked(&reader.shared.reorder_queue);
-        have.iter().for_each(|position| reorder_queue.knows(position));
+        have.iter().for_each(|position| reorder_queue.set_known(position));
         drop(reorder_queue);
         Ok(reader)
     }
 
     /// Opens a reader, and waits until it has matched the topic's writers; returns the positions of
-    /// those that have written. `past`: new samples wait until the history has arrived.
+    /// those that have written. `pending_history`: new samples wait until the history has arrived.
     fn await_match(
         topic: &Arc<TopicState>,
         partitions: &[u32],
-        (take, past): (AcceptResent, bool),
+        (take, pending_history): (AcceptResent, bool),
     ) -> Result<(Self, Vec<(String, ProducerPosition)>), TransportError> {
         let connection = &topic.connection;
         topic.partitions(partitions)?;
-        let shared = subscribe(topic, partitions, (take, past))?;
+        let shared = subscribe(topic, partitions, (take, pending_history))?;
         connection.add_reader(Arc::<ReaderCore>::downgrade(&shared));
-        let answers = loop {
+        let responses = loop {
             let opened = (&topic.name, EndpointKind::Reader, partitions);
-            let answers = connection
+            let responses = connection
                 .await_match(opened, shared.endpoints.guids(), || shared.endpoints.matched())?;
             // A session that has responded may have announced the first schema only now.
             if !shared.endpoints.adopt_schema(topic)? {
-                break answers;
+                break responses;
             }
         };
         let own = connection.writers();
         let own = own.iter().filter(|writer| writer.topic.name == topic.name);
         let session = || connection.announcements.session.clone();
         let own = own.filter_map(|writer| Some((session(), writer.position()?)));
-        let positions = answers.into_iter().flat_map(|(session, answer)| {
-            answer.positions.into_iter().map(move |position| (session.clone(), position))
+        let positions = responses.into_iter().flat_map(|(session, response)| {
+            response.positions.into_iter().map(move |position| (session.clone(), position))
         });
         let read = |(_, position): &(String, ProducerPosition)| {
             let wanted = partitions.is_empty() || partitions.contains(&position.partition);
@@ -226,8 +226,8 @@ impl DdsReader {
         let before = positions.iter().map(|(_, position)| position.clone()).collect();
         locked(&shared.reorder_queue).set_join_positions(before);
         let (producers, outages, avro) = Default::default();
-        let (past, caught_up) = (None, false);
-        Ok((Self { shared, producers, past, caught_up, outages, avro }, positions))
+        let (pending_history, caught_up) = (None, false);
+        Ok((Self { shared, producers, pending_history, caught_up, outages, avro }, positions))
     }
 
     /// Requests history from a durability service: the newest so many of each key, or everything.
@@ -241,8 +241,8 @@ impl DdsReader {
         let wanted = historical_data::HistoryRange { partitions, last, until, have };
         let wake = Arc::clone(&self.shared.wake);
         let wake = Arc::new(move || wake.ring());
-        let past = HistoricalData::begin(&self.shared.topic, asked, wanted, wake)?;
-        self.past = Some(past);
+        let pending_history = HistoricalData::begin(&self.shared.topic, asked, wanted, wake)?;
+        self.pending_history = Some(pending_history);
         Ok(())
     }
 
@@ -267,8 +267,8 @@ impl DdsReader {
             if self.poll_history(&mut reorder_queue)? {
                 return Ok(());
             }
-            if self.past.as_ref().is_some_and(HistoricalData::is_slow) {
-                self.past = None;
+            if self.pending_history.as_ref().is_some_and(HistoricalData::is_slow) {
+                self.pending_history = None;
                 reorder_queue.end_history(false);
                 return Ok(());
             }
@@ -295,7 +295,7 @@ impl DdsReader {
             drop(reorder_queue);
             let topic = &shared.topic;
             topic.connection.check_open()?;
-            if self.past.as_ref().is_some_and(HistoricalData::is_silent) {
+            if self.pending_history.as_ref().is_some_and(HistoricalData::is_silent) {
                 return Err(no_service(&format!("read the history of {}", topic.name), topic));
             }
             // Cyclone's threads receive pages.
@@ -335,13 +335,13 @@ impl DdsReader {
 
     /// Takes received pages of history; true if the history has ended or none was requested.
     fn poll_history(&mut self, reorder_queue: &mut ReorderQueue) -> Result<bool, TransportError> {
-        let Some(past) = &mut self.past else { return Ok(true) };
+        let Some(pending_history) = &mut self.pending_history else { return Ok(true) };
         self.shared.pull(reorder_queue)?;
-        let over = past.turn(reorder_queue)?;
-        self.outages.extend(std::iter::from_fn(|| past.news()));
+        let over = pending_history.turn(reorder_queue)?;
+        self.outages.extend(std::iter::from_fn(|| pending_history.news()));
         if over {
-            self.caught_up = past.whole;
-            self.past = None;
+            self.caught_up = pending_history.whole;
+            self.pending_history = None;
             reorder_queue.end_history(self.shared.topic.is_kept());
         }
         Ok(over)
@@ -349,7 +349,7 @@ impl DdsReader {
 
     /// Whether requested history is outstanding.
     pub(crate) fn is_behind(&self) -> bool {
-        self.past.is_some()
+        self.pending_history.is_some()
     }
 
     /// The next sample with its position, for a durability service.
@@ -383,7 +383,7 @@ impl DdsReader {
     pub(crate) fn discard(&mut self) -> Result<(), TransportError> {
         let shared = Arc::clone(&self.shared);
         let mut reorder_queue = locked(&shared.reorder_queue);
-        self.past = None;
+        self.pending_history = None;
         shared.pull(&mut reorder_queue)?;
         reorder_queue.discard();
         Ok(())
@@ -412,7 +412,7 @@ impl DdsReader {
             if !reorder_queue.has_samples() {
                 self.poll_history(&mut reorder_queue)?;
                 shared.pull(&mut reorder_queue)?;
-            } else if self.past.as_ref().is_some_and(HistoricalData::is_due) {
+            } else if self.pending_history.as_ref().is_some_and(HistoricalData::is_due) {
                 self.poll_history(&mut reorder_queue)?;
             }
             let gap = reorder_queue.gaps.pop_front().map(Item::Gap);
@@ -467,7 +467,7 @@ fn no_offsets(what: &str) -> TransportError {
 fn subscribe(
     topic: &Arc<TopicState>,
     partitions: &[u32],
-    (take, past): (AcceptResent, bool),
+    (take, pending_history): (AcceptResent, bool),
 ) -> Result<Arc<ReaderCore>, TransportError> {
     let connection = &topic.connection;
     let wake = Arc::<ReaderWakeup>::default();
@@ -499,7 +499,7 @@ fn subscribe(
     let all = 0..topic.qos.partitions;
     let places = if partitions.is_empty() { all.collect() } else { partitions.to_vec() };
     let mut reorder_queue = ReorderQueue::new(&places, take).best_effort(!topic.is_reliable());
-    if past {
+    if pending_history {
         reorder_queue.begin_history();
     }
     Ok(Arc::new(ReaderCore {
@@ -539,7 +539,7 @@ impl Reader for DdsReader {
         if self.shared.wake.rung.load(Ordering::SeqCst) || self.connection().is_closed() {
             return Ok(Armed::Ready);
         }
-        match self.past {
+        match self.pending_history {
             // A lost page rings no bell.
             Some(_) => Ok(Armed::Recheck(PAGE_RETRY_INTERVAL)),
             None => Ok(Armed::Waiting),
@@ -555,7 +555,7 @@ impl Reader for DdsReader {
 
     /// The size of outstanding history is unknown; it counts as one sample.
     fn lag(&self) -> u64 {
-        let mut lag = u64::from(self.past.is_some());
+        let mut lag = u64::from(self.pending_history.is_some());
         self.positions(&mut |at| lag += at.end.saturating_sub(at.next));
         lag
     }

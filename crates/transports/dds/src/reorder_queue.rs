@@ -229,7 +229,7 @@ pub(crate) struct ReorderQueue {
     taken: Vec<Sample>,
     past: Option<HistoryPhase>,
     /// Whether new samples are checked for order; the history that writers keep has holes.
-    begun: bool,
+    checks_order: bool,
     /// The positions when the reader joined: earlier samples may never arrive.
     before: Vec<ProducerPosition>,
     blocked: Vec<ProducerQueue>,
@@ -337,7 +337,7 @@ impl ReorderQueue {
             take,
             taken: Vec::new(),
             past: None,
-            begun: take != AcceptResent::History,
+            checks_order: take != AcceptResent::History,
             before: Vec::new(),
             blocked: Vec::new(),
             covered: HashMap::new(),
@@ -507,7 +507,7 @@ impl ReorderQueue {
     /// Whether a sample must wait for its predecessor, by its own header.
     fn waits(&self, queued: &QueuedSample) -> bool {
         let waits = queued.follows_other_topic && (queued.origin == Origin::Log || queued.resent);
-        if !self.begun || !waits {
+        if !self.checks_order || !waits {
             return false;
         }
         let producer = queued.names().1;
@@ -652,10 +652,15 @@ impl ReorderQueue {
     }
 
     /// Sets a position that the caller has already.
-    pub(crate) fn knows(&mut self, position: &ProducerPosition) {
+    pub(crate) fn set_known(&mut self, position: &ProducerPosition) {
         let order = (position.incarnation, position.sequence);
         for topic_index in [0, 1] {
-            self.saw(position.partition, position.producer.as_str(), order, topic_index);
+            self.record_sequence(
+                position.partition,
+                position.producer.as_str(),
+                order,
+                topic_index,
+            );
         }
     }
 
@@ -688,18 +693,10 @@ impl ReorderQueue {
     /// The positions of the history that has arrived: it need not be sent again.
     pub(crate) fn history_positions(&self) -> Vec<ProducerPosition> {
         let seen = self.past.iter().flat_map(|past| &past.seen);
-        seen.filter_map(|((partition, producer), (incarnation, sequence))| {
-            let producer = ProducerName::new(producer).ok()?;
-            let (partition, incarnation, sequence) = (*partition, *incarnation, *sequence);
-            Some(ProducerPosition {
-                partition,
-                producer,
-                incarnation,
-                sequence,
-                topic_sequences: [0; 2],
-            })
-        })
-        .collect()
+        let position = |((partition, producer), order): (&(u32, String), &(u64, u64))| {
+            Some(ProducerPosition::new(*partition, ProducerName::new(producer).ok()?, *order))
+        };
+        seen.filter_map(position).collect()
     }
 
     /// Reports history that will not arrive as gaps, as far as the writers' positions show it;
@@ -753,7 +750,7 @@ impl ReorderQueue {
         }
         for ((partition, producer), order) in past.seen {
             for topic_index in [0, 1] {
-                self.saw(partition, &producer, order, topic_index);
+                self.record_sequence(partition, &producer, order, topic_index);
             }
         }
     }
@@ -810,7 +807,7 @@ impl ReorderQueue {
         let resent = header.flags & RESENT != 0;
         if foreign.is_none() {
             let order = (incarnation, sequence);
-            let before = self.saw(partition, header.producer, order, topic_index);
+            let before = self.record_sequence(partition, header.producer, order, topic_index);
             if resent {
                 self.record_resent(partition, header.producer, order, topic_index);
                 origin = Origin::History;
@@ -914,7 +911,7 @@ impl ReorderQueue {
 
     /// Records a producer's newest number on one topic. Returns the previous one on that topic, or
     /// that of a newer incarnation; `None` if the producer is new.
-    fn saw(
+    fn record_sequence(
         &mut self,
         partition: u32,
         producer: &str,
@@ -1050,7 +1047,7 @@ impl ReorderQueue {
     pub(crate) fn begin(&mut self, past: Vec<QueuedSample>, since: Vec<QueuedSample>) {
         past.into_iter().for_each(|queued| self.push(queued));
         self.covered = HashMap::new();
-        self.begun = true;
+        self.checks_order = true;
         self.admit(since, Instant::now());
     }
 
@@ -1061,7 +1058,7 @@ impl ReorderQueue {
 
     /// Checks the order of new samples from now on.
     pub(crate) fn begin_live(&mut self) {
-        self.begun = true;
+        self.checks_order = true;
     }
 }
 

@@ -190,8 +190,8 @@ impl TopicState {
         let connection = &self.connection;
         let about = RequestKind::Producer { topic: self.name.clone(), producer: producer.clone() };
         let holders = connection.announcements.with_fresh_state(|state| state.holders(&self.name));
-        let answers = connection.announcements.request(Some(holders), about)?;
-        let newest = answers.iter().map(|(_, answer)| answer.newest).max().unwrap_or(0);
+        let responses = connection.announcements.request(Some(holders), about)?;
+        let newest = responses.iter().map(|(_, response)| response.newest).max().unwrap_or(0);
         Ok(newest.max(connection.newest(&self.name, producer)))
     }
 

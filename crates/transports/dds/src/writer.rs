@@ -80,7 +80,7 @@ struct WriterLiveness {
     /// The time of the last sign of life, by the bus's clock: time of day and uptime.
     seen: (Tai, Duration),
     /// The time of the last announced sign of life, in uptime.
-    said: Duration,
+    announced: Duration,
     /// The time of the last write, in uptime.
     wrote: Duration,
 }
@@ -247,11 +247,11 @@ impl WriterCore {
         self.connection().announcements.announce(announcement)?;
         let mut liveliness = locked(&self.liveliness);
         if let Liveliness::Lease(lease) = self.topic.qos.liveliness
-            && at.saturating_sub(liveliness.said) >= lease / 2
+            && at.saturating_sub(liveliness.announced) >= lease / 2
         {
             self.unconfirmed.store(true, Ordering::Release);
         }
-        liveliness.said = at;
+        liveliness.announced = at;
         Ok(())
     }
 
@@ -285,8 +285,8 @@ impl WriterCore {
 
     fn is_due(&self) -> bool {
         let Liveliness::Lease(lease) = self.topic.qos.liveliness else { return false };
-        let WriterLiveness { open, seen: (_, seen), said, .. } = *locked(&self.liveliness);
-        open && seen.saturating_sub(said) >= lease / 4
+        let WriterLiveness { open, seen: (_, seen), announced, .. } = *locked(&self.liveliness);
+        open && seen.saturating_sub(announced) >= lease / 4
     }
 
     fn mark_alive(&self) {
@@ -557,7 +557,7 @@ impl DdsWriter {
         topic.partitions(&[partition])?;
         let (seen, up) = (connection.clock.now(), connection.clock.uptime());
         let claim = topic.claim(partition, &producer, seen.nanos())?;
-        let strength = claim.as_ref().map(|said| said.claim.strength);
+        let strength = claim.as_ref().map(|announced| announced.claim.strength);
         if topic.is_kept() {
             connection.subscribe_acks()?;
         }
@@ -570,12 +570,12 @@ impl DdsWriter {
             sequence: AtomicU64::new(0),
             topic_sequences: Default::default(),
             wrote_by: Default::default(),
-            claim: claim.as_ref().map(|said| said.claim.clone()),
+            claim: claim.as_ref().map(|announced| announced.claim.clone()),
             strength: AtomicI32::new(strength.unwrap_or(0)),
             liveliness: Mutex::new(WriterLiveness {
                 open: true,
                 seen: (seen, up),
-                said: up,
+                announced: up,
                 wrote: up,
             }),
             announcing: Mutex::default(),
@@ -645,7 +645,7 @@ impl DdsWriter {
 
     /// Makes durability services store samples from now on, though the topic's quality of service
     /// does not require it.
-    fn keep(&mut self) -> Result<(), PublishError> {
+    fn require_durable(&mut self) -> Result<(), PublishError> {
         if locked(&self.shared.resend_buffer).is_some() {
             self.request_sync();
             return Ok(());
@@ -671,11 +671,11 @@ impl DdsWriter {
         let is_buffered = locked(&self.shared.resend_buffer).is_some();
         if is_buffered && !self.sync_requested && topic.qos.guarantee < Guarantee::Durable {
             // If this fails, the services sync at their own interval.
-            let said = topic
+            let announced = topic
                 .connection
                 .announcements
                 .announce(Announcement::KeepRequest { topic: topic.name.clone() });
-            self.sync_requested = said.is_ok();
+            self.sync_requested = announced.is_ok();
         }
     }
 
@@ -703,7 +703,11 @@ impl DdsWriter {
 
     /// The result of a publish under a guarantee: done if no reader has to acknowledge the sample
     /// any more, otherwise pending.
-    fn held(&self, receipt: Receipt, guarantee: Guarantee) -> Result<Published, PublishError> {
+    fn outcome_of(
+        &self,
+        receipt: Receipt,
+        guarantee: Guarantee,
+    ) -> Result<Published, PublishError> {
         if guarantee == Guarantee::Accepted {
             return Ok(Published::Done(receipt));
         }
@@ -756,10 +760,10 @@ impl Writer for DdsWriter {
             });
         }
         if guarantee == Guarantee::Durable {
-            self.keep()?;
+            self.require_durable()?;
         }
         let receipt = self.send(record)?;
-        self.held(receipt, guarantee)
+        self.outcome_of(receipt, guarantee)
     }
 
     fn on_room(&mut self, notify: Notify) {
@@ -797,7 +801,7 @@ impl Writer for DdsWriter {
         }
         let partition = self.shared.partition;
         let receipt = Receipt { partition, offset: None, sequence, guarantee: Guarantee::Accepted };
-        match self.held(receipt, guarantee)? {
+        match self.outcome_of(receipt, guarantee)? {
             Published::Done(_) => Ok(None),
             Published::Pending(pending) => Ok(Some(pending)),
         }

@@ -254,6 +254,12 @@ pub(crate) struct ProducerPosition {
 }
 
 impl ProducerPosition {
+    /// A position whose numbers on the two DDS topics are unknown.
+    pub(crate) fn new(partition: u32, producer: ProducerName, order: (u64, u64)) -> Self {
+        let (incarnation, sequence) = order;
+        Self { partition, producer, incarnation, sequence, topic_sequences: [0; 2] }
+    }
+
     /// Incarnation and number, for comparisons.
     pub(crate) fn order(&self) -> (u64, u64) {
         (self.incarnation, self.sequence)

@@ -52,7 +52,7 @@ pub(crate) struct Announcements {
     pub(crate) session: String,
     writers: Mutex<Option<AnnouncementWriters>>,
     table: Reader,
-    answers: Reader,
+    responses: Reader,
     state: Mutex<SharedState>,
     changed: Condvar,
     requests: PendingRequests,
@@ -64,7 +64,7 @@ pub(crate) struct Announcements {
 
 struct AnnouncementWriters {
     table: Writer,
-    answers: Writer,
+    responses: Writer,
     /// The number of samples that both have written.
     count: u64,
     /// The number of the newest announcement.
@@ -106,21 +106,22 @@ impl Announcements {
                 Reader::open(&topics[1], &reliable().keep_all(), listening())?,
                 AnnouncementWriters {
                     table: Writer::open(&topics[0], &durable(), None)?,
-                    answers: Writer::open(&topics[1], &reliable().keep_all(), None)?,
+                    responses: Writer::open(&topics[1], &reliable().keep_all(), None)?,
                     count: 0,
                     said: 0,
                     head: Vec::new(),
                 },
             ))
         };
-        let (table, answers, writers) = opened().map_err(failed("open the announcement topics"))?;
+        let (table, responses, writers) =
+            opened().map_err(failed("open the announcement topics"))?;
         let mut state = SharedState::default();
         state.live.insert(session.clone());
         Ok(Self {
             session,
             writers: Mutex::new(Some(writers)),
             table,
-            answers,
+            responses,
             state: Mutex::new(state),
             changed: Condvar::new(),
             requests: PendingRequests::default(),
@@ -220,13 +221,13 @@ impl Announcements {
             }
         }
         samples.clear();
-        if self.answers.take(&mut samples).is_ok() {
+        if self.responses.take(&mut samples).is_ok() {
             for (header, payload) in in_order(&samples) {
                 if header.key != self.session.as_bytes() {
                     continue;
                 }
-                if let Ok(answer) = serde_json::from_slice::<Response>(payload) {
-                    self.requests.receive(header.producer, answer);
+                if let Ok(response) = serde_json::from_slice::<Response>(payload) {
+                    self.requests.receive(header.producer, response);
                 }
             }
         }
@@ -274,8 +275,8 @@ impl Announcements {
         if others.is_empty() {
             return Ok(Vec::new());
         }
-        let question = self.requests.question();
-        let (slot, number) = (question.slot(), question.number());
+        let request = self.requests.request();
+        let (slot, number) = (request.slot(), request.number());
         self.announce(Announcement::Request(Request { slot, number, about }))?;
         let until = Instant::now() + timeout;
         let mut state = locked(&self.state);
@@ -283,15 +284,16 @@ impl Announcements {
             if self.closed.load(Ordering::Acquire) {
                 return Err(TransportError::Closed);
             }
-            let answered = |other: &String| {
-                question.answer(other).filter(|answer| state.said(other) >= answer.said)
+            let responded = |other: &String| {
+                request.response(other).filter(|response| state.said(other) >= response.said)
             };
             let waiting =
-                others.iter().any(|other| state.live.contains(other) && answered(other).is_none());
+                others.iter().any(|other| state.live.contains(other) && responded(other).is_none());
             let left = until.saturating_duration_since(Instant::now());
             if !waiting || left.is_zero() {
-                let answer = |other: &String| answered(other).map(|answer| (other.clone(), answer));
-                return Ok(others.iter().filter_map(answer).collect());
+                let response =
+                    |other: &String| responded(other).map(|response| (other.clone(), response));
+                return Ok(others.iter().filter_map(response).collect());
             }
             let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -299,13 +301,13 @@ impl Announcements {
     }
 
     /// Responds to a session.
-    pub(crate) fn respond(&self, to: &str, mut answer: Response) -> Result<(), TransportError> {
+    pub(crate) fn respond(&self, to: &str, mut response: Response) -> Result<(), TransportError> {
         let mut writers = locked(&self.writers);
         let Some(writers) = writers.as_mut() else { return Err(TransportError::Closed) };
-        answer.said = writers.said;
+        response.said = writers.said;
         let value =
-            serde_json::to_vec(&answer).map_err(|error| engine("write a response", error))?;
-        writers.put(&self.session, to, &value, |writers| &writers.answers)
+            serde_json::to_vec(&response).map_err(|error| engine("write a response", error))?;
+        writers.put(&self.session, to, &value, |writers| &writers.responses)
     }
 
     /// Ends the session for all others.

@@ -16,14 +16,14 @@ struct OpenRequests {
     /// The number of requests so far.
     count: u64,
     /// By slot.
-    questions: Vec<Option<PendingRequest>>,
+    slots: Vec<Option<PendingRequest>>,
 }
 
 #[derive(Debug)]
 struct PendingRequest {
     number: u64,
     /// By session.
-    answers: HashMap<String, Response>,
+    responses: HashMap<String, Response>,
 }
 
 /// A pending request, until it is dropped.
@@ -36,28 +36,28 @@ pub(super) struct RequestHandle<'a> {
 
 impl PendingRequests {
     /// A new request, in the first free slot: there are as many keys as requests at a time.
-    pub(super) fn question(&self) -> RequestHandle<'_> {
+    pub(super) fn request(&self) -> RequestHandle<'_> {
         let mut open = locked(&self.0);
         open.count += 1;
         let number = open.count;
-        let waiting = Some(PendingRequest { number, answers: HashMap::new() });
-        let slot = match open.questions.iter().position(Option::is_none) {
+        let waiting = Some(PendingRequest { number, responses: HashMap::new() });
+        let slot = match open.slots.iter().position(Option::is_none) {
             Some(slot) => slot,
             None => {
-                open.questions.push(None);
-                open.questions.len() - 1
+                open.slots.push(None);
+                open.slots.len() - 1
             }
         };
-        open.questions[slot] = waiting;
+        open.slots[slot] = waiting;
         RequestHandle { of: self, slot, number }
     }
 
     /// Takes a response; one without a pending request is dropped.
-    pub(super) fn receive(&self, session: &str, answer: Response) {
+    pub(super) fn receive(&self, session: &str, response: Response) {
         let mut open = locked(&self.0);
-        let mut waiting = open.questions.iter_mut().flatten();
-        if let Some(question) = waiting.find(|question| question.number == answer.number) {
-            question.answers.insert(session.to_owned(), answer);
+        let mut waiting = open.slots.iter_mut().flatten();
+        if let Some(request) = waiting.find(|request| request.number == response.number) {
+            request.responses.insert(session.to_owned(), response);
         }
     }
 }
@@ -72,15 +72,15 @@ impl RequestHandle<'_> {
     }
 
     /// A session's response.
-    pub(super) fn answer(&self, session: &str) -> Option<Response> {
+    pub(super) fn response(&self, session: &str) -> Option<Response> {
         let open = locked(&self.of.0);
-        open.questions[self.slot].as_ref()?.answers.get(session).cloned()
+        open.slots[self.slot].as_ref()?.responses.get(session).cloned()
     }
 }
 
 impl Drop for RequestHandle<'_> {
     fn drop(&mut self) {
-        locked(&self.of.0).questions[self.slot] = None;
+        locked(&self.of.0).slots[self.slot] = None;
     }
 }
 
@@ -91,18 +91,18 @@ mod tests {
     #[test]
     fn each_question_gets_its_own_answer_and_a_free_slot() {
         let asking = PendingRequests::default();
-        let [first, second] = [asking.question(), asking.question()];
-        let answer = |number| Response { number, newest: number, ..Response::default() };
-        asking.receive("a", answer(second.number()));
-        assert_eq!(second.answer("a"), Some(answer(2)));
-        assert_eq!((first.answer("a"), second.answer("b")), (None, None));
-        asking.receive("a", answer(first.number()));
-        assert_eq!(first.answer("a"), Some(answer(1)));
+        let [first, second] = [asking.request(), asking.request()];
+        let response = |number| Response { number, newest: number, ..Response::default() };
+        asking.receive("a", response(second.number()));
+        assert_eq!(second.response("a"), Some(response(2)));
+        assert_eq!((first.response("a"), second.response("b")), (None, None));
+        asking.receive("a", response(first.number()));
+        assert_eq!(first.response("a"), Some(response(1)));
         let slot = first.slot();
         drop(first);
-        let third = asking.question();
+        let third = asking.request();
         assert_eq!((third.slot(), third.number()), (slot, 3));
-        asking.receive("a", answer(1));
-        assert_eq!(third.answer("a"), None, "the answer to the one that is gone");
+        asking.receive("a", response(1));
+        assert_eq!(third.response("a"), None, "the answer to the one that is gone");
     }
 }

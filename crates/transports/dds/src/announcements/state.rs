@@ -40,7 +40,7 @@ struct Topic {
     /// The durability services that store it, by session.
     services: BTreeMap<String, ServiceState>,
     /// The sessions that want it stored.
-    wanted: HashSet<String>,
+    keep_requests: HashSet<String>,
 }
 
 /// A writer, as announced.
@@ -48,13 +48,13 @@ struct Topic {
 pub(crate) struct ObservedWriter {
     pub(crate) announcement: WriterAnnouncement,
     /// When it was received, by the receiver's [`helio_bus::Clock::uptime`].
-    heard: Duration,
+    received_at: Duration,
 }
 
 impl ObservedWriter {
     /// The time since it last published or asserted.
     pub(crate) fn silence(&self, now: Duration) -> Duration {
-        now.saturating_sub(self.heard) + Duration::from_nanos(self.announcement.idle_nanos)
+        now.saturating_sub(self.received_at) + Duration::from_nanos(self.announcement.idle_nanos)
     }
 }
 
@@ -107,7 +107,7 @@ impl SharedState {
                 let of = self.topics.entry(topic.clone()).or_default();
                 let place = (writer.partition, writer.producer.clone(), session.to_owned());
                 let gone = !writer.open;
-                of.writers.insert(place, ObservedWriter { announcement: writer, heard: now });
+                of.writers.insert(place, ObservedWriter { announcement: writer, received_at: now });
                 if gone {
                     of.forget();
                 }
@@ -126,7 +126,7 @@ impl SharedState {
             }
             Some(Announcement::KeepRequest { topic }) => {
                 let of = self.topics.entry(topic).or_default();
-                of.wanted.insert(session.to_owned());
+                of.keep_requests.insert(session.to_owned());
                 Effect::Nothing
             }
             Some(Announcement::Request(ask)) => Effect::Requested(ask),
@@ -170,7 +170,7 @@ impl SharedState {
         for topic in self.topics.values_mut() {
             topic.holders.remove(session);
             topic.services.remove(session);
-            topic.wanted.remove(session);
+            topic.keep_requests.remove(session);
             topic.schemas.retain(|(by, _), _| by != session);
             let gone = topic.writers.iter_mut().filter(|((.., by), _)| by == session);
             gone.for_each(|(_, writer)| writer.announcement.open = false);
@@ -200,7 +200,7 @@ impl SharedState {
 
     /// Whether a session wants a topic stored although its quality of service does not require it.
     pub(crate) fn is_keep_requested(&self, name: &TopicName) -> bool {
-        self.topics.get(name).is_some_and(|topic| !topic.wanted.is_empty())
+        self.topics.get(name).is_some_and(|topic| !topic.keep_requests.is_empty())
     }
 
     /// The durability services that store a topic, by session.

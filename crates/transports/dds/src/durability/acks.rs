@@ -28,13 +28,13 @@ const MAX_REMEMBERED_PRODUCERS: usize = 65_536;
 #[derive(Default)]
 pub(super) struct AckQueue {
     /// The last ack of each writer, by session.
-    told: HashMap<(String, ProducerKey), Ack>,
+    last_acks: HashMap<(String, ProducerKey), Ack>,
     /// Producers whose last ack must be repeated.
     repeats: HashSet<ProducerKey>,
     /// Producers that must resend missing samples.
     missing: HashSet<ProducerKey>,
     /// When samples were requested, and the interval until the next request.
-    asked: HashMap<ProducerKey, (Instant, Duration)>,
+    requested: HashMap<ProducerKey, (Instant, Duration)>,
     /// Producers whose samples cannot be stored, since when, and why.
     refused: HashMap<ProducerKey, (Instant, String)>,
     /// Newer incarnations that have no sample here yet.
@@ -61,12 +61,12 @@ impl AckQueue {
                 waiting.clear();
             }
         }
-        if self.asked.len() > MAX_REMEMBERED_PRODUCERS {
-            self.asked.clear();
+        if self.requested.len() > MAX_REMEMBERED_PRODUCERS {
+            self.requested.clear();
         }
         // Requested samples may be lost without a trace, so the request is repeated.
         let now = Instant::now();
-        let over = self.asked.iter_mut();
+        let over = self.requested.iter_mut();
         for (producer_key, (at, interval)) in
             over.filter(|(_, (at, of))| now.duration_since(*at) >= *of)
         {
@@ -92,21 +92,21 @@ impl AckQueue {
     }
 
     /// Requests the missing samples of a producer, at limited intervals.
-    pub(super) fn ask(&mut self, producer_key: ProducerKey) {
+    pub(super) fn request_resend(&mut self, producer_key: ProducerKey) {
         let now = Instant::now();
-        let interval = match self.asked.get(&producer_key) {
+        let interval = match self.requested.get(&producer_key) {
             Some((at, interval)) if now.duration_since(*at) < *interval => return,
             Some((_, interval)) => RESEND_REQUEST_INTERVALS[1].min(*interval * 2),
             None => RESEND_REQUEST_INTERVALS[0],
         };
-        self.asked.insert(producer_key.clone(), (now, interval));
+        self.requested.insert(producer_key.clone(), (now, interval));
         self.due.insert(producer_key.clone());
         self.missing.insert(producer_key);
     }
 
     /// A sample of a producer was stored.
-    pub(super) fn took(&mut self, producer_key: &ProducerKey) {
-        self.asked.remove(producer_key);
+    pub(super) fn stored(&mut self, producer_key: &ProducerKey) {
+        self.requested.remove(producer_key);
         self.refused.remove(producer_key);
         self.due.insert(producer_key.clone());
     }
@@ -143,7 +143,7 @@ impl AckQueue {
         if ack.nack == Some(NackReason::Again) {
             self.missing.insert(producer_key.clone());
         }
-        self.told.remove(&(session.to_owned(), producer_key));
+        self.last_acks.remove(&(session.to_owned(), producer_key));
     }
 
     /// Adds the acks to send, each with the writer's session.
@@ -156,7 +156,7 @@ impl AckQueue {
     ) {
         let due = std::mem::take(&mut self.due);
         if std::mem::take(&mut self.all) {
-            self.told.retain(|(session, _), _| state.live.contains(session));
+            self.last_acks.retain(|(session, _), _| state.live.contains(session));
             let live = state.writers(topic).filter(|(session, _)| state.live.contains(*session));
             live.for_each(|writer| self.ack_writer(topic, writer, marks, into));
             return;
@@ -183,9 +183,9 @@ impl AckQueue {
         let again = ack.nack == Some(NackReason::Again);
         let repeats = self.repeats.remove(&producer_key) || again;
         let place = (session.to_owned(), producer_key);
-        if repeats || self.told.get(&place) != Some(&ack) {
+        if repeats || self.last_acks.get(&place) != Some(&ack) {
             into.push((place.0.clone(), ack.clone()));
-            self.told.insert(place, ack);
+            self.last_acks.insert(place, ack);
         }
     }
 
@@ -218,13 +218,7 @@ impl AckQueue {
             return None;
         }
         let (partition, producer) = producer_key.clone();
-        let position = ProducerPosition {
-            partition,
-            producer,
-            incarnation,
-            sequence,
-            topic_sequences: [0; 2],
-        };
+        let position = ProducerPosition::new(partition, producer, (incarnation, sequence));
         Some(Ack { topic: topic.clone(), position, appended, nack })
     }
 }
@@ -257,14 +251,14 @@ mod tests {
         order: SequencePosition,
     ) -> Vec<(String, u64, bool)> {
         acks.poll();
-        let all = told(acks, state, (order, order));
+        let all = acks_at(acks, state, (order, order));
         let fenced = |ack: &Ack| matches!(ack.nack, Some(NackReason::Fenced { .. }));
         let all = all.into_iter();
         all.map(|(to, ack)| (to, ack.position.sequence, fenced(&ack))).collect()
     }
 
     /// The acks at given positions in the journal and on the disk.
-    fn told(
+    fn acks_at(
         acks: &mut AckQueue,
         state: &SharedState,
         (appended, durable): (SequencePosition, SequencePosition),
@@ -282,19 +276,19 @@ mod tests {
         let (mut acks, mut state) = (AckQueue::default(), SharedState::default());
         receive(&mut state, "a", 7, true);
         let marks = |acks: &mut AckQueue, appended, durable| {
-            let told = told(acks, &state, ((7, appended), (7, durable)));
+            let sent = acks_at(acks, &state, ((7, appended), (7, durable)));
             let of = |(_, ack): (String, Ack)| (ack.appended, ack.position.sequence);
-            told.into_iter().map(of).collect::<Vec<_>>()
+            sent.into_iter().map(of).collect::<Vec<_>>()
         };
-        acks.took(&producer_key());
+        acks.stored(&producer_key());
         assert_eq!(marks(&mut acks, 3, 1), [(3, 1)]);
         assert_eq!(marks(&mut acks, 3, 3), [], "nobody is due");
         acks.synced(producer_key());
         assert_eq!(marks(&mut acks, 3, 3), [(0, 3)]);
         acks.synced(producer_key());
-        acks.took(&producer_key());
+        acks.stored(&producer_key());
         assert_eq!(marks(&mut acks, 3, 3), []);
-        acks.took(&(1, producer_key().1));
+        acks.stored(&(1, producer_key().1));
         assert_eq!(marks(&mut acks, 4, 3), [], "another partition's is none of its business");
     }
 
@@ -336,32 +330,32 @@ mod tests {
     fn what_is_missing_is_asked_for_ever_more_seldom() {
         let (mut acks, mut state) = (AckQueue::default(), SharedState::default());
         receive(&mut state, "a", 7, true);
-        acks.ask(producer_key());
-        acks.ask(producer_key());
+        acks.request_resend(producer_key());
+        acks.request_resend(producer_key());
         assert_eq!(written(&mut acks, &state, (7, 3)).len(), 1);
         assert_eq!(
-            acks.asked[&producer_key()].1,
+            acks.requested[&producer_key()].1,
             RESEND_REQUEST_INTERVALS[0],
             "once for all that come too early"
         );
-        acks.asked.get_mut(&producer_key()).unwrap().0 -= RESEND_REQUEST_INTERVALS[0];
-        acks.ask(producer_key());
-        assert_eq!(acks.asked[&producer_key()].1, 2 * RESEND_REQUEST_INTERVALS[0]);
-        acks.took(&producer_key());
-        assert!(acks.asked.is_empty());
+        acks.requested.get_mut(&producer_key()).unwrap().0 -= RESEND_REQUEST_INTERVALS[0];
+        acks.request_resend(producer_key());
+        assert_eq!(acks.requested[&producer_key()].1, 2 * RESEND_REQUEST_INTERVALS[0]);
+        acks.stored(&producer_key());
+        assert!(acks.requested.is_empty());
     }
 
     #[test]
     fn a_writer_of_which_nothing_is_there_is_asked_until_something_comes() {
         let (mut acks, mut state) = (AckQueue::default(), SharedState::default());
         receive(&mut state, "a", 7, true);
-        acks.ask(producer_key());
+        acks.request_resend(producer_key());
         for _ in 0..3 {
             assert_eq!(written(&mut acks, &state, (6, 9)), [("a".to_owned(), 0, false)]);
-            let asked = acks.asked.get_mut(&producer_key()).unwrap();
-            asked.0 -= asked.1;
+            let requested = acks.requested.get_mut(&producer_key()).unwrap();
+            requested.0 -= requested.1;
         }
-        acks.took(&producer_key());
+        acks.stored(&producer_key());
         assert_eq!(written(&mut acks, &state, (7, 1)), [("a".to_owned(), 1, false)]);
         assert_eq!(written(&mut acks, &state, (7, 1)), []);
     }

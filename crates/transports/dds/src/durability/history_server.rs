@@ -180,14 +180,8 @@ impl ServedTopic {
             writers.map(|w| (w.partition, w.producer.clone())).collect::<Vec<_>>()
         });
         let position = |(partition, producer): (u32, ProducerName)| {
-            let (incarnation, sequence) = self.order(partition, &producer)?;
-            Some(ProducerPosition {
-                partition,
-                producer,
-                incarnation,
-                sequence,
-                topic_sequences: [0; 2],
-            })
+            let order = self.order(partition, &producer)?;
+            Some(ProducerPosition::new(partition, producer, order))
         };
         writers.into_iter().filter_map(position).collect()
     }
@@ -693,8 +687,7 @@ mod tests {
     }
 
     fn position(producer: &ProducerName, incarnation: u64, sequence: u64) -> ProducerPosition {
-        let producer = producer.clone();
-        ProducerPosition { partition: 0, producer, incarnation, sequence, topic_sequences: [0; 2] }
+        ProducerPosition::new(0, producer.clone(), (incarnation, sequence))
     }
 
     #[test]

@@ -226,10 +226,10 @@ pub struct Durability {
     marks: HashMap<String, MessageWriter>,
     watchdog: Arc<Watchdog>,
     /// Announcements that are not sent yet: of the service, and of topics that no session has open.
-    unsaid: VecDeque<Announcement>,
+    pending_announcements: VecDeque<Announcement>,
     /// Topics that could not be opened: their state then, and when it was.
     refused: HashMap<TopicName, (Qos, Instant)>,
-    looked: Option<Instant>,
+    last_poll: Option<Instant>,
     figures: Figures,
 }
 
@@ -284,9 +284,9 @@ impl Durability {
             server,
             marks: HashMap::new(),
             watchdog,
-            unsaid: VecDeque::from([Announcement::Service { at: unix_nanos() }]),
+            pending_announcements: VecDeque::from([Announcement::Service { at: unix_nanos() }]),
             refused: HashMap::new(),
-            looked: None,
+            last_poll: None,
             figures: Figures::default(),
         };
         service.load_catalogue()?;
@@ -318,13 +318,13 @@ impl Durability {
     fn load_catalogue(&mut self) -> Result<(), DurabilityError> {
         let known = self.catalogue.known();
         let kept = known.iter().filter(|(_, known)| known.kept);
-        self.unsaid.extend(kept.map(|(topic, _)| {
+        self.pending_announcements.extend(kept.map(|(topic, _)| {
             let service_state = ServiceState { opening: true, ..ServiceState::default() };
             Announcement::ServiceState { topic: topic.clone(), service_state }
         }));
         for (topic, known) in known.iter().filter(|(_, known)| known.kept) {
             let (qos, origin) = (known.qos.clone(), known.origin.clone());
-            self.unsaid.push_back(Announcement::Topic {
+            self.pending_announcements.push_back(Announcement::Topic {
                 topic: topic.clone(),
                 qos,
                 origin: origin.clone(),
@@ -333,9 +333,15 @@ impl Durability {
             for (after, id) in schemas.unwrap_or_default().into_iter().enumerate() {
                 let Some(text) = self.journal.schema(id)? else { continue };
                 let schema = crate::announcements::hex(id);
-                self.unsaid.push_back(Announcement::SchemaText { schema: schema.clone(), text });
+                self.pending_announcements
+                    .push_back(Announcement::SchemaText { schema: schema.clone(), text });
                 let (topic, origin) = (topic.clone(), origin.clone());
-                self.unsaid.push_back(Announcement::TopicSchema { topic, schema, after, origin });
+                self.pending_announcements.push_back(Announcement::TopicSchema {
+                    topic,
+                    schema,
+                    after,
+                    origin,
+                });
             }
         }
         Ok(())
@@ -343,11 +349,11 @@ impl Durability {
 
     /// Sends pending announcements until a participant is blocked.
     fn send_pending_announcements(&mut self) {
-        while let Some(announcement) = self.unsaid.front() {
+        while let Some(announcement) = self.pending_announcements.front() {
             if self.dds.connection.announcements.announce(announcement.clone()).is_err() {
                 return;
             }
-            self.unsaid.pop_front();
+            self.pending_announcements.pop_front();
         }
     }
 
@@ -382,7 +388,7 @@ impl Durability {
         if self.watchdog.begin_turn() {
             self.topics.values_mut().for_each(StoredTopic::resume_after_stall);
         }
-        if self.looked.is_none_or(|looked| looked.elapsed() >= POLL_INTERVAL) {
+        if self.last_poll.is_none_or(|last_poll| last_poll.elapsed() >= POLL_INTERVAL) {
             self.poll(notify);
         }
         self.take_opened(notify);
@@ -409,7 +415,7 @@ impl Durability {
     /// Opens new topics, and polls the open ones.
     fn poll(&mut self, notify: &mut dyn FnMut(Notice)) {
         self.send_pending_announcements();
-        if !self.unsaid.is_empty() {
+        if !self.pending_announcements.is_empty() {
             // Announcements about open topics must not overtake those of the catalogue.
             return;
         }
@@ -422,7 +428,7 @@ impl Durability {
         let live =
             |session: &String| announcements.with_state(|state| state.live.contains(session));
         self.marks.retain(|session, _| live(session));
-        self.looked = Some(Instant::now());
+        self.last_poll = Some(Instant::now());
     }
 
     /// Finds topics to open.
@@ -521,7 +527,7 @@ impl Durability {
         let cause = format!("the durability service cannot store {topic}: {cause}");
         if kept {
             let (refused, trouble) = (true, Some(cause.clone()));
-            let before = self.watchdog.said(&topic);
+            let before = self.watchdog.announced(&topic);
             let service_state =
                 ServiceState { refused, trouble, ready: false, last_values: false, ..before };
             // If this fails, it is announced when the topic is retried.
@@ -536,7 +542,7 @@ impl Durability {
     /// this service, and no reader reads the old state. False if it cannot be announced at present.
     fn close_topic(&mut self, name: &TopicName) -> bool {
         let Some(topic) = self.topics.get(name) else { return true };
-        let service_state = ServiceState { ready: false, ..self.watchdog.said(name) };
+        let service_state = ServiceState { ready: false, ..self.watchdog.announced(name) };
         if self.watchdog.announce(&self.dds.connection.announcements, name, &service_state).is_err()
         {
             return false;
@@ -637,15 +643,8 @@ type SequencePosition = (u64, u64);
 
 /// Positions, as sent in messages.
 fn positions(known: &HashMap<ProducerKey, SequencePosition>) -> Vec<ProducerPosition> {
-    let position =
-        |((partition, producer), (incarnation, sequence)): (&ProducerKey, &SequencePosition)| {
-            ProducerPosition {
-                partition: *partition,
-                producer: producer.clone(),
-                incarnation: *incarnation,
-                sequence: *sequence,
-                topic_sequences: [0; 2],
-            }
-        };
+    let position = |((partition, producer), order): (&ProducerKey, &SequencePosition)| {
+        ProducerPosition::new(*partition, producer.clone(), *order)
+    };
     known.iter().map(position).collect()
 }

@@ -96,13 +96,13 @@ pub(super) struct StoredTopic {
     durable: HashMap<ProducerKey, SequencePosition>,
     syncing: Syncing,
     /// A receipt waits for the disk.
-    hurry: bool,
+    sync_now: bool,
     /// A poll has happened since the durable positions were last checked.
-    looked: bool,
+    polled: bool,
     acks: AckQueue,
     service_state: ServiceState,
     /// Whether the state was announced.
-    said: bool,
+    announced: bool,
     /// The discovered other services, and those that have left.
     others: BTreeMap<String, u64>,
     departed: DepartedPeers,
@@ -224,9 +224,9 @@ impl StoredTopic {
         let mut schemas: HashSet<_> = schemas.into_iter().flatten().collect();
         schemas.insert(SchemaId::BYTES);
         let (has, samples) = read_positions(&topic)?;
-        let reader = DdsReader::keeping(&state, &positions(&has))?;
-        let said = watchdog.said(&state.name);
-        let mut keeping = Self {
+        let reader = DdsReader::for_service(&state, &positions(&has))?;
+        let announced = watchdog.announced(&state.name);
+        let mut this = Self {
             anti_entropy: AntiEntropy::new(&state),
             empty: None,
             state,
@@ -248,8 +248,8 @@ impl StoredTopic {
             unopened: None,
             has,
             durable: HashMap::new(),
-            hurry: false,
-            looked: false,
+            sync_now: false,
+            polled: false,
             acks: AckQueue::default(),
             // If it was open before, `turn` and `reunions` continue, so that becoming ready is
             // noticed.
@@ -259,9 +259,9 @@ impl StoredTopic {
                 trouble: None,
                 last_values: !kept,
                 opening: false,
-                ..said
+                ..announced
             },
-            said: false,
+            announced: false,
             others: BTreeMap::new(),
             departed: DepartedPeers::default(),
             synced: BTreeMap::new(),
@@ -272,9 +272,9 @@ impl StoredTopic {
             waited: None,
             failed: None,
         };
-        keeping.carry_known_schemas();
-        keeping.announce();
-        Ok((keeping, samples))
+        this.carry_known_schemas();
+        this.announce();
+        Ok((this, samples))
     }
 
     /// Copies the known schemas into the journal; failures are retried by `poll`.
@@ -302,7 +302,7 @@ impl StoredTopic {
     /// Announces the topic's state; after a failure the next poll retries.
     fn announce(&mut self) {
         let announcements = &self.state.connection.announcements;
-        self.said =
+        self.announced =
             self.watchdog.announce(announcements, &self.state.name, &self.service_state).is_ok();
     }
 
@@ -366,8 +366,8 @@ impl StoredTopic {
                 .announcements
                 .with_state(|known| known.is_keep_requested(&self.state.name))
         };
-        self.hurry = self.state.qos.guarantee == Guarantee::Durable || wanted();
-        self.looked = true;
+        self.sync_now = self.state.qos.guarantee == Guarantee::Durable || wanted();
+        self.polled = true;
         let rests = matches!(self.stage, Stage::Unsynced { .. } | Stage::Trouble { .. });
         if self.service_state.trouble.is_some() && rests {
             // Writers still have these samples and resend them. If this fails, the next take
@@ -379,7 +379,7 @@ impl StoredTopic {
         if !waits && let Err(cause) = self.step(figures, notify) {
             self.trouble(&cause, notify);
         }
-        if !self.said {
+        if !self.announced {
             self.announce();
         }
     }
@@ -425,7 +425,7 @@ impl StoredTopic {
         if matches!(self.stage, Stage::Behind { .. } | Stage::Ready) {
             let now = Instant::now();
             let others = !self.others.is_empty() || self.departed.may_be_back(self.alone(), now);
-            self.said = false;
+            self.announced = false;
             match others {
                 true => self.fall_behind(now + REUNION_TIMEOUT, now + self.alone()),
                 false => self.fall_behind(now, now),
@@ -741,7 +741,7 @@ impl StoredTopic {
                 return Ok(());
             }
             SampleDecision::MissingPredecessor => {
-                self.acks.ask(producer_key);
+                self.acks.request_resend(producer_key);
                 return Ok(());
             }
             SampleDecision::Append => {}
@@ -752,7 +752,7 @@ impl StoredTopic {
         }
         if !self.carry_schema(header.schema)? && self.kept && !next.is_history() {
             // The sample would be unreadable; its schema's text is in flight.
-            self.acks.ask(producer_key);
+            self.acks.request_resend(producer_key);
             return Ok(());
         }
         if self.kept && !follows && !next.is_history() && header.flags & FIRST_STORED == 0 {
@@ -799,7 +799,7 @@ impl StoredTopic {
             self.syncing.appended(&producer_key, offset);
         }
         self.served_topic.has(&producer_key, order);
-        self.acks.took(&producer_key);
+        self.acks.stored(&producer_key);
         self.has.insert(producer_key, order);
     }
 
@@ -863,7 +863,7 @@ impl StoredTopic {
         } else if is_silent {
             return self.trouble(UNSYNCED_FOLDER, notify);
         }
-        let how = (self.hurry || self.stage != Stage::Ready, std::mem::take(&mut self.looked));
+        let how = (self.sync_now || self.stage != Stage::Ready, std::mem::take(&mut self.polled));
         match self.syncing.turn(&self.has, &mut self.forwarders, how) {
             Ok(durable) => {
                 for (producer_key, order) in durable {

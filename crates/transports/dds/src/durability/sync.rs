@@ -29,7 +29,7 @@ pub(super) struct Syncing {
     journal: Topic,
     waker: Waker,
     /// The producers whose samples were appended since the round began.
-    fresh: HashSet<ProducerKey>,
+    unsynced: HashSet<ProducerKey>,
     /// The newest offset of each partition among them, with its producer.
     ends: PartitionEnds,
     round: Option<SyncRound>,
@@ -63,19 +63,19 @@ impl Syncing {
     /// Of a topic's journal; the bell rings when a sync has completed.
     pub(super) fn new(journal: &Topic, bell: &Arc<dyn Bell>) -> Self {
         let waker = Waker::from(Arc::new(BellWaker(Arc::clone(bell))));
-        let (fresh, ends, round) = Default::default();
-        Self { journal: journal.clone(), waker, fresh, ends, round }
+        let (unsynced, ends, round) = Default::default();
+        Self { journal: journal.clone(), waker, unsynced, ends, round }
     }
 
     /// A producer's sample was appended at an offset.
     pub(super) fn appended(&mut self, producer_key: &ProducerKey, offset: u64) {
         self.ends.insert(producer_key.0, (offset, producer_key.clone()));
-        self.fresh.insert(producer_key.clone());
+        self.unsynced.insert(producer_key.clone());
     }
 
     /// Whether all samples are durable.
     pub(super) fn is_idle(&self) -> bool {
-        self.fresh.is_empty() && self.round.is_none()
+        self.unsynced.is_empty() && self.round.is_none()
     }
 
     /// How long a requested sync has been pending.
@@ -86,7 +86,7 @@ impl Syncing {
 
     /// Forgets all pending samples.
     pub(super) fn forget(&mut self) {
-        self.fresh.clear();
+        self.unsynced.clear();
         self.ends.clear();
         self.round = None;
     }
@@ -96,26 +96,26 @@ impl Syncing {
         &mut self,
         has: &HashMap<ProducerKey, SequencePosition>,
         forwarders: &mut Forwarders,
-        (hurry, look): (bool, bool),
+        (sync_now, polled): (bool, bool),
     ) -> Result<HashMap<ProducerKey, SequencePosition>, String> {
         let mut durable = HashMap::new();
         if let Some(round) = &mut self.round
-            && (hurry || look || round.requested.is_some())
+            && (sync_now || polled || round.requested.is_some())
             && round.is_over(&self.journal, &self.waker)?
         {
             durable = std::mem::take(&mut round.reaches);
             self.round = None;
         }
-        if self.round.is_none() && !self.fresh.is_empty() {
+        if self.round.is_none() && !self.unsynced.is_empty() {
             let reaches = self
-                .fresh
+                .unsynced
                 .drain()
                 .filter_map(|producer_key| Some((producer_key.clone(), *has.get(&producer_key)?)));
             let (reaches, ends) = (reaches.collect(), std::mem::take(&mut self.ends));
             self.round = Some(SyncRound { ends, reaches, begun: Instant::now(), requested: None });
         }
         if let Some(round) = &mut self.round
-            && (hurry || round.begun.elapsed() >= BACKGROUND_SYNC_INTERVAL)
+            && (sync_now || round.begun.elapsed() >= BACKGROUND_SYNC_INTERVAL)
         {
             round.ask(forwarders, &self.waker)?;
         }

@@ -83,7 +83,7 @@ fn what_one_service_says_does_not_replace_what_another_says() {
     };
     let (topic, appended, nack) = ("kept".parse().unwrap(), 0, None);
     let ack = Ack { topic, position, appended, nack };
-    let mut said: Vec<String> = Vec::new();
+    let mut announced: Vec<String> = Vec::new();
     for (mut message_writer, session) in message_writers {
         let until = Instant::now() + TEST_TIMEOUT;
         while !message_writer.is_read() {
@@ -92,12 +92,12 @@ fn what_one_service_says_does_not_replace_what_another_says() {
         }
         let value = serde_json::to_vec(&ack).unwrap();
         assert!(message_writer.write(ack.key(&session).as_bytes(), &value).is_ok());
-        said.push(session);
+        announced.push(session);
     }
     let mut heard: Vec<_> = messages.take_acks().into_iter().map(|(service, _)| service).collect();
     heard.sort_unstable();
-    said.sort_unstable();
-    assert_eq!(heard, said);
+    announced.sort_unstable();
+    assert_eq!(heard, announced);
 }
 
 #[test]
@@ -282,9 +282,11 @@ fn of_a_topic_that_is_opened_anew_nothing_is_left_that_others_wait_for() {
             service.turn(POLL_INTERVAL, &mut |_| ()).unwrap();
         }
     };
-    turn_until(&mut service, &|service| service.watchdog.said(&name).ready);
-    let (served_topic, turn) =
-        (Arc::clone(&locked(&service.served_topics)[&name]), service.watchdog.said(&name).turn);
+    turn_until(&mut service, &|service| service.watchdog.announced(&name).ready);
+    let (served_topic, turn) = (
+        Arc::clone(&locked(&service.served_topics)[&name]),
+        service.watchdog.announced(&name).turn,
+    );
     // An earlier session with other properties was cut off.
     let origin = Origin { at: 1, by: earlier.announcements.session.clone() };
     let qos = Qos { partitions: 2, ..kept() };
@@ -297,8 +299,12 @@ fn of_a_topic_that_is_opened_anew_nothing_is_left_that_others_wait_for() {
         !served_topics.get(&name).is_some_and(|now| Arc::ptr_eq(now, &served_topic))
     });
     assert!(served_topic.is_closed(), "its readers would wait for ever");
-    let said = service.watchdog.said(&name);
-    assert_eq!(said.ready, said.turn > turn, "who hears that it is ready hears so anew: {said:?}");
+    let announced = service.watchdog.announced(&name);
+    assert_eq!(
+        announced.ready,
+        announced.turn > turn,
+        "who hears that it is ready hears so anew: {announced:?}"
+    );
     dds.close();
     earlier.close();
 }

@@ -25,13 +25,13 @@ struct WatchdogState {
     /// It stalled, and has not resumed yet.
     stalled: bool,
     /// The last announced state of each topic.
-    said: HashMap<TopicName, ServiceState>,
+    announced: HashMap<TopicName, ServiceState>,
 }
 
 impl Watchdog {
     pub(super) fn new(lease: Duration) -> Self {
         let state =
-            WatchdogState { heartbeat: Instant::now(), stalled: false, said: HashMap::new() };
+            WatchdogState { heartbeat: Instant::now(), stalled: false, announced: HashMap::new() };
         Self { lease, state: Mutex::new(state) }
     }
 
@@ -62,13 +62,13 @@ impl Watchdog {
             topic: topic.clone(),
             service_state: service_state.clone(),
         })?;
-        state.said.insert(topic.clone(), service_state);
+        state.announced.insert(topic.clone(), service_state);
         Ok(())
     }
 
     /// The last announced state of a topic.
-    pub(super) fn said(&self, topic: &TopicName) -> ServiceState {
-        locked(&self.state).said.get(topic).cloned().unwrap_or_default()
+    pub(super) fn announced(&self, topic: &TopicName) -> ServiceState {
+        locked(&self.state).announced.get(topic).cloned().unwrap_or_default()
     }
 
     /// Withdraws the announcements of readiness if the service has stalled. Called by another
@@ -80,7 +80,7 @@ impl Watchdog {
             return;
         }
         for (topic, service_state) in
-            state.said.iter_mut().filter(|(_, service_state)| service_state.ready)
+            state.announced.iter_mut().filter(|(_, service_state)| service_state.ready)
         {
             let keeps_not = ServiceState { ready: false, ..service_state.clone() };
             let announcement =

@@ -66,7 +66,7 @@ fn come(
     now: Instant,
 ) -> Vec<(u64, u64)> {
     for queued in &come {
-        reorder_queue.saw(queued.partition, "Mast", queued.order(), queued.topic_index);
+        reorder_queue.record_sequence(queued.partition, "Mast", queued.order(), queued.topic_index);
         if queued.resent {
             reorder_queue.record_resent(
                 queued.partition,
@@ -197,13 +197,8 @@ fn what_did_not_wait_is_lost_only_where_the_pages_do_not_have_it() {
 #[test]
 fn a_past_that_does_not_come_is_a_gap_up_to_where_its_writers_stood() {
     let producer = ProducerName::new("Mount").unwrap();
-    let position = |partition, sequence| ProducerPosition {
-        partition,
-        producer: producer.clone(),
-        incarnation: 7,
-        sequence,
-        topic_sequences: [0; 2],
-    };
+    let position =
+        |partition, sequence| ProducerPosition::new(partition, producer.clone(), (7, sequence));
     let mut reorder_queue = ReorderQueue::new(&[0, 1, 2], AcceptResent::History);
     reorder_queue.begin_history();
     if let Some(past) = &mut reorder_queue.past {
@@ -258,13 +253,7 @@ fn begin_with_last_values(values: Vec<QueuedSample>, positions: &[(&str, u64)]) 
     }
     let positions = positions.iter().map(|(name, sequence)| {
         let producer = ProducerName::new(name).unwrap();
-        ProducerPosition {
-            partition: 0,
-            producer,
-            incarnation: 1,
-            sequence: *sequence,
-            topic_sequences: [0; 2],
-        }
+        ProducerPosition::new(0, producer, (1, *sequence))
     });
     reorder_queue.set_covered(positions.collect());
     reorder_queue
