@@ -304,13 +304,10 @@ impl Connection {
     /// returns the other sessions' responses.
     pub(crate) fn await_match(
         &self,
-        (topic, end, partitions): (&TopicName, EndpointKind, &[u32]),
-        guids: EndpointGuids,
+        opened: OpenedEndpoint,
         matched: impl Fn() -> Vec<String>,
     ) -> Result<Vec<(String, Response)>, TransportError> {
-        let holders = self.announcements.with_fresh_state(|state| state.holders(topic));
-        let (topic, partitions) = (topic.clone(), partitions.to_vec());
-        let opened = OpenedEndpoint { topic, end, guids, partitions };
+        let holders = self.announcements.with_fresh_state(|state| state.holders(&opened.topic));
         let responses =
             self.announcements.request(Some(holders), RequestKind::OpenedEndpoint(opened))?;
         let until = Instant::now() + MATCH_TIMEOUT;

@@ -81,11 +81,7 @@ pub struct Header<'a> {
 impl<'a> Header<'a> {
     /// The header of a record that a producer publishes.
     #[must_use]
-    pub fn of(
-        record: &Record<'a>,
-        producer: &'a Producer,
-        (partition, sequence): (u32, u64),
-    ) -> Self {
+    pub fn of(record: &Record<'a>, producer: &'a Producer, partition: u32, sequence: u64) -> Self {
         Self {
             producer: producer.name.as_str(),
             incarnation: producer.incarnation,

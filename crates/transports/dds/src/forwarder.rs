@@ -25,7 +25,7 @@ impl DdsForwarder {
             return Err(TransportError::Fenced { producer, newer });
         }
         let continues = newest == incarnation;
-        DdsWriter::open_as(topic, request.partition, (producer, continues)).map(Self)
+        DdsWriter::open_as(topic, request.partition, producer, continues).map(Self)
     }
 }
 

@@ -94,6 +94,7 @@ enum PageOutcome {
 }
 
 /// The requested range of history.
+#[derive(Default)]
 pub(crate) struct HistoryRange {
     pub(crate) partitions: Vec<u32>,
     /// The newest so many of each key; none is everything.
@@ -124,7 +125,8 @@ impl HistoricalData {
     /// Begins requesting pages from a service.
     pub(crate) fn begin(
         topic: &Arc<TopicState>,
-        (to, on_loss): (String, OnServiceLoss),
+        to: String,
+        on_loss: OnServiceLoss,
         wanted: HistoryRange,
         wake: Arc<dyn Fn() + Send + Sync>,
     ) -> Result<Self, TransportError> {
@@ -625,8 +627,8 @@ mod tests {
         reorder_queue.begin_history();
         let wanted =
             HistoryRange { partitions: vec![0], last, until: vec![mount(5)], have: Vec::new() };
-        let asked = (await_service(topic).unwrap(), OnServiceLoss::Wait);
-        HistoricalData::begin(topic, asked, wanted, Arc::new(|| {})).unwrap()
+        let to = await_service(topic).unwrap();
+        HistoricalData::begin(topic, to, OnServiceLoss::Wait, wanted, Arc::new(|| {})).unwrap()
     }
 
     fn delivered(reorder_queue: &mut ReorderQueue) -> Vec<u64> {
@@ -797,7 +799,7 @@ mod tests {
         let wanted =
             HistoryRange { partitions: vec![0], last: None, until: Vec::new(), have: Vec::new() };
         let mut past =
-            HistoricalData::begin(&topic, (to, OnServiceLoss::Wait), wanted, Arc::new(|| {}))
+            HistoricalData::begin(&topic, to, OnServiceLoss::Wait, wanted, Arc::new(|| {}))
                 .unwrap();
         let (first, until) = (past.request.number, Instant::now() + 3 * SERVICE_RESPONSE_TIMEOUT);
         let (mut answered, mut begun) = (false, false);

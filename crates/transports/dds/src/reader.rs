@@ -15,12 +15,14 @@ use helio_bus::{Bell, Outage, TransportError};
 use helio_core::{ProducerName, TopicName};
 
 use crate::SCHEME;
-use crate::announcements::{EndpointGuids, EndpointKind, ProducerPosition};
+use crate::announcements::{EndpointGuids, EndpointKind, OpenedEndpoint, ProducerPosition};
 use crate::connection::{Connection, OpenReader};
 use crate::endpoints::ReaderEndpoints;
 use crate::entity::{Listener, StatusEvent};
 use crate::error::{failed, unsupported};
-use crate::historical_data::{self, HistoricalData, OnServiceLoss, PAGE_RETRY_INTERVAL};
+use crate::historical_data::{
+    self, HistoricalData, HistoryRange, OnServiceLoss, PAGE_RETRY_INTERVAL,
+};
 use crate::history;
 use crate::incompatible_qos::IncompatiblePolicies;
 use crate::options::PEER_RESPONSE_TIMEOUT;
@@ -140,12 +142,9 @@ impl DdsReader {
     ) -> Result<Self, TransportError> {
         let last = match request.from {
             Begin::Latest => {
-                return Ok(Self::await_match(
-                    topic,
-                    request.partitions,
-                    (AcceptResent::New, false),
-                )?
-                .0);
+                let (reader, _) =
+                    Self::await_match(topic, request.partitions, AcceptResent::New, false)?;
+                return Ok(reader);
             }
             Begin::LastPerKey(n) => Some(n),
             Begin::Earliest => None,
@@ -156,19 +155,22 @@ impl DdsReader {
         let kept = topic.is_kept();
         // Live writers have their own last values; a service has those of departed writers.
         let service = if kept { None } else { historical_data::service(topic, &[]) };
-        let take = (AcceptResent::History, kept || service.is_some());
-        let (mut reader, positions) = Self::await_match(topic, request.partitions, take)?;
+        let pending_history = kept || service.is_some();
+        let take = AcceptResent::History;
+        let (mut reader, positions) =
+            Self::await_match(topic, request.partitions, take, pending_history)?;
         let n = last.map_or(usize::MAX, |n| n as usize);
         if let Some(service) = service {
             let last = last.unwrap_or(u32::MAX).min(u32::from(u8::MAX));
-            let nothing = (Vec::new(), Vec::new());
-            reader.request_history((service, OnServiceLoss::End), Some(last), nothing)?;
+            let wanted = HistoryRange { last: Some(last), ..HistoryRange::default() };
+            reader.request_history(service, OnServiceLoss::End, wanted)?;
             reader.await_last_values()?;
             reader.begin_with_history(positions, n)?;
         } else if kept {
             let positions: Vec<_> = positions.into_iter().map(|(_, position)| position).collect();
-            let asked = (historical_data::await_service(topic)?, OnServiceLoss::Wait);
-            reader.request_history(asked, last, (positions.clone(), Vec::new()))?;
+            let service = historical_data::await_service(topic)?;
+            let wanted = HistoryRange { last, until: positions.clone(), ..HistoryRange::default() };
+            reader.request_history(service, OnServiceLoss::Wait, wanted)?;
             match last {
                 Some(_) => reader.await_history(&positions, n)?,
                 None => locked(&reader.shared.reorder_queue).begin_live(),
@@ -184,7 +186,7 @@ impl DdsReader {
         topic: &Arc<TopicState>,
         have: &[ProducerPosition],
     ) -> Result<Self, TransportError> {
-        let (reader, _) = Self::await_match(topic, &[], (AcceptResent::Everything, false))?;
+        let (reader, _) = Self::await_match(topic, &[], AcceptResent::Everything, false)?;
         let mut reorder_queue = locked(&reader.shared.reorder_queue);
         have.iter().for_each(|position| reorder_queue.set_known(position));
         drop(reorder_queue);
@@ -196,16 +198,21 @@ impl DdsReader {
     fn await_match(
         topic: &Arc<TopicState>,
         partitions: &[u32],
-        (take, pending_history): (AcceptResent, bool),
+        take: AcceptResent,
+        pending_history: bool,
     ) -> Result<(Self, Vec<(String, ProducerPosition)>), TransportError> {
         let connection = &topic.connection;
         topic.partitions(partitions)?;
-        let shared = subscribe(topic, partitions, (take, pending_history))?;
+        let shared = subscribe(topic, partitions, take, pending_history)?;
         connection.add_reader(Arc::<ReaderCore>::downgrade(&shared));
         let responses = loop {
-            let opened = (&topic.name, EndpointKind::Reader, partitions);
-            let responses = connection
-                .await_match(opened, shared.endpoints.guids(), || shared.endpoints.matched())?;
+            let opened = OpenedEndpoint {
+                topic: topic.name.clone(),
+                end: EndpointKind::Reader,
+                guids: shared.endpoints.guids(),
+                partitions: partitions.to_vec(),
+            };
+            let responses = connection.await_match(opened, || shared.endpoints.matched())?;
             // A session that has responded may have announced the first schema only now.
             if !shared.endpoints.adopt_schema(topic)? {
                 break responses;
@@ -233,16 +240,15 @@ impl DdsReader {
     /// Requests history from a durability service: the newest so many of each key, or everything.
     fn request_history(
         &mut self,
-        asked: (String, OnServiceLoss),
-        last: Option<u32>,
-        (until, have): (Vec<ProducerPosition>, Vec<ProducerPosition>),
+        service: String,
+        on_loss: OnServiceLoss,
+        wanted: HistoryRange,
     ) -> Result<(), TransportError> {
-        let partitions = self.shared.partitions.clone();
-        let wanted = historical_data::HistoryRange { partitions, last, until, have };
+        let wanted = HistoryRange { partitions: self.shared.partitions.clone(), ..wanted };
         let wake = Arc::clone(&self.shared.wake);
         let wake = Arc::new(move || wake.ring());
-        let pending_history = HistoricalData::begin(&self.shared.topic, asked, wanted, wake)?;
-        self.pending_history = Some(pending_history);
+        let topic = &self.shared.topic;
+        self.pending_history = Some(HistoricalData::begin(topic, service, on_loss, wanted, wake)?);
         Ok(())
     }
 
@@ -254,7 +260,8 @@ impl DdsReader {
         have: Vec<ProducerPosition>,
     ) -> Result<(), TransportError> {
         self.caught_up = false;
-        self.request_history((other, OnServiceLoss::End), None, (Vec::new(), have))?;
+        let wanted = HistoryRange { have, ..HistoryRange::default() };
+        self.request_history(other, OnServiceLoss::End, wanted)?;
         locked(&self.shared.reorder_queue).begin_history();
         Ok(())
     }
@@ -467,7 +474,8 @@ fn no_offsets(what: &str) -> TransportError {
 fn subscribe(
     topic: &Arc<TopicState>,
     partitions: &[u32],
-    (take, pending_history): (AcceptResent, bool),
+    take: AcceptResent,
+    pending_history: bool,
 ) -> Result<Arc<ReaderCore>, TransportError> {
     let connection = &topic.connection;
     let wake = Arc::<ReaderWakeup>::default();

@@ -189,7 +189,7 @@ impl ResendBuffer {
         while let Some(entry) = self.entries.get_mut(self.sent) {
             let again = if entry.sent { RESENT } else { 0 };
             let base = if self.sent == 0 { OLDEST_UNACKED } else { 0 };
-            let begins = begins(entry.sequence, (self.first, self.continues));
+            let begins = begins(entry.sequence, self.first, self.continues);
             send(entry.sequence, &entry.record(), again | base | begins)?;
             entry.sent = true;
             self.sent += 1;
@@ -213,7 +213,7 @@ impl ResendBuffer {
         }
         if now.saturating_duration_since(timer.since) >= timer.interval {
             (timer.since, timer.interval) = (now, RESEND_INTERVALS[1].min(timer.interval * 2));
-            let begins = begins(sequence, (self.first, self.continues));
+            let begins = begins(sequence, self.first, self.continues);
             send(sequence, &oldest.record(), RESENT | OLDEST_UNACKED | begins);
         }
     }
@@ -288,7 +288,7 @@ impl ResendBuffer {
 }
 
 /// The flag that no sample before a number had to be stored: of the first one of a writer.
-fn begins(sequence: u64, (first, continues): (u64, bool)) -> u8 {
+fn begins(sequence: u64, first: u64, continues: bool) -> u8 {
     if sequence == first && (sequence == 1 || !continues) { FIRST_STORED } else { 0 }
 }
 

@@ -81,6 +81,11 @@ impl Drop for PendingClaim<'_> {
 }
 
 impl TopicState {
+    pub(crate) fn new(connection: &Arc<Connection>, name: &TopicName, qos: Qos) -> Arc<Self> {
+        let (connection, first) = (Arc::clone(connection), Mutex::default());
+        Arc::new(Self { connection, name: name.clone(), qos, first })
+    }
+
     /// Whether its quality of service requires durability services to store it.
     pub(crate) fn is_kept(&self) -> bool {
         is_kept(&self.qos)

@@ -1,7 +1,7 @@
 //! The bus's transport and topics on DDS.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use helio_bus::transport::{
     Alive, Capabilities, Carried, Declared, PartitionInfo, Reader, ReaderRequest, Transport,
@@ -42,16 +42,15 @@ impl DdsTransport {
     fn open_topic_state(
         &self,
         name: &TopicName,
-        (origin, qos): (Origin, Qos),
+        origin: Origin,
+        qos: Qos,
     ) -> Result<Arc<TopicState>, TransportError> {
         let announcement = Announcement::Topic { topic: name.clone(), qos: qos.clone(), origin };
         // This session repeats the topic's announcement, so that the topic outlives the session
         // that created it.
         let open = self.connection.open_topic_state(name, || {
             self.connection.announcements.announce(announcement)?;
-            let connection = Arc::clone(&self.connection);
-            let first = Mutex::default();
-            Ok(Arc::new(TopicState { connection, name: name.clone(), qos, first }))
+            Ok(TopicState::new(&self.connection, name, qos))
         })?;
         self.connection.announce_schemas(name);
         Ok(open)
@@ -62,15 +61,14 @@ impl DdsTransport {
         &self,
         name: &TopicName,
     ) -> Result<Option<Arc<TopicState>>, TransportError> {
-        self.announced(name).map(|announced| self.open_topic_state(name, announced)).transpose()
+        let announced = self.announced(name);
+        announced.map(|(origin, qos)| self.open_topic_state(name, origin, qos)).transpose()
     }
 
     /// The same, without announcing that this session has the topic open.
     pub(crate) fn unannounced(&self, name: &TopicName) -> Option<Arc<TopicState>> {
         let (_, qos) = self.announced(name)?;
-        let connection = Arc::clone(&self.connection);
-        let first = Mutex::default();
-        Some(Arc::new(TopicState { connection, name: name.clone(), qos, first }))
+        Some(TopicState::new(&self.connection, name, qos))
     }
 
     /// Whether a durability service was ever discovered.
@@ -144,11 +142,11 @@ impl Transport for DdsTransport {
                 withdraw_topic(&self.connection, &announcement);
             }
         }
-        let announced = announced.ok_or(TransportError::Closed)?;
-        if let Some(error) = first_difference(name, &announced.1, qos) {
+        let (origin, announced) = announced.ok_or(TransportError::Closed)?;
+        if let Some(error) = first_difference(name, &announced, qos) {
             return Err(error);
         }
-        Ok(Arc::new(DdsTopic(self.open_topic_state(name, announced)?)))
+        Ok(Arc::new(DdsTopic(self.open_topic_state(name, origin, announced)?)))
     }
 
     fn topics(&self) -> Result<Vec<TopicName>, TransportError> {

@@ -15,7 +15,8 @@ use helio_core::{Producer, Tai};
 
 use crate::SCHEME;
 use crate::announcements::{
-    Announcement, Claim, EndpointKind, ProducerPosition, RequestKind, WriterAnnouncement,
+    Announcement, Claim, EndpointKind, OpenedEndpoint, ProducerPosition, RequestKind,
+    WriterAnnouncement,
 };
 use crate::connection::Connection;
 use crate::endpoints::{PreviousSample, WriteError, WriterEndpoints};
@@ -126,9 +127,13 @@ impl WriterCore {
     /// Waits until its endpoints have matched the topic's readers.
     pub(crate) fn await_match(&self) -> Result<(), TransportError> {
         let unmatched = self.endpoints.unmatched();
-        let opened = (&self.topic.name, EndpointKind::Writer, &[self.partition][..]);
-        self.connection()
-            .await_match(opened, self.endpoints.guids(), || self.endpoints.matched())?;
+        let opened = OpenedEndpoint {
+            topic: self.topic.name.clone(),
+            end: EndpointKind::Writer,
+            guids: self.endpoints.guids(),
+            partitions: vec![self.partition],
+        };
+        self.connection().await_match(opened, || self.endpoints.matched())?;
         unmatched.into_iter().for_each(|end| end.has_matched());
         Ok(())
     }
@@ -313,11 +318,12 @@ impl WriterCore {
     fn write(
         &self,
         record: &Record<'_>,
-        (sequence, flags): (u64, u8),
+        sequence: u64,
+        flags: u8,
         buffered: bool,
     ) -> Result<(), WriteError> {
         let Serializer { before, utc } = &mut *locked(&self.serializer);
-        let header = Header::of(record, &self.producer, (self.partition, sequence));
+        let header = Header::of(record, &self.producer, self.partition, sequence);
         let header = Header { flags, ..header };
         let time = utc.nanos(record.time).max(0);
         let typed = match self.endpoints.write(&header, record.payload, time, before) {
@@ -339,14 +345,14 @@ impl WriterCore {
     /// Checks a value before it is buffered: later there is no caller to receive the error.
     fn check_value(&self, record: &Record<'_>, sequence: u64) -> Result<(), PublishError> {
         let serializer = &mut *locked(&self.serializer);
-        let header = Header::of(record, &self.producer, (self.partition, sequence));
+        let header = Header::of(record, &self.producer, self.partition, sequence);
         let checked = self.endpoints.check(&header, record.payload, &mut serializer.before);
         checked.map_err(PublishError::Encode)
     }
 
     /// Sends unsent buffered samples. If there is no room, the acknowledgement thread continues.
     fn send_buffered(&self, buffer: &mut ResendBuffer) -> Result<(), TransportError> {
-        match buffer.send(|sequence, record, flags| self.write(record, (sequence, flags), true)) {
+        match buffer.send(|sequence, record, flags| self.write(record, sequence, flags, true)) {
             Ok(()) => Ok(()),
             Err(WriteError::Refused(Refused::Full)) => {
                 self.wants_room.store(true, Ordering::Release);
@@ -435,7 +441,7 @@ impl WriterCore {
                 // sample does not follow it, so `written` is restored; the lock on `resend_buffer`
                 // excludes other writes.
                 let written = locked(&self.serializer).before.written;
-                let _ = self.write(record, (sequence, flags), true);
+                let _ = self.write(record, sequence, flags, true);
                 locked(&self.serializer).before.written = written;
             });
         }
@@ -544,14 +550,15 @@ impl DdsWriter {
         let newest = topic.newest(request.producer)?;
         let incarnation = topic.connection.start_nanos().max(newest.saturating_add(1));
         let producer = Producer { name: request.producer.clone(), incarnation };
-        Self::open_as(topic, request.partition, (producer, false))
+        Self::open_as(topic, request.partition, producer, false)
     }
 
     /// Opens a writer with a given incarnation; `continues` if other writers have used it before.
     pub(crate) fn open_as(
         topic: &Arc<TopicState>,
         partition: u32,
-        (producer, continues): (Producer, bool),
+        producer: Producer,
+        continues: bool,
     ) -> Result<Self, TransportError> {
         let connection = &topic.connection;
         topic.partitions(&[partition])?;
@@ -623,7 +630,7 @@ impl DdsWriter {
             }
         } else {
             // No earlier sample had to be stored.
-            match shared.write(record, (sequence, OLDEST_UNACKED | FIRST_STORED), false) {
+            match shared.write(record, sequence, OLDEST_UNACKED | FIRST_STORED, false) {
                 Ok(()) => {}
                 Err(WriteError::Value(told)) => return Err(PublishError::Encode(told)),
                 Err(WriteError::Refused(Refused::Full)) => {

@@ -296,7 +296,8 @@ impl SharedState {
     pub(crate) fn writers_of(
         &self,
         name: &TopicName,
-        (partition, producer): (u32, &ProducerName),
+        partition: u32,
+        producer: &ProducerName,
     ) -> impl Iterator<Item = (&str, &WriterAnnouncement)> {
         let first = (partition, producer.clone(), String::new());
         let topic = self.topics.get(name);

@@ -158,13 +158,13 @@ impl AckQueue {
         if std::mem::take(&mut self.all) {
             self.last_acks.retain(|(session, _), _| state.live.contains(session));
             let live = state.writers(topic).filter(|(session, _)| state.live.contains(*session));
-            live.for_each(|writer| self.ack_writer(topic, writer, marks, into));
+            live.for_each(|(to, writer)| self.ack_writer(topic, to, writer, marks, into));
             return;
         }
         for (partition, producer) in &due {
-            let writers = state.writers_of(topic, (*partition, producer));
+            let writers = state.writers_of(topic, *partition, producer);
             let live = writers.filter(|(session, _)| state.live.contains(*session));
-            live.for_each(|writer| self.ack_writer(topic, writer, marks, into));
+            live.for_each(|(to, writer)| self.ack_writer(topic, to, writer, marks, into));
         }
     }
 
@@ -172,7 +172,8 @@ impl AckQueue {
     fn ack_writer(
         &mut self,
         topic: &TopicName,
-        (session, writer): (&str, &WriterAnnouncement),
+        session: &str,
+        writer: &WriterAnnouncement,
         marks: &StoredPositions<'_>,
         into: &mut Vec<(String, Ack)>,
     ) {

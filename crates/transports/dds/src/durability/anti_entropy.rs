@@ -52,7 +52,8 @@ impl AntiEntropy {
         &mut self,
         served_topic: &ServedTopic,
         others: impl Iterator<Item = &'a String>,
-        (acks, empty): (&AckQueue, Option<Instant>),
+        acks: &AckQueue,
+        empty: Option<Instant>,
     ) -> Result<bool, TransportError> {
         let (now, messages) = (Instant::now(), &self.topic.connection.messages);
         while let Some(page) = self.number.and_then(|number| messages.next_page(number)) {

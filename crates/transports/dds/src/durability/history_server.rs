@@ -212,7 +212,7 @@ impl HistoryServer {
     ) -> Result<Self, TransportError> {
         let bell: Arc<dyn Bell> = LocalBell::new();
         let (served, stop) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
-        let mut serving = HistoryServerThread::open(connection, served_topics, (&bell, &served))?;
+        let mut serving = HistoryServerThread::open(connection, served_topics, &bell, &served)?;
         let (rung, stopped) = (Arc::clone(&bell), Arc::clone(&stop));
         let run = move || {
             while !stopped.load(Ordering::Acquire) && !serving.connection.is_closed() {
@@ -303,7 +303,8 @@ impl HistoryServerThread {
     fn open(
         connection: &Arc<Connection>,
         served_topics: &Arc<ServedTopics>,
-        (bell, served): (&Arc<dyn Bell>, &Arc<AtomicU64>),
+        bell: &Arc<dyn Bell>,
+        served: &Arc<AtomicU64>,
     ) -> Result<Self, TransportError> {
         let workers = WorkerPool::start(bell, LAST_VALUE_THREADS)?;
         let bell = Arc::clone(bell);

@@ -484,7 +484,7 @@ impl Durability {
                 timeouts: self.timeouts,
             };
             let topic = name.clone();
-            let opened = self.workers.run(move || opener.open(&topic, (token, kept)));
+            let opened = self.workers.run(move || opener.open(&topic, token, kept));
             self.opening.insert(name, OpeningTopic { qos, kept, token, opened });
         }
     }
@@ -509,8 +509,8 @@ impl Durability {
                     notify(Notice::Keeps { topic: name, samples });
                 }
                 Ok(Ok(None)) => {}
-                Ok(Err(error)) => self.refuse(name, (qos, kept), &error.to_string(), notify),
-                Err(panicked) => self.refuse(name, (qos, kept), &panicked.to_string(), notify),
+                Ok(Err(error)) => self.refuse(name, qos, kept, &error.to_string(), notify),
+                Err(panicked) => self.refuse(name, qos, kept, &panicked.to_string(), notify),
             }
         }
         self.open_some();
@@ -520,7 +520,8 @@ impl Durability {
     fn refuse(
         &mut self,
         topic: TopicName,
-        (qos, kept): (Qos, bool),
+        qos: Qos,
+        kept: bool,
         cause: &str,
         notify: &mut dyn FnMut(Notice),
     ) {

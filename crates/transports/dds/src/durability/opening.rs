@@ -30,31 +30,31 @@ pub(super) type OpenResult = Result<Option<(StoredTopic, u64)>, DurabilityError>
 impl Opener {
     /// Opens a topic. A topic with last values alone ends with its participants, as it does without
     /// a service.
-    pub(super) fn open(&self, name: &TopicName, (token, kept): (u64, bool)) -> OpenResult {
+    pub(super) fn open(&self, name: &TopicName, token: u64, kept: bool) -> OpenResult {
         let known = self.dds.connection.announcements.with_state(|announcements| {
             announcements.topic(name).map(|(origin, qos)| (origin.clone(), qos.clone()))
         });
         let state = if kept { self.dds.state(name)? } else { self.dds.unannounced(name) };
         let (Some(state), Some((origin, qos))) = (state, known) else { return Ok(None) };
         let known = CatalogueEntry { qos, origin, kept };
-        let unannounced = self.catalogue.known().get(name).map(|known| !known.kept);
-        if !kept && unannounced.is_none() {
+        let had_last_values = self.catalogue.known().get(name).map(|known| !known.kept);
+        if !kept && had_last_values.is_none() {
             if self.journal.topic_info(name)?.is_some() {
                 return Err(DurabilityError::NotOurs(name.clone()));
             }
             // Before there are samples, so that these are never taken for fully stored ones.
             self.catalogue.put(name, known.clone())?;
         }
-        let unannounced = unannounced == Some(true);
-        if kept && unannounced {
+        let had_last_values = had_last_values == Some(true);
+        if kept && had_last_values {
             // Last values have holes, which no ack may cover.
             self.journal.remove_topic(name)?;
         }
-        let open = |state| StoredTopic::open(self, state, (token, kept));
+        let open = |state| StoredTopic::open(self, state, token, kept);
         let opened = match open(Arc::clone(&state)) {
             Err(DurabilityError::Topic(TopicError::Transport(TransportError::Differs {
                 ..
-            }))) if !kept && unannounced => {
+            }))) if !kept && had_last_values => {
                 // The last values belong to an earlier topic of that name.
                 self.journal.remove_topic(name)?;
                 open(state)?

@@ -215,7 +215,8 @@ impl StoredTopic {
     pub(super) fn open(
         opener: &Opener,
         state: Arc<TopicState>,
-        (token, kept): (u64, bool),
+        token: u64,
+        kept: bool,
     ) -> Result<(Self, u64), DurabilityError> {
         let Opener { journal: bus, watchdog, workers, bell, timeouts, .. } = opener;
         let spec = TopicSpec::of(state.name.clone()).qos(journal_qos(&state.qos, kept));
@@ -459,7 +460,7 @@ impl StoredTopic {
         if self.kept && self.stage == Stage::Ready {
             let empty = if self.armed { Some(Instant::now()) } else { self.empty };
             let behind =
-                self.anti_entropy.poll(&self.served_topic, self.others.keys(), (&self.acks, empty));
+                self.anti_entropy.poll(&self.served_topic, self.others.keys(), &self.acks, empty);
             if behind.map_err(message)? {
                 self.fall_behind(Instant::now(), Instant::now());
             }
@@ -655,7 +656,7 @@ impl StoredTopic {
                 self.reader.put_back(next);
                 return Ok(false);
             }
-            Ok((header, payload)) => self.add(&next, &header, payload, (figures, notify)),
+            Ok((header, payload)) => self.add(&next, &header, payload, figures, notify),
             // Such a sample is not acknowledged, so that no other one takes its place.
             Err(cause) => Err(StoreError::Producer(cause)),
         };
@@ -726,7 +727,8 @@ impl StoredTopic {
         next: &QueuedSample,
         header: &Header<'_>,
         payload: &[u8],
-        (figures, notify): (&mut Figures, &mut dyn FnMut(Notice)),
+        figures: &mut Figures,
+        notify: &mut dyn FnMut(Notice),
     ) -> Result<(), StoreError> {
         let Ok(name) = ProducerName::new(header.producer) else { return Ok(()) };
         let (producer_key, order) = ((header.partition, name.clone()), header.order());
@@ -863,8 +865,9 @@ impl StoredTopic {
         } else if is_silent {
             return self.trouble(UNSYNCED_FOLDER, notify);
         }
-        let how = (self.sync_now || self.stage != Stage::Ready, std::mem::take(&mut self.polled));
-        match self.syncing.turn(&self.has, &mut self.forwarders, how) {
+        let sync_now = self.sync_now || self.stage != Stage::Ready;
+        let polled = std::mem::take(&mut self.polled);
+        match self.syncing.turn(&self.has, &mut self.forwarders, sync_now, polled) {
             Ok(durable) => {
                 for (producer_key, order) in durable {
                     self.acks.synced(producer_key.clone());

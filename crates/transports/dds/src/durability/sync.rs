@@ -96,7 +96,8 @@ impl Syncing {
         &mut self,
         has: &HashMap<ProducerKey, SequencePosition>,
         forwarders: &mut Forwarders,
-        (sync_now, polled): (bool, bool),
+        sync_now: bool,
+        polled: bool,
     ) -> Result<HashMap<ProducerKey, SequencePosition>, String> {
         let mut durable = HashMap::new();
         if let Some(round) = &mut self.round

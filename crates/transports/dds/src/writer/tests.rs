@@ -30,7 +30,7 @@ fn topic(name: &str, qos: &Qos, clock: Arc<dyn Clock>) -> Arc<TopicState> {
 
 fn writer(topic: &Arc<TopicState>) -> DdsWriter {
     let producer = Producer { name: ProducerName::new("Mount").unwrap(), incarnation: 1 };
-    DdsWriter::open_as(topic, 0, (producer, false)).unwrap()
+    DdsWriter::open_as(topic, 0, producer, false).unwrap()
 }
 
 /// Another session declares the topic's first schema, and the writer adopts it.
