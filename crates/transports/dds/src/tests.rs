@@ -266,7 +266,8 @@ fn requests_for_history_and_heads_of_pages() {
             busy: true,
         },
         &format!(
-            r#"{{"page":2,"end":true,"whole":false,"stands":[{POSITION_JSON}],"failed":true,"busy":true}}"#
+            r#"{{"page":2,"end":true,"whole":false,"stands":[{POSITION_JSON}],"failed":true,
+                "busy":true}}"#
         ),
     );
     is_written(&PageHeader::new(2), r#"{"page":2,"end":false,"whole":true,"stands":[]}"#);

@@ -734,36 +734,15 @@ impl StoredTopic {
         let (producer_key, order) = ((header.partition, name.clone()), header.order());
         let has = self.has.get(&producer_key).copied();
         let follows = follows(has, next, order);
-        match decide(has, order, next.base || follows || next.is_history() || !self.kept) {
-            SampleDecision::Known => {
-                if next.origin == Origin::History && !next.is_history() {
-                    // The writer resent it, so it lacks the ack.
-                    self.acks.repeat(producer_key);
-                }
-                return Ok(());
-            }
-            SampleDecision::MissingPredecessor => {
-                self.acks.request_resend(producer_key);
-                return Ok(());
-            }
-            SampleDecision::Append => {}
-        }
-        if self.acks.is_refused(&producer_key) {
-            self.acks.repeat(producer_key);
-            return Ok(());
-        }
-        if !self.carry_schema(header.schema)? && self.kept && !next.is_history() {
-            // The sample would be unreadable; its schema's text is in flight.
-            self.acks.request_resend(producer_key);
+        if !self.is_due(next, header, &producer_key, follows)? {
             return Ok(());
         }
         if self.kept && !follows && !next.is_history() && header.flags & FIRST_STORED == 0 {
             self.report_hole(&name, has, order, notify);
         }
         let producer = Producer { name, incarnation: header.incarnation };
-        let follows_retention_gap = next.is_history() && header.flags & RETENTION_GAP != 0;
-        let marked =
-            if follows_retention_gap { retention_marks::marked(header.headers) } else { None };
+        let after_gap = next.is_history() && header.flags & RETENTION_GAP != 0;
+        let marked = if after_gap { retention_marks::marked(header.headers) } else { None };
         let sample = SampleRef {
             partition: header.partition,
             offset: 0,
@@ -790,9 +769,45 @@ impl StoredTopic {
             Err(error) => return Err(error.into()),
             Ok(offset) => self.appended(producer_key, order, offset),
         }
-        (figures.stored, figures.bytes) =
-            (figures.stored + 1, figures.bytes + payload.len() as u64);
+        figures.stored += 1;
+        figures.bytes += payload.len() as u64;
         Ok(())
+    }
+
+    /// Whether a sample is to be appended now; otherwise queues an ack if its writer needs one.
+    fn is_due(
+        &mut self,
+        next: &QueuedSample,
+        header: &Header<'_>,
+        producer_key: &ProducerKey,
+        follows: bool,
+    ) -> Result<bool, StoreError> {
+        let has = self.has.get(producer_key).copied();
+        let whole = next.base || follows || next.is_history() || !self.kept;
+        match decide(has, header.order(), whole) {
+            SampleDecision::Known => {
+                if next.origin == Origin::History && !next.is_history() {
+                    // The writer resent it, so it lacks the ack.
+                    self.acks.repeat(producer_key.clone());
+                }
+                return Ok(false);
+            }
+            SampleDecision::MissingPredecessor => {
+                self.acks.request_resend(producer_key.clone());
+                return Ok(false);
+            }
+            SampleDecision::Append => {}
+        }
+        if self.acks.is_refused(producer_key) {
+            self.acks.repeat(producer_key.clone());
+            return Ok(false);
+        }
+        if !self.carry_schema(header.schema)? && self.kept && !next.is_history() {
+            // The sample would be unreadable; its schema's text is in flight.
+            self.acks.request_resend(producer_key.clone());
+            return Ok(false);
+        }
+        Ok(true)
     }
 
     /// Records an appended sample.

@@ -249,8 +249,8 @@ impl TypeBuilder {
     ) -> Result<(), DdsError> {
         let name = text(&member.name)?;
         let spec = self.spec(&member.of)?;
-        // SAFETY: all zeros are a valid empty descriptor. The name is copied, and the structure takes
-        // the member's type.
+        // SAFETY: all zeros are a valid empty descriptor. The name is copied, and the structure
+        // takes the member's type.
         unsafe {
             let mut new: dds_dynamic_member_descriptor = std::mem::zeroed();
             (new.name, new.id, new.index, new.type_) =
