@@ -18,9 +18,10 @@ pub(crate) const CIRCLE_RATCHET: &[(&str, usize)] = &[
     ("crates/services/component", 7),
 ];
 
-/// Modules that nothing else in their crate may name: the source folder, and the module. The
+/// Modules that no other module of their crate may import: the source folder, and the module. The
 /// crate's root may declare and re-export them.
-pub(crate) const UNNAMED_MODULES: &[(&str, &str)] = &[("crates/transports/dds/src/", "durability")];
+pub(crate) const FORBIDDEN_IMPORTS: &[(&str, &str)] =
+    &[("crates/transports/dds/src/", "durability")];
 
 /// Where `unsafe` may stand, each with what needs it. Every other file is held to safe Rust.
 pub(crate) const UNSAFE_MODULES: &[(&str, &str)] = &[
