@@ -296,6 +296,12 @@ impl Connection {
         locked(&self.writers).iter().filter_map(Weak::upgrade).collect()
     }
 
+    pub(crate) fn writers_of(&self, topic: &TopicName) -> Vec<Arc<WriterCore>> {
+        let mut writers = self.writers();
+        writers.retain(|writer| writer.topic.name == *topic);
+        writers
+    }
+
     fn readers(&self) -> Vec<Arc<dyn OpenReader>> {
         locked(&self.readers).iter().filter_map(Weak::upgrade).collect()
     }
@@ -331,7 +337,7 @@ impl Connection {
         for reader in self.readers().iter().filter(|reader| reader.topic() == topic) {
             outcome = outcome.and(reader.adopt_schema());
         }
-        for writer in self.writers().iter().filter(|writer| writer.topic.name == *topic) {
+        for writer in self.writers_of(topic) {
             outcome = outcome.and(writer.endpoints.adopt_schema(&writer.topic));
         }
         outcome
@@ -340,9 +346,8 @@ impl Connection {
     /// Matches new typed endpoints of writers with their readers, in a thread of its own. Until
     /// they match, samples are written as envelopes.
     pub(crate) fn match_in_background(&self, topic: &TopicName) {
-        let mut unmatched = self.writers();
-        unmatched
-            .retain(|writer| writer.topic.name == *topic && writer.endpoints.unmatched().is_some());
+        let mut unmatched = self.writers_of(topic);
+        unmatched.retain(|writer| writer.endpoints.unmatched().is_some());
         let unmatched: Vec<_> = unmatched.iter().map(Arc::downgrade).collect();
         if unmatched.is_empty() {
             return;
@@ -375,14 +380,10 @@ impl Connection {
                     self.match_in_background(&topic);
                 }
                 Effect::Writers(topic) => {
-                    let writers = self.writers();
-                    let of_topic = writers.iter().filter(|writer| writer.topic.name == topic);
-                    of_topic.for_each(|writer| writer.check_ownership());
+                    self.writers_of(&topic).iter().for_each(|writer| writer.check_ownership());
                 }
                 Effect::Ready(topic) => {
-                    let writers = self.writers();
-                    let of_topic = writers.iter().filter(|writer| writer.topic.name == topic);
-                    of_topic.for_each(|writer| writer.send_again());
+                    self.writers_of(&topic).iter().for_each(|writer| writer.send_again());
                 }
                 Effect::Requested(request) => {
                     deferred.push(DeferredResponse {
@@ -451,11 +452,10 @@ impl Connection {
 
     /// Checks all writers, so that the response lists all matches even if one is missing.
     fn matched_by_writers(&self, opened: &OpenedEndpoint, response: &mut Response) -> bool {
-        let wanted = |writer: &&Arc<WriterCore>| {
-            writer.topic.name == opened.topic && overlap(&opened.partitions, &[writer.partition])
-        };
+        let mut writers = self.writers_of(&opened.topic);
+        writers.retain(|writer| overlap(&opened.partitions, &[writer.partition]));
         let mut all = true;
-        for writer in self.writers().iter().filter(wanted) {
+        for writer in writers {
             response.positions.extend(writer.position());
             let matched = writer.endpoints.has_matched(&opened.guids);
             response.matched.extend(writer.endpoints.guids().all().filter(|_| matched));

@@ -218,9 +218,8 @@ impl DdsReader {
                 break responses;
             }
         };
-        let own = connection.writers();
-        let own = own.iter().filter(|writer| writer.topic.name == topic.name);
         let session = || connection.announcements.session.clone();
+        let own = connection.writers_of(&topic.name).into_iter();
         let own = own.filter_map(|writer| Some((session(), writer.position()?)));
         let positions = responses.into_iter().flat_map(|(session, response)| {
             response.positions.into_iter().map(move |position| (session.clone(), position))

@@ -119,11 +119,7 @@ impl TopicState {
             connection.match_in_background(&self.name);
         }
         adopted?;
-        let writers = connection.writers();
-        writers
-            .iter()
-            .filter(|writer| writer.topic.name == self.name)
-            .try_for_each(|w| w.await_match())
+        connection.writers_of(&self.name).iter().try_for_each(|w| w.await_match())
     }
 
     fn endpoint_qos(&self) -> entity::Qos {

@@ -261,9 +261,8 @@ impl TransportTopic for DdsTopic {
     fn writers(&self) -> Result<Vec<WriterInfo>, TransportError> {
         let topic = &self.0;
         topic.connection.check_open()?;
-        let own = topic.connection.writers();
-        let own = own.iter().filter(|writer| writer.topic.name == topic.name);
-        own.for_each(|writer| writer.is_known_here());
+        let own = topic.connection.writers_of(&topic.name);
+        own.iter().for_each(|writer| writer.is_known_here());
         Ok(topic.connection.announcements.with_fresh_state(|state| {
             let info = |(session, w): (&str, &ObservedWriter)| WriterInfo {
                 producer: Producer {

@@ -461,7 +461,7 @@ fn append_unsynced(folder: &std::path::Path, publisher: &Publisher, sequence: u6
     let topic = journal.topic(&"kept".parse().unwrap()).unwrap().unwrap();
     let producer = publisher.producer();
     let options = WriterOptions { producer: producer.name, ownership: Ownership::Shared };
-    let claim = topic.adopt_schema(&options, producer.incarnation, None).unwrap();
+    let claim = topic.adopt(&options, producer.incarnation, None).unwrap();
     let mut writer = topic.writer_with(0, &claim).unwrap();
     writer.identify(producer.incarnation, sequence).unwrap();
     let payload = &(sequence - 1).to_le_bytes();

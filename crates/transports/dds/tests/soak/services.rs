@@ -306,7 +306,7 @@ fn claim_the_dome(folder: &Path) -> ProducerClaim {
     let topic = journal.topic(&"storm".parse().unwrap()).unwrap().unwrap();
     let producer = "Dome".parse().unwrap();
     let options = WriterOptions { producer, ownership: Ownership::Shared };
-    topic.adopt_schema(&options, 1, None).unwrap()
+    topic.adopt(&options, 1, None).unwrap()
 }
 
 #[test]
