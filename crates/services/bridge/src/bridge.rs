@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::task::{Poll, Wake, Waker};
+use std::task::{Poll, Wake};
 use std::time::{Duration, Instant};
 
 use helio_bus::{
@@ -13,43 +13,29 @@ use helio_bus::{
 use helio_core::name::fits;
 use thiserror::Error;
 
-use crate::book::{self, Book};
-use crate::found::Nameless;
-use crate::overrides::Override;
+use crate::checkpoints::{self, CheckpointStore};
+use crate::context::{BridgeContext, Options};
 use crate::pool::{Pool, Running};
-use crate::position::Begin;
-use crate::report::{Figures, Notice, NoticeKind};
-use crate::target::Making;
-use crate::way::{Hands, Notices, Way};
+use crate::report::{Figures, Notice, NoticeKind, Notices};
+use crate::target::TopicCreator;
+use crate::topic_supervisor::{EventLoop, TopicSupervisor};
+use crate::types::AnonymousProducer;
 
 /// How often it is looked for new topics.
-const LOOK: Duration = Duration::from_secs(1);
+const LIST_INTERVAL: Duration = Duration::from_secs(1);
 /// The most threads that open and look back: so many topics at a time, and so many are made at
 /// once.
-const OPENERS: usize = 32;
+const MAX_OPEN_THREADS: usize = 32;
 /// The most threads that make ready what the samples of topics need that are open, and close
 /// writers: beside the others, so that topics of a broker that has gone hold up none.
-const PREPARERS: usize = 32;
+const MAX_PREPARE_THREADS: usize = 32;
 /// The most threads that ask who lives and assert leases. They open nothing, so that nothing that
 /// is slow to open lets a lease lapse.
-const KEEPERS: usize = 16;
+const MAX_LEASE_THREADS: usize = 16;
 /// How long the end waits for positions that are written down.
-const WRITING: Duration = Duration::from_secs(2);
+const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How many events are taken before acknowledgements are looked at.
-const TURN: usize = 1024;
-/// What is to be forwarded, and how.
-#[derive(Debug, Clone, Default)]
-pub struct Options {
-    /// The topics: patterns in which `*` stands for anything.
-    pub topics: Vec<String>,
-    /// Topics that are not forwarded though they fit.
-    pub not: Vec<String>,
-    /// Where a topic begins of which the target has nothing yet.
-    pub begin: Begin,
-    /// What of the quality of service is not carried over to topics that are created.
-    pub overrides: Vec<Override>,
-}
-
+const MAX_EVENTS_PER_TURN: usize = 1024;
 /// Why there is no bridge.
 #[derive(Debug, Error)]
 pub enum BridgeError {
@@ -69,27 +55,6 @@ pub enum BridgeError {
     /// The system gives no threads.
     #[error("the bridge's threads cannot be started: {0}")]
     Threads(#[from] io::Error),
-}
-
-/// Both ends, and what they call themselves.
-pub(crate) struct Ends {
-    pub(crate) from: Bus,
-    pub(crate) to: Bus,
-    pub(crate) from_name: String,
-    pub(crate) to_name: String,
-    /// Who has published what has no producer, on other buses.
-    pub(crate) nameless: Nameless,
-    /// When the bridge was started: POSIX time in nanoseconds, as other incarnations are.
-    pub(crate) started: u64,
-    pub(crate) options: Options,
-    /// Where topics stand; or why no bus can keep it.
-    pub(crate) book: Result<Book, String>,
-    pub(crate) making: Making,
-    /// Ends the bridge's wait.
-    pub(crate) waker: Waker,
-    pub(crate) openers: Pool,
-    pub(crate) preparers: Pool,
-    pub(crate) keepers: Pool,
 }
 
 /// What a turn has found.
@@ -125,15 +90,15 @@ pub enum Turn {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Bridge {
-    ends: Arc<Ends>,
+    context: Arc<BridgeContext>,
     set: WaitSet,
-    topics: BTreeMap<TopicName, Way>,
+    topics: BTreeMap<TopicName, TopicSupervisor>,
     by_member: BTreeMap<Member, TopicName>,
-    looked: Option<Instant>,
-    looking: Option<Running<Result<Vec<TopicName>, TransportError>>>,
+    listed_at: Option<Instant>,
+    listing: Option<Running<Result<Vec<TopicName>, TransportError>>>,
     notices: Notices,
     /// What was told of the look for topics, until it succeeds.
-    complained: bool,
+    list_failed: bool,
 }
 
 /// Ends the wait for the source's samples when the target has room or acknowledges.
@@ -162,82 +127,83 @@ impl Bridge {
         }
         let set = from.wait_set()?;
         let waker = Arc::new(Woken(set.waker())).into();
-        let openers = Pool::start(OPENERS, "helio-bridge-open", &waker)?;
-        let preparers = Pool::start(PREPARERS, "helio-bridge-ready", &waker)?;
-        let keepers = Pool::start(KEEPERS, "helio-bridge-keep", &waker)?;
-        let book = Book::of((&from, &from_name), (&to, &to_name));
-        let nameless = Nameless::of(&from, &from_name);
+        let openers = Pool::start(MAX_OPEN_THREADS, "helio-bridge-open", &waker)?;
+        let preparers = Pool::start(MAX_PREPARE_THREADS, "helio-bridge-ready", &waker)?;
+        let lease_renewers = Pool::start(MAX_LEASE_THREADS, "helio-bridge-keep", &waker)?;
+        let checkpoints = CheckpointStore::new((&from, &from_name), (&to, &to_name));
+        let anonymous = AnonymousProducer::of(&from, &from_name);
         let started = SystemClock::new().now().unix_nanos().try_into().unwrap_or(0);
-        let making = Making::default();
-        let ends = Ends {
+        let creator = TopicCreator::default();
+        let context = BridgeContext {
             from,
             to,
             from_name,
             to_name,
-            nameless,
+            anonymous,
             started,
             options,
-            book,
-            making,
+            checkpoints,
+            creator,
             waker,
             openers,
             preparers,
-            keepers,
+            lease_renewers,
         };
         Ok(Self {
-            ends: Arc::new(ends),
+            context: Arc::new(context),
             set,
             topics: BTreeMap::new(),
             by_member: BTreeMap::new(),
-            looked: None,
-            looking: None,
+            listed_at: None,
+            listing: None,
             notices: Notices::default(),
-            complained: false,
+            list_failed: false,
         })
     }
 
     /// What the source and the target call themselves, as the header of forwarded samples has it.
     #[must_use]
     pub fn names(&self) -> (&str, &str) {
-        (&self.ends.from_name, &self.ends.to_name)
+        (&self.context.from_name, &self.context.to_name)
     }
 
     /// Forwards what there is, and waits for this long at most where there is nothing.
-    pub fn turn(&mut self, patience: Duration) -> Turn {
-        self.look();
-        self.each(|way, hands| {
-            way.open(hands);
-            way.settle(hands, true);
+    pub fn turn(&mut self, timeout: Duration) -> Turn {
+        self.poll_topic_list();
+        self.for_each_topic(|topic, event_loop| {
+            topic.open(event_loop);
+            topic.advance(event_loop, true);
         });
-        let until = Instant::now().checked_add(patience.min(LOOK));
-        let mut left = TURN;
+        let deadline = Instant::now().checked_add(timeout.min(LIST_INTERVAL));
+        let mut left = MAX_EVENTS_PER_TURN;
         // The first event is waited for, the others are taken as far as they are there.
-        let mut wait = until.map_or(LOOK, |u| u.saturating_duration_since(Instant::now()));
-        while left > 0 && self.next(wait) {
+        let mut wait =
+            deadline.map_or(LIST_INTERVAL, |u| u.saturating_duration_since(Instant::now()));
+        while left > 0 && self.handle_next(wait) {
             (left, wait) = (left - 1, Duration::ZERO);
         }
-        self.each(|way, hands| way.settle(hands, true));
+        self.for_each_topic(|topic, event_loop| topic.advance(event_loop, true));
         if self.is_caught_up() { Turn::CaughtUp } else { Turn::Busy }
     }
 
     /// Stops reading, and waits for what is under way, this long at most; whether all of it was
     /// acknowledged. What was not is forwarded by the next bridge, if the source can be read again.
     /// Topics that the target refuses are not waited for.
-    pub fn finish(&mut self, patience: Duration) -> bool {
-        let until = Instant::now() + patience;
+    pub fn finish(&mut self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
         loop {
-            self.each(|way, hands| {
-                way.put_aside(hands);
-                if !way.is_refused() {
-                    way.open(hands);
+            self.for_each_topic(|topic, event_loop| {
+                topic.stop_reading(event_loop);
+                if !topic.is_refused() {
+                    topic.open(event_loop);
                 }
-                way.settle(hands, false);
+                topic.advance(event_loop, false);
             });
-            let settled = self.topics.values().all(Way::is_settled);
-            let over = self.topics.values().all(|way| way.is_refused() || way.is_settled());
-            let left = until.saturating_duration_since(Instant::now());
+            let settled = self.topics.values().all(TopicSupervisor::is_settled);
+            let over = self.topics.values().all(|topic| topic.is_refused() || topic.is_settled());
+            let left = deadline.saturating_duration_since(Instant::now());
             if over || left.is_zero() {
-                self.write();
+                self.write_checkpoints();
                 return settled;
             }
             let _ = self.set.next_timeout(left.min(Duration::from_millis(50)));
@@ -245,11 +211,13 @@ impl Bridge {
     }
 
     /// Writes down where topics stand, and waits a little until that is there.
-    fn write(&mut self) {
-        let until = Instant::now() + WRITING;
+    fn write_checkpoints(&mut self) {
+        let deadline = Instant::now() + CHECKPOINT_TIMEOUT;
         loop {
-            self.each(|way, hands| way.write(hands));
-            if !self.topics.values().any(Way::is_writing) || Instant::now() >= until {
+            self.for_each_topic(|topic, event_loop| topic.write_checkpoints(event_loop));
+            if !self.topics.values().any(TopicSupervisor::is_writing_checkpoints)
+                || Instant::now() >= deadline
+            {
                 // What did not arrive is what was written before, or what the samples say.
                 return;
             }
@@ -261,7 +229,7 @@ impl Bridge {
     #[must_use]
     pub fn figures(&mut self) -> Vec<Figures> {
         let set = &mut self.set;
-        self.topics.values_mut().map(|way| way.figures(set)).collect()
+        self.topics.values_mut().map(|topic| topic.figures(set)).collect()
     }
 
     /// What is to be told since the last time.
@@ -272,78 +240,79 @@ impl Bridge {
     /// Topics that the target refuses, with the reason told as a notice before.
     #[must_use]
     pub fn refused(&self) -> Vec<TopicName> {
-        let refused = self.topics.iter().filter(|(_, way)| way.is_refused());
+        let refused = self.topics.iter().filter(|(_, topic)| topic.is_refused());
         refused.map(|(name, _)| name.clone()).collect()
     }
 
     /// Whether the source's topics could be listed, and nothing but refused topics waits.
     fn is_caught_up(&mut self) -> bool {
-        let listed = self.looked.is_some() && !self.complained;
+        let listed = self.listed_at.is_some() && !self.list_failed;
         let set = &mut self.set;
-        listed && self.topics.values_mut().all(|way| way.is_refused() || way.is_caught_up(set))
+        listed
+            && self.topics.values_mut().all(|topic| topic.is_refused() || topic.is_caught_up(set))
     }
 
     /// Finds topics that came since the last look.
-    fn look(&mut self) {
-        if let Some(looking) = &self.looking {
-            let Poll::Ready(found) = looking.poll() else { return };
-            self.looking = None;
-            self.found(found.unwrap_or(Err(TransportError::Closed)));
+    fn poll_topic_list(&mut self) {
+        if let Some(listing) = &self.listing {
+            let Poll::Ready(found) = listing.poll() else { return };
+            self.listing = None;
+            self.add_topics(found.unwrap_or(Err(TransportError::Closed)));
         }
-        if self.looked.is_none_or(|at| at.elapsed() >= LOOK) {
-            let from = self.ends.from.clone();
-            self.looking = Some(self.ends.preparers.run(move || from.topics()));
+        if self.listed_at.is_none_or(|at| at.elapsed() >= LIST_INTERVAL) {
+            let from = self.context.from.clone();
+            self.listing = Some(self.context.preparers.run(move || from.topics()));
         }
     }
 
-    fn found(&mut self, names: Result<Vec<TopicName>, TransportError>) {
-        self.looked = Some(Instant::now());
+    fn add_topics(&mut self, names: Result<Vec<TopicName>, TransportError>) {
+        self.listed_at = Some(Instant::now());
         let names = match names {
             Ok(names) => names,
             Err(error) => {
-                if !std::mem::replace(&mut self.complained, true) {
+                if !std::mem::replace(&mut self.list_failed, true) {
                     let text = format!("the source's topics cannot be listed: {error}");
                     self.notices.push(Notice { kind: NoticeKind::Outage, topic: None, text });
                 }
                 return;
             }
         };
-        self.complained = false;
+        self.list_failed = false;
         let fit = |patterns: &[String], name: &TopicName| {
             patterns.iter().any(|pattern| fits(pattern, name.as_str()))
         };
-        let Options { topics, not, .. } = &self.ends.options;
+        let Options { topics, not, .. } = &self.context.options;
         for name in names {
-            if fit(topics, &name) && !fit(not, &name) && !book::is_one(&name) {
-                self.topics.entry(name.clone()).or_insert_with(|| Way::new(&name));
+            if fit(topics, &name) && !fit(not, &name) && !checkpoints::is_checkpoint_topic(&name) {
+                self.topics.entry(name.clone()).or_insert_with(|| TopicSupervisor::new(&name));
             }
         }
     }
 
     /// Does something with each topic.
-    fn each(&mut self, mut act: impl FnMut(&mut Way, &mut Hands<'_>)) {
-        let Self { ends, set, by_member, notices, .. } = self;
-        let mut hands = Hands { ends, set, by_member, notices };
-        self.topics.values_mut().for_each(|way| act(way, &mut hands));
+    fn for_each_topic(&mut self, mut act: impl FnMut(&mut TopicSupervisor, &mut EventLoop<'_>)) {
+        let Self { context, set, by_member, notices, .. } = self;
+        let mut event_loop = EventLoop { context, set, by_member, notices };
+        self.topics.values_mut().for_each(|topic| act(topic, &mut event_loop));
     }
 
     /// Takes the next event of any topic; false where there is none.
-    fn next(&mut self, wait: Duration) -> bool {
+    fn handle_next(&mut self, wait: Duration) -> bool {
         let next = self.set.next_timeout(wait);
         let member = match &next {
             Ok(None) => return false,
             Ok(Some((member, _))) => *member,
             Err(error) => error.member,
         };
-        let Self { ends, set, by_member, notices, .. } = self;
-        let way = by_member.get(&member).and_then(|name| self.topics.get_mut(name));
-        let Some(way) = way else { return true };
-        let mut hands = Hands { ends, set, by_member, notices };
+        let Self { context, set, by_member, notices, .. } = self;
+        let topic = by_member.get(&member).and_then(|name| self.topics.get_mut(name));
+        let Some(topic) = topic else { return true };
+        let mut event_loop = EventLoop { context, set, by_member, notices };
         match next {
-            Ok(Some((_, event))) => way.take(event, &mut hands),
+            Ok(Some((_, event))) => topic.handle(event, &mut event_loop),
             Ok(None) => {}
             Err(error) => {
-                way.lost_source(format!("the source cannot be read: {error}"), &mut hands);
+                topic.source_failed(format!("the source cannot be read: {error}"), &mut event_loop);
             }
         }
         true

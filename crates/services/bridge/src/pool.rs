@@ -17,14 +17,14 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// Threads that take jobs from one line.
 pub(crate) struct Pool {
-    line: Arc<Line>,
+    queue: Arc<Queue>,
     waker: Waker,
     most: usize,
     name: &'static str,
 }
 
 #[derive(Default)]
-struct Line {
+struct Queue {
     jobs: Mutex<Jobs>,
     more: Condvar,
 }
@@ -43,17 +43,17 @@ pub(crate) struct Running<T>(Receiver<T>);
 impl Pool {
     /// So many threads at most; the waker is called whenever a job is done.
     pub(crate) fn start(most: usize, name: &'static str, waker: &Waker) -> io::Result<Self> {
-        let pool = Self { line: Arc::default(), waker: waker.clone(), most, name };
+        let pool = Self { queue: Arc::default(), waker: waker.clone(), most, name };
         // The first one says whether there are threads.
-        locked(&pool.line.jobs).threads = 1;
+        locked(&pool.queue.jobs).threads = 1;
         pool.spawn()?;
         Ok(pool)
     }
 
     fn spawn(&self) -> io::Result<()> {
-        let line = Arc::clone(&self.line);
+        let queue = Arc::clone(&self.queue);
         let thread = std::thread::Builder::new().name(self.name.to_owned());
-        thread.spawn(move || line.work()).map(drop)
+        thread.spawn(move || queue.work()).map(drop)
     }
 
     /// Has something done, as soon as a thread has time.
@@ -72,15 +72,15 @@ impl Pool {
             }
             waker.wake();
         });
-        let mut jobs = locked(&self.line.jobs);
+        let mut jobs = locked(&self.queue.jobs);
         jobs.waiting.push_back(job);
         let one_more = jobs.waiting.len() > jobs.idle && jobs.threads < self.most;
         jobs.threads += usize::from(one_more);
         drop(jobs);
-        self.line.more.notify_one();
+        self.queue.more.notify_one();
         if one_more && self.spawn().is_err() {
             // Those that there are do it.
-            locked(&self.line.jobs).threads -= 1;
+            locked(&self.queue.jobs).threads -= 1;
         }
         Running(done)
     }
@@ -89,16 +89,16 @@ impl Pool {
 impl Drop for Pool {
     /// What waits is not begun any more; what is under way ends by itself.
     fn drop(&mut self) {
-        let mut jobs = locked(&self.line.jobs);
+        let mut jobs = locked(&self.queue.jobs);
         jobs.ended = true;
         let waiting = std::mem::take(&mut jobs.waiting);
         drop(jobs);
         drop(waiting);
-        self.line.more.notify_all();
+        self.queue.more.notify_all();
     }
 }
 
-impl Line {
+impl Queue {
     fn work(&self) {
         while let Some(job) = self.next() {
             job();

@@ -11,21 +11,21 @@ use helio_bus::{
 use helio_core::qos::History;
 use thiserror::Error;
 
-use crate::found::{Found, MAX_HELD, Nameless, Who};
 use crate::hops::{Hops, Mark};
-use crate::lane::Order;
+use crate::reconcile::{MAX_COMPARED_SAMPLES, Reconciler};
+use crate::types::{AnonymousProducer, ProducerSequence, SampleIdentity};
 
 /// Samples that are looked at first, from the end back.
-const WINDOW: u64 = 256;
+const INITIAL_WINDOW_SAMPLES: u64 = 256;
 /// How many times more are looked at next, where none of them was forwarded from the source.
-const WIDER: u64 = 16;
+const WINDOW_GROWTH_FACTOR: u64 = 16;
 /// How many of the newest samples of a partition are looked at for the producers of a source that
 /// has no places. What lies further back may be forwarded again, and is dropped by readers.
-const MAX_LOOKED_AT: u64 = 1_000_000;
+const MAX_SCANNED_SAMPLES: u64 = 1_000_000;
 /// How many holes in a producer's numbers are remembered, the newest of them.
-const MAX_HOLES: usize = 1024;
+const MAX_GAPS: usize = 1024;
 /// How long the target may be silent while it is read.
-const PATIENCE: Duration = Duration::from_secs(30);
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Where a topic begins of which the target has nothing yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -62,44 +62,42 @@ pub(crate) enum PositionError {
 }
 
 /// A subscription to what there is, as it was written.
-pub(crate) fn everything(start: Start) -> Subscribe {
+pub(crate) fn read_options(start: Start) -> Subscribe {
     Subscribe::from(start).as_written().lagging(Lagging::Lossless).lifespan(Duration::MAX)
 }
 
 /// What a partition of the target has of the source, as far back as it takes to know what was
 /// settled; none where it has nothing. It looks back from the end, further and further, until it
 /// has as many as are held against the source.
-pub(crate) fn of(
+pub(crate) fn forwarded_samples(
     target: &Topic,
     partition: &PartitionInfo,
-    (source, nameless): (&str, &Nameless),
-) -> Result<Option<Found>, PositionError> {
-    let (mut upto, mut window) = (partition.end, WINDOW);
-    let mut own: Vec<(Mark, Who)> = Vec::new();
-    while upto > partition.first && !is_whole(&own) && own.len() < MAX_HELD {
+    (source, anonymous): (&str, &AnonymousProducer),
+) -> Result<Option<Reconciler>, PositionError> {
+    let (mut upto, mut window) = (partition.end, INITIAL_WINDOW_SAMPLES);
+    let mut own: Vec<(Mark, SampleIdentity)> = Vec::new();
+    while upto > partition.first && !is_complete(&own) && own.len() < MAX_COMPARED_SAMPLES {
         let from = upto.saturating_sub(window).max(partition.first);
         let mut before = VecDeque::new();
         visit(target, partition.partition, (from, upto), |sample| {
             if let Some((bus, mark)) = Hops::of(sample.headers).last()
                 && bus == source
             {
-                let order = (sample.producer.incarnation, sample.sequence);
-                let who = Who::new(&sample.producer.name, (order, sample.time), nameless);
-                before.push_back((mark, who));
-                if before.len() > MAX_HELD {
+                before.push_back((mark, SampleIdentity::of(*sample, anonymous)));
+                if before.len() > MAX_COMPARED_SAMPLES {
                     before.pop_front();
                 }
             }
         })?;
         own.extend(before.into_iter().rev());
-        (upto, window) = (from, window.saturating_mul(WIDER));
+        (upto, window) = (from, window.saturating_mul(WINDOW_GROWTH_FACTOR));
     }
-    Ok(Found::of(own))
+    Ok(Reconciler::from_samples(own))
 }
 
 /// Whether these, newest first, are all that was given to the target since the newest one says that
 /// all before was settled.
-fn is_whole(own: &[(Mark, Who)]) -> bool {
+fn is_complete(own: &[(Mark, SampleIdentity)]) -> bool {
     let Some((Mark { low, high, .. }, _)) = own.first() else { return false };
     let within = own.iter().map(|(mark, _)| mark.offset).filter(|at| (low..=high).contains(&at));
     let within: HashSet<_> = within.collect();
@@ -108,29 +106,29 @@ fn is_whole(own: &[(Mark, Who)]) -> bool {
 
 /// What a partition has of a producer.
 #[derive(Debug)]
-pub(crate) struct Had {
+pub(crate) struct ProducerHistory {
     /// The newest incarnation and number.
-    pub(crate) newest: Order,
+    pub(crate) newest: ProducerSequence,
     /// Numbers of it that are missing among others.
-    pub(crate) holes: Vec<Range<u64>>,
+    pub(crate) gaps: Vec<Range<u64>>,
 }
 
 /// What a partition of the target has of each producer of the source, among its newest samples: for
 /// sources without places.
-pub(crate) fn of_producers(
+pub(crate) fn forwarded_producers(
     target: &Topic,
     partition: &PartitionInfo,
     source: &str,
-) -> Result<HashMap<ProducerName, Had>, PositionError> {
+) -> Result<HashMap<ProducerName, ProducerHistory>, PositionError> {
     producers(target, partition, |hops| hops.last().is_some_and(|(bus, _)| bus == source))
 }
 
 /// The same of a partition of the source, of samples that were never on the target before.
-pub(crate) fn of_own(
+pub(crate) fn own_producers(
     source: &Topic,
     partition: &PartitionInfo,
     target: &str,
-) -> Result<HashMap<ProducerName, Had>, PositionError> {
+) -> Result<HashMap<ProducerName, ProducerHistory>, PositionError> {
     producers(source, partition, |hops| !hops.visited(target))
 }
 
@@ -138,16 +136,16 @@ fn producers(
     topic: &Topic,
     partition: &PartitionInfo,
     counts: impl Fn(Hops<'_>) -> bool,
-) -> Result<HashMap<ProducerName, Had>, PositionError> {
-    let from = partition.end.saturating_sub(MAX_LOOKED_AT).max(partition.first);
-    let mut all: HashMap<ProducerName, Had> = HashMap::new();
+) -> Result<HashMap<ProducerName, ProducerHistory>, PositionError> {
+    let from = partition.end.saturating_sub(MAX_SCANNED_SAMPLES).max(partition.first);
+    let mut all: HashMap<ProducerName, ProducerHistory> = HashMap::new();
     visit(topic, partition.partition, (from, partition.end), |sample| {
         if counts(Hops::of(sample.headers)) {
-            let order = (sample.producer.incarnation, sample.sequence);
+            let sequence = ProducerSequence::of(*sample);
             match all.get_mut(&sample.producer.name) {
-                Some(had) => had.add(order),
+                Some(had) => had.add(sequence),
                 None => {
-                    let had = Had { newest: order, holes: Vec::new() };
+                    let had = ProducerHistory { newest: sequence, gaps: Vec::new() };
                     all.insert(sample.producer.name.clone(), had);
                 }
             }
@@ -156,24 +154,24 @@ fn producers(
     Ok(all)
 }
 
-impl Had {
-    fn add(&mut self, order: Order) {
-        if order.0 > self.newest.0 {
-            self.holes.clear();
-        } else if order > self.newest && order.1 > self.newest.1 + 1 {
-            self.holes.push(self.newest.1 + 1..order.1);
+impl ProducerHistory {
+    fn add(&mut self, sequence: ProducerSequence) {
+        if sequence.incarnation > self.newest.incarnation {
+            self.gaps.clear();
+        } else if sequence > self.newest && sequence.number > self.newest.number + 1 {
+            self.gaps.push(self.newest.number + 1..sequence.number);
         }
         // One that was given later than others after all.
-        self.holes.retain_mut(|hole| {
-            if order.0 == self.newest.0 && hole.start == order.1 {
-                hole.start += 1;
+        self.gaps.retain_mut(|gap| {
+            if sequence.incarnation == self.newest.incarnation && gap.start == sequence.number {
+                gap.start += 1;
             }
-            !hole.is_empty()
+            !gap.is_empty()
         });
-        if self.holes.len() > MAX_HOLES {
-            self.holes.remove(0);
+        if self.gaps.len() > MAX_GAPS {
+            self.gaps.remove(0);
         }
-        self.newest = order.max(self.newest);
+        self.newest = sequence.max(self.newest);
     }
 }
 
@@ -187,9 +185,9 @@ fn visit(
     if offset >= upto {
         return Ok(());
     }
-    let options = everything(Start::Offset { partition, offset }).partitions([partition]);
+    let options = read_options(Start::Offset { partition, offset }).partitions([partition]);
     let mut samples = target.subscribe(options)?;
-    let mut until = Instant::now() + PATIENCE;
+    let mut until = Instant::now() + READ_TIMEOUT;
     loop {
         let mut past = false;
         let before = samples.positions();
@@ -208,7 +206,7 @@ fn visit(
         }
         // What is told besides, as a deadline that was missed, is no sample.
         if now.iter().map(|at| at.next).ne(before.iter().map(|at| at.next)) {
-            until = Instant::now() + PATIENCE;
+            until = Instant::now() + READ_TIMEOUT;
         } else if !samples.wait_until(Some(until))? {
             return Err(PositionError::Silent);
         }

@@ -1,5 +1,7 @@
 //! What a bridge tells: figures of each topic, and what somebody may have to know.
 
+use std::collections::HashSet;
+
 use helio_core::TopicName;
 use serde::{Serialize, Serializer};
 
@@ -93,6 +95,64 @@ pub struct Notice {
     pub topic: Option<TopicName>,
     /// The cause, and the remedy where there is one.
     pub text: String,
+}
+
+/// How many reasons are remembered as told; with more they are forgotten, and told again.
+const MAX_REMEMBERED_NOTICES: usize = 1024;
+
+/// What is to be told, until somebody asks.
+#[derive(Default)]
+pub(crate) struct Notices(pub(crate) Vec<Notice>);
+
+/// How many notices wait for whoever asks; later ones are dropped while so many do.
+const MAX_PENDING_NOTICES: usize = 1024;
+
+impl Notices {
+    pub(crate) fn push(&mut self, notice: Notice) {
+        if self.0.len() < MAX_PENDING_NOTICES {
+            self.0.push(notice);
+        }
+    }
+}
+
+/// What was told of a topic, once each.
+#[derive(Default)]
+pub(crate) struct NoticeFilter(HashSet<(NoticeKind, String)>);
+
+impl NoticeFilter {
+    fn push(&mut self, notices: &mut Notices, notice: Notice) {
+        let once = !matches!(notice.kind, NoticeKind::Gap | NoticeKind::Outage);
+        if once {
+            // The numbers differ from sample to sample; the reasons are what is told once.
+            let reason = notice.text.rsplit_once("forwarded: ").map_or(&*notice.text, |(_, r)| r);
+            if self.0.len() >= MAX_REMEMBERED_NOTICES {
+                self.0.clear();
+            }
+            if !self.0.insert((notice.kind, reason.to_owned())) {
+                return;
+            }
+        }
+        notices.push(notice);
+    }
+
+    /// What fails from now on is told again.
+    pub(crate) fn forget_failures(&mut self) {
+        self.0.retain(|(kind, _)| *kind == NoticeKind::Skipped);
+    }
+}
+
+/// Where one topic counts, and sends its notices.
+pub(crate) struct Reporter<'a> {
+    pub(crate) figures: &'a mut Figures,
+    pub(crate) filter: &'a mut NoticeFilter,
+    pub(crate) notices: &'a mut Notices,
+}
+
+impl Reporter<'_> {
+    pub(crate) fn notify(&mut self, kind: NoticeKind, text: String) {
+        let topic = Some(self.figures.topic.clone());
+        self.filter.push(self.notices, Notice { kind, topic, text });
+    }
 }
 
 fn name<S: Serializer>(name: &TopicName, to: S) -> Result<S::Ok, S::Error> {

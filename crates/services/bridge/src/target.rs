@@ -48,7 +48,7 @@ pub(crate) struct Both {
     pub(crate) source: Topic,
     pub(crate) target: Topic,
     /// What is to be told of it.
-    pub(crate) told: String,
+    pub(crate) notice: String,
 }
 
 /// Opens on the target a topic of the source. It is made with the source's quality of service and
@@ -56,19 +56,19 @@ pub(crate) struct Both {
 pub(crate) fn open(
     to: &Bus,
     source: Topic,
-    (overrides, making): (&[Override], &Making),
+    (overrides, creator): (&[Override], &TopicCreator),
 ) -> Result<Both, OpenError> {
     let name = source.name();
     let mut wanted = source.qos().clone();
     overrides.iter().for_each(|one| one.apply(&mut wanted));
-    let (target, told) = match to.topic(TopicSpec::of(name.clone())) {
+    let (target, notice) = match to.topic(TopicSpec::of(name.clone())) {
         Ok(target) => {
-            let told = difference(target.qos(), &wanted);
-            (target, told.unwrap_or_else(|| "exists on the target".to_owned()))
+            let notice = difference(target.qos(), &wanted);
+            (target, notice.unwrap_or_else(|| "exists on the target".to_owned()))
         }
         Err(TopicError::NoSuchTopic(_)) => {
             let spec = TopicSpec::of(name.clone()).qos(wanted);
-            making.make(to, &spec);
+            creator.create(to, &spec);
             (to.topic(spec)?, "created on the target".to_owned())
         }
         Err(error) => return Err(error.into()),
@@ -81,48 +81,48 @@ pub(crate) fn open(
              forward to another bus"
         )));
     }
-    Ok(Both { source, target, told })
+    Ok(Both { source, target, notice })
 }
 
 /// Has the target make topics many at once: those that are asked for while others are being made
 /// are made together, next.
 #[derive(Default)]
-pub(crate) struct Making {
-    line: Mutex<Line>,
-    made: Condvar,
+pub(crate) struct TopicCreator {
+    queue: Mutex<Queue>,
+    finished: Condvar,
 }
 
 #[derive(Default)]
-struct Line {
+struct Queue {
     waiting: Vec<TopicSpec>,
     is_busy: bool,
     /// How many times topics were taken out of the line, and were made.
-    taken: u64,
-    made: u64,
+    started: u64,
+    finished: u64,
 }
 
-impl Making {
+impl TopicCreator {
     /// Returns when the target has tried to make the topic. What is wrong with it is told when it
     /// is opened.
-    fn make(&self, to: &Bus, spec: &TopicSpec) {
-        let mut line = locked(&self.line);
-        line.waiting.push(spec.clone());
-        let turn = line.taken + 1;
-        while line.made < turn {
-            if line.is_busy {
-                let waited = self.made.wait(line);
-                line = waited.unwrap_or_else(PoisonError::into_inner);
+    fn create(&self, to: &Bus, spec: &TopicSpec) {
+        let mut queue = locked(&self.queue);
+        queue.waiting.push(spec.clone());
+        let turn = queue.started + 1;
+        while queue.finished < turn {
+            if queue.is_busy {
+                let waited = self.finished.wait(queue);
+                queue = waited.unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            line.is_busy = true;
-            line.taken += 1;
-            let all = std::mem::take(&mut line.waiting);
-            drop(line);
+            queue.is_busy = true;
+            queue.started += 1;
+            let all = std::mem::take(&mut queue.waiting);
+            drop(queue);
             // Where this fails or panics each is made by itself.
             let _ = catch_unwind(AssertUnwindSafe(|| to.make_topics(&all, |_| {})));
-            line = locked(&self.line);
-            (line.is_busy, line.made) = (false, line.taken);
-            self.made.notify_all();
+            queue = locked(&self.queue);
+            (queue.is_busy, queue.finished) = (false, queue.started);
+            self.finished.notify_all();
         }
     }
 }

@@ -24,27 +24,28 @@ use helio_core::qos::{Guarantee, History, Ownership, Retention};
 use helio_core::{ProducerName, Tai};
 use serde::{Deserialize, Serialize};
 
-use crate::found::{Found, Nameless, Who};
+use crate::reconcile::Reconciler;
 use crate::target::OpenError;
+use crate::types::{AnonymousProducer, ProducerSequence, SampleIdentity};
 
 /// What the names of all such topics begin with: no bridge forwards them.
-const FAMILY: &str = "helio-bridge/";
+const TOPIC_PREFIX: &str = "helio-bridge/";
 /// How much of what was written over is kept for late joiners that are about to read it.
-const MAX_BYTES: u64 = 16 << 20;
+const MAX_OVERWRITTEN_BYTES: u64 = 16 << 20;
 /// How long the bus may take to say what is there, or to take an entry.
-const PATIENCE: Duration = Duration::from_secs(10);
+const BUS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How soon it is tried again to open it, where that has failed: each topic would wait for its bus
 /// once more, one after the other.
-const AGAIN: Duration = Duration::from_secs(4);
+const OPEN_RETRY_INTERVAL: Duration = Duration::from_secs(4);
 
 /// Where a partition stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Entry {
+pub(crate) struct Checkpoint {
     /// All below was forwarded or given up; where nothing was, it begins here.
     next: u64,
     /// The newest sample below that was read.
-    last: Option<Last>,
+    last: Option<LastSample>,
     /// Where none was, since when it begins there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     since_tai_ns: Option<i64>,
@@ -52,7 +53,7 @@ pub(crate) struct Entry {
 
 /// A sample of the source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Last {
+struct LastSample {
     offset: u64,
     producer: String,
     incarnation: u64,
@@ -60,19 +61,19 @@ struct Last {
     time_tai_ns: i64,
 }
 
-impl Entry {
+impl Checkpoint {
     /// Where a partition begins of which nothing was forwarded, and since when if that is known.
-    pub(crate) fn begins(next: u64, since: Option<Tai>) -> Self {
+    pub(crate) fn starting_at(next: u64, since: Option<Tai>) -> Self {
         Self { next, last: None, since_tai_ns: since.map(Tai::nanos) }
     }
 
-    pub(crate) fn stands(next: u64, (offset, who): (u64, &Who)) -> Self {
-        let last = Last {
+    pub(crate) fn after(next: u64, offset: u64, identity: &SampleIdentity) -> Self {
+        let last = LastSample {
             offset,
-            producer: who.name.to_string(),
-            incarnation: who.order.0,
-            number: who.order.1,
-            time_tai_ns: who.time.nanos(),
+            producer: identity.name.to_string(),
+            incarnation: identity.sequence.incarnation,
+            number: identity.sequence.number,
+            time_tai_ns: identity.time.nanos(),
         };
         Self { next, last: Some(last), since_tai_ns: None }
     }
@@ -83,31 +84,32 @@ impl Entry {
     }
 
     /// What it says of the source.
-    pub(crate) fn found(self, nameless: &Nameless) -> Found {
+    pub(crate) fn reconciler(self, anonymous: &AnonymousProducer) -> Reconciler {
         let last = self.last.and_then(|last| {
             let name = ProducerName::new(&last.producer).ok()?;
-            let order = (last.incarnation, last.number);
-            let who = Who::new(&name, (order, Tai::from_nanos(last.time_tai_ns)), nameless);
-            Some((last.offset, who))
+            let sequence = ProducerSequence { incarnation: last.incarnation, number: last.number };
+            let identity =
+                SampleIdentity::new(&name, sequence, Tai::from_nanos(last.time_tai_ns), anonymous);
+            Some((last.offset, identity))
         });
-        Found::kept(self.next, last, self.since_tai_ns.map(Tai::from_nanos))
+        Reconciler::from_position(self.next, last, self.since_tai_ns.map(Tai::from_nanos))
     }
 }
 
 /// The entries of one bridge.
-pub(crate) struct Book {
+pub(crate) struct CheckpointStore {
     bus: Bus,
     name: TopicName,
     /// How often what has changed is written down.
-    pub(crate) every: Duration,
-    open: Mutex<Option<Open>>,
+    pub(crate) interval: Duration,
+    open: Mutex<Option<OpenStore>>,
     /// When it could not be opened last: for so long those that wait for it hear of it at once.
     failed: Mutex<Option<Instant>>,
 }
 
-struct Open {
+struct OpenStore {
     publisher: Publisher,
-    entries: HashMap<(TopicName, u32), Entry>,
+    checkpoints: HashMap<(TopicName, u32), Checkpoint>,
 }
 
 fn qos() -> Qos {
@@ -115,47 +117,47 @@ fn qos() -> Qos {
         history: History::KeepLast(1),
         ownership: Ownership::Shared,
         guarantee: Guarantee::Stored,
-        retention: Retention { bytes: Some(MAX_BYTES), age: None, last_value: true },
+        retention: Retention { bytes: Some(MAX_OVERWRITTEN_BYTES), age: None, last_value: true },
         ..Qos::event()
     }
 }
 
 /// Whether a topic is such a book.
-pub(crate) fn is_one(name: &TopicName) -> bool {
-    name.as_str().starts_with(FAMILY)
+pub(crate) fn is_checkpoint_topic(name: &TopicName) -> bool {
+    name.as_str().starts_with(TOPIC_PREFIX)
 }
 
-impl Book {
+impl CheckpointStore {
     /// The book of a bridge; or why no bus can keep one.
-    pub(crate) fn of(
+    pub(crate) fn new(
         (from, from_name): (&Bus, &str),
         (to, to_name): (&Bus, &str),
     ) -> Result<Self, String> {
         let rewinds = |bus: &Bus| bus.capabilities().rewind.is_yes();
         // Behind what is published only samples can be known that have a place.
-        let (bus, name, every) = match (rewinds(from), rewinds(to)) {
+        let (bus, name, interval) = match (rewinds(from), rewinds(to)) {
             (false, _) => return Err("the source cannot be read again".to_owned()),
-            (true, true) => (to, format!("{FAMILY}from/{from_name}"), 10),
-            (true, false) => (from, format!("{FAMILY}to/{to_name}"), 1),
+            (true, true) => (to, format!("{TOPIC_PREFIX}from/{from_name}"), 10),
+            (true, false) => (from, format!("{TOPIC_PREFIX}to/{to_name}"), 1),
         };
         let name = TopicName::new(&name).map_err(|error| error.to_string())?;
         bus.capabilities().check(&name, &qos()).map_err(|error| error.to_string())?;
-        let (bus, every) = (bus.clone(), Duration::from_secs(every));
-        Ok(Self { bus, name, every, open: Mutex::default(), failed: Mutex::default() })
+        let (bus, interval) = (bus.clone(), Duration::from_secs(interval));
+        Ok(Self { bus, name, interval, open: Mutex::default(), failed: Mutex::default() })
     }
 
     /// What is written of a topic's partitions. This waits for the bus, the first time.
-    pub(crate) fn entries(&self, topic: &TopicName) -> Result<HashMap<u32, Entry>, OpenError> {
+    pub(crate) fn load(&self, topic: &TopicName) -> Result<HashMap<u32, Checkpoint>, OpenError> {
         let mut open = locked(&self.open);
-        let of = |open: &Open| {
-            let own = open.entries.iter().filter(|((name, _), _)| name == topic);
-            own.map(|((_, partition), entry)| (*partition, entry.clone())).collect()
+        let of = |open: &OpenStore| {
+            let own = open.checkpoints.iter().filter(|((name, _), _)| name == topic);
+            own.map(|((_, partition), checkpoint)| (*partition, checkpoint.clone())).collect()
         };
         if let Some(open) = &*open {
             return Ok(of(open));
         }
         let mut failed = locked(&self.failed);
-        if failed.is_some_and(|at| at.elapsed() < AGAIN) {
+        if failed.is_some_and(|at| at.elapsed() < OPEN_RETRY_INTERVAL) {
             return Err(OpenError::Failed(
                 "the positions that were kept cannot be read".to_owned(),
             ));
@@ -164,63 +166,68 @@ impl Book {
         Ok(of(open.insert(opened)))
     }
 
-    fn opened(&self) -> Result<Open, OpenError> {
+    fn opened(&self) -> Result<OpenStore, OpenError> {
         let spec = TopicSpec::of(self.name.clone());
         let made = match self.bus.topic(spec.clone()) {
             // Older bridges have made it otherwise.
             Err(TopicError::NoSuchTopic(_)) => self.bus.topic(spec.qos(qos()))?,
             made => made?,
         };
-        let entries = read(&made)?;
+        let checkpoints = read_checkpoints(&made)?;
         let publisher = made.publisher()?;
         // With this its writer is open: nothing else is waited for then.
-        arrived([publisher.publish(Message::new(b"1").key(b"format"))])?;
-        Ok(Open { publisher, entries })
+        wait_for_all([publisher.publish(Message::new(b"1").key(b"format"))])?;
+        Ok(OpenStore { publisher, checkpoints })
     }
 
     /// Writes entries of a topic down, and waits until they are there.
-    pub(crate) fn begin(
+    pub(crate) fn store_and_wait(
         &self,
         topic: &TopicName,
-        entries: &[(u32, Entry)],
+        checkpoints: &[(u32, Checkpoint)],
     ) -> Result<(), OpenError> {
         let publishing: Vec<_> = {
             let mut open = locked(&self.open);
             let Some(open) = &mut *open else { return Ok(()) };
-            entries
+            checkpoints
                 .iter()
-                .map(|(partition, entry)| open.publish(topic, *partition, entry))
+                .map(|(partition, checkpoint)| open.publish(topic, *partition, checkpoint))
                 .collect()
         };
-        arrived(publishing)
+        wait_for_all(publishing)
     }
 
     /// Writes an entry down without waiting; none where another thread is at it.
-    pub(crate) fn keep(
+    pub(crate) fn store(
         &self,
         topic: &TopicName,
         partition: u32,
-        entry: &Entry,
+        checkpoint: &Checkpoint,
     ) -> Option<PendingPublish> {
         match self.open.try_lock() {
-            Ok(mut open) => open.as_mut().map(|open| open.publish(topic, partition, entry)),
+            Ok(mut open) => open.as_mut().map(|open| open.publish(topic, partition, checkpoint)),
             Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => None,
         }
     }
 }
 
-impl Open {
-    fn publish(&mut self, topic: &TopicName, partition: u32, entry: &Entry) -> PendingPublish {
-        self.entries.insert((topic.clone(), partition), entry.clone());
-        let value = serde_json::to_vec(entry).expect("numbers and names are JSON");
+impl OpenStore {
+    fn publish(
+        &mut self,
+        topic: &TopicName,
+        partition: u32,
+        checkpoint: &Checkpoint,
+    ) -> PendingPublish {
+        self.checkpoints.insert((topic.clone(), partition), checkpoint.clone());
+        let value = serde_json::to_vec(checkpoint).expect("numbers and names are JSON");
         let key = format!("{topic} {partition}");
         self.publisher.publish(Message::new(&value).key(key.as_bytes()))
     }
 }
 
 /// Waits until all have arrived.
-fn arrived(publishing: impl IntoIterator<Item = PendingPublish>) -> Result<(), OpenError> {
-    let until = Instant::now() + PATIENCE;
+fn wait_for_all(publishing: impl IntoIterator<Item = PendingPublish>) -> Result<(), OpenError> {
+    let until = Instant::now() + BUS_TIMEOUT;
     for one in publishing {
         let left = until.saturating_duration_since(Instant::now());
         let failed = |error| OpenError::Failed(format!("the position cannot be kept: {error}"));
@@ -229,33 +236,33 @@ fn arrived(publishing: impl IntoIterator<Item = PendingPublish>) -> Result<(), O
     Ok(())
 }
 
-fn read(topic: &Topic) -> Result<HashMap<(TopicName, u32), Entry>, OpenError> {
+fn read_checkpoints(topic: &Topic) -> Result<HashMap<(TopicName, u32), Checkpoint>, OpenError> {
     let failed = |error: &dyn std::fmt::Display| {
         OpenError::Failed(format!("the position that was kept cannot be read: {error}"))
     };
     let ends = topic.partitions()?;
     let options = Subscribe::from(Start::Last(1)).lagging(Lagging::Lossless);
     let mut samples = topic.subscribe(options)?;
-    let mut until = Instant::now() + PATIENCE;
-    let mut entries = HashMap::new();
+    let mut until = Instant::now() + BUS_TIMEOUT;
+    let mut checkpoints = HashMap::new();
     loop {
         let before = samples.stats().received;
         while let Some(event) = samples.try_next().map_err(|error| failed(&error))? {
             let Event::Sample(sample) = event else { continue };
-            let Some((topic, partition)) = place(&sample.key) else { continue };
-            if let Ok(entry) = serde_json::from_slice::<Entry>(&sample.payload) {
-                entries.insert((topic, partition), entry);
+            let Some((topic, partition)) = parse_key(&sample.key) else { continue };
+            if let Ok(checkpoint) = serde_json::from_slice::<Checkpoint>(&sample.payload) {
+                checkpoints.insert((topic, partition), checkpoint);
             }
         }
         let at = samples.positions();
-        let read = |end: &helio_bus::transport::PartitionInfo| {
+        let is_read = |end: &helio_bus::transport::PartitionInfo| {
             at.iter().any(|at| at.partition == end.partition && at.next >= end.end)
         };
-        if ends.iter().all(read) {
-            return Ok(entries);
+        if ends.iter().all(is_read) {
+            return Ok(checkpoints);
         }
         if samples.stats().received > before {
-            until = Instant::now() + PATIENCE;
+            until = Instant::now() + BUS_TIMEOUT;
         }
         if !samples.wait_until(Some(until)).map_err(|error| failed(&error))? {
             return Err(failed(&"its bus does not hand it out; it is tried again"));
@@ -264,7 +271,7 @@ fn read(topic: &Topic) -> Result<HashMap<(TopicName, u32), Entry>, OpenError> {
 }
 
 /// The topic and partition of a key; none of other keys.
-fn place(key: &[u8]) -> Option<(TopicName, u32)> {
+fn parse_key(key: &[u8]) -> Option<(TopicName, u32)> {
     let (topic, partition) = std::str::from_utf8(key).ok()?.rsplit_once(' ')?;
     Some((TopicName::new(topic).ok()?, partition.parse().ok()?))
 }
@@ -273,23 +280,28 @@ fn place(key: &[u8]) -> Option<(TopicName, u32)> {
 mod tests {
     use super::*;
 
+    const SEQUENCE: ProducerSequence = ProducerSequence { incarnation: 2, number: 5 };
+
     #[test]
     fn what_older_bridges_have_made_is_taken_as_it_is() {
         let (from, to) = (Bus::connect("memory:").unwrap(), Bus::connect("memory:").unwrap());
         let retention = Retention { bytes: None, ..qos().retention };
         let spec = TopicSpec::new("helio-bridge/from/one").unwrap();
         drop(to.topic(spec.qos(Qos { retention, ..qos() })).unwrap());
-        let book = Book::of((&from, "one"), (&to, "other")).unwrap();
-        assert!(book.entries(&TopicName::new("a").unwrap()).unwrap().is_empty());
+        let book = CheckpointStore::new((&from, "one"), (&to, "other")).unwrap();
+        assert!(book.load(&TopicName::new("a").unwrap()).unwrap().is_empty());
         let old = br#"{"next":7,"last":null}"#;
-        assert_eq!(serde_json::from_slice::<Entry>(old).unwrap(), Entry::begins(7, None));
+        assert_eq!(
+            serde_json::from_slice::<Checkpoint>(old).unwrap(),
+            Checkpoint::starting_at(7, None)
+        );
     }
 
     #[test]
     fn why_there_is_none_is_known() {
         let (from, to) = (Bus::connect("memory:").unwrap(), Bus::connect("memory:").unwrap());
         let long = "x".repeat(300);
-        let reason = Book::of((&from, &long), (&to, "other")).err().unwrap();
+        let reason = CheckpointStore::new((&from, &long), (&to, "other")).err().unwrap();
         assert!(reason.contains("bytes"), "{reason}");
     }
 
@@ -297,22 +309,24 @@ mod tests {
     fn what_is_written_is_read_by_the_next_bridge() {
         let (from, to) = (Bus::connect("memory:").unwrap(), Bus::connect("memory:").unwrap());
         let topic = TopicName::new("a/b").unwrap();
-        let book = || Book::of((&from, "one"), (&to, "other")).unwrap();
+        let book = || CheckpointStore::new((&from, "one"), (&to, "other")).unwrap();
         let first = book();
-        assert!(first.entries(&topic).unwrap().is_empty());
-        let begins = Entry::begins(9, Some(Tai::from_nanos(5)));
-        first.begin(&topic, &[(0, Entry::begins(7, None)), (3, begins.clone())]).unwrap();
+        assert!(first.load(&topic).unwrap().is_empty());
+        let start = Checkpoint::starting_at(9, Some(Tai::from_nanos(5)));
+        first
+            .store_and_wait(&topic, &[(0, Checkpoint::starting_at(7, None)), (3, start.clone())])
+            .unwrap();
         let name = ProducerName::new("Mount").unwrap();
-        let nameless = Nameless::of(&from, "one");
-        let who = Who::new(&name, ((2, 5), Tai::from_nanos(11)), &nameless);
-        let stands = Entry::stands(12, (10, &who));
-        first.keep(&topic, 0, &stands).unwrap().wait().unwrap();
-        let entries = book().entries(&topic).unwrap();
-        assert_eq!(entries[&0], stands);
-        assert!(stands.has_begun() && !entries[&3].has_begun());
-        assert_eq!(entries[&3], begins);
-        assert_eq!(stands.found(&nameless).start(0, 20), 10);
-        assert!(book().entries(&TopicName::new("a").unwrap()).unwrap().is_empty());
+        let anonymous = AnonymousProducer::of(&from, "one");
+        let identity = SampleIdentity::new(&name, SEQUENCE, Tai::from_nanos(11), &anonymous);
+        let stands = Checkpoint::after(12, 10, &identity);
+        first.store(&topic, 0, &stands).unwrap().wait().unwrap();
+        let checkpoints = book().load(&topic).unwrap();
+        assert_eq!(checkpoints[&0], stands);
+        assert!(stands.has_begun() && !checkpoints[&3].has_begun());
+        assert_eq!(checkpoints[&3], start);
+        assert_eq!(stands.reconciler(&anonymous).start_offset(0, 20), 10);
+        assert!(book().load(&TopicName::new("a").unwrap()).unwrap().is_empty());
     }
 
     /// The names that are on disk, in full; a rename of a field must not change them.
@@ -325,17 +339,22 @@ mod tests {
         const BEGINS: &str = r#"{"next":9,"last":null,"since_tai_ns":5}"#;
         let bus = Bus::connect("memory:").unwrap();
         let name = ProducerName::new("Mount").unwrap();
-        let who = Who::new(&name, ((2, 5), Tai::from_nanos(11)), &Nameless::of(&bus, "one"));
-        let stands = Entry::stands(12, (10, &who));
-        for (entry, golden) in
-            [(stands, GOLDEN), (Entry::begins(9, Some(Tai::from_nanos(5))), BEGINS)]
+        let identity = SampleIdentity::new(
+            &name,
+            SEQUENCE,
+            Tai::from_nanos(11),
+            &AnonymousProducer::of(&bus, "one"),
+        );
+        let stands = Checkpoint::after(12, 10, &identity);
+        for (checkpoint, golden) in
+            [(stands, GOLDEN), (Checkpoint::starting_at(9, Some(Tai::from_nanos(5))), BEGINS)]
         {
-            assert_eq!(serde_json::to_string(&entry).unwrap(), golden);
-            assert_eq!(serde_json::from_str::<Entry>(golden).unwrap(), entry);
+            assert_eq!(serde_json::to_string(&checkpoint).unwrap(), golden);
+            assert_eq!(serde_json::from_str::<Checkpoint>(golden).unwrap(), checkpoint);
         }
-        let from = Book::of((&bus, "one"), (&bus, "other")).unwrap();
+        let from = CheckpointStore::new((&bus, "one"), (&bus, "other")).unwrap();
         assert_eq!(from.name.as_str(), "helio-bridge/from/one");
-        assert_eq!(place(b"a/b 3"), Some((TopicName::new("a/b").unwrap(), 3)));
-        assert_eq!(place(b"format"), None);
+        assert_eq!(parse_key(b"a/b 3"), Some((TopicName::new("a/b").unwrap(), 3)));
+        assert_eq!(parse_key(b"format"), None);
     }
 }

@@ -10,42 +10,40 @@ use helio_bus::transport::locked;
 use helio_bus::{Alive, Forwarder, Qos, Topic, TopicName, TopicSpec};
 use helio_core::qos::{Liveliness, Ownership};
 
-use crate::bridge::Ends;
-use crate::found::Nameless;
-use crate::kept::Held;
-use crate::lane::Key;
+use crate::context::BridgeContext;
 use crate::pool::Running;
+use crate::types::{AnonymousProducer, OpenWriter, ProducerKey};
 
 /// How often it is looked which producers live, where no lease is shorter.
-const SWEEP: Duration = Duration::from_secs(1);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Whether it matters who is there though nothing comes of him.
-pub(crate) fn shows_life(qos: &Qos) -> bool {
+pub(crate) fn tracks_liveliness(qos: &Qos) -> bool {
     matches!(qos.liveliness, Liveliness::Lease(_)) || qos.ownership == Ownership::Exclusive
 }
 
 /// A writer, as long as it is open.
-type Watched = (Key, Weak<Mutex<Forwarder>>);
+type WatchedWriter = (ProducerKey, Weak<Mutex<Forwarder>>);
 
 /// A topic's look at who lives.
-pub(crate) struct Lives {
+pub(crate) struct LivelinessMonitor {
     topic: TopicName,
     /// The target's.
     lease: Option<Duration>,
     /// Whose writers are open there.
-    held: Vec<Watched>,
-    swept: Instant,
-    sweeping: Option<Running<Result<Vec<Key>, String>>>,
+    writers: Vec<WatchedWriter>,
+    swept_at: Instant,
+    sweeping: Option<Running<Result<Vec<ProducerKey>, String>>>,
 }
 
-impl Lives {
+impl LivelinessMonitor {
     pub(crate) fn new(topic: &TopicName, target: &Qos) -> Self {
         let lease = match target.liveliness {
             Liveliness::Lease(lease) => Some(lease),
             Liveliness::Automatic => None,
         };
-        let (held, swept, sweeping) = (Vec::new(), Instant::now(), None);
-        Self { topic: topic.clone(), lease, held, swept, sweeping }
+        let (writers, swept_at, sweeping) = (Vec::new(), Instant::now(), None);
+        Self { topic: topic.clone(), lease, writers, swept_at, sweeping }
     }
 
     /// Asserts the leases of those that live, in a thread of its own, whenever it is time; gives
@@ -53,32 +51,34 @@ impl Lives {
     /// that were named last and are open still.
     pub(crate) fn sweep(
         &mut self,
-        ends: &Ends,
-        forwarders: Option<&HashMap<Key, Held>>,
-    ) -> Result<Vec<Key>, String> {
+        context: &BridgeContext,
+        open_writers: Option<&HashMap<ProducerKey, OpenWriter>>,
+    ) -> Result<Vec<ProducerKey>, String> {
         if let Some(sweeping) = &self.sweeping {
             let Poll::Ready(swept) = sweeping.poll() else { return Ok(Vec::new()) };
             self.sweeping = None;
             return swept.unwrap_or_else(|| Err("a thread has failed".to_owned()));
         }
-        let every = self.lease.map_or(SWEEP, |lease| SWEEP.min(lease / 4));
-        if self.swept.elapsed() < every {
+        let interval = self.lease.map_or(SWEEP_INTERVAL, |lease| SWEEP_INTERVAL.min(lease / 4));
+        if self.swept_at.elapsed() < interval {
             return Ok(Vec::new());
         }
-        self.swept = Instant::now();
-        if let Some(forwarders) = forwarders {
-            let weak = |(key, held): (&Key, &Held)| (key.clone(), Arc::downgrade(&held.forwarder));
-            self.held = forwarders.iter().map(weak).collect();
+        self.swept_at = Instant::now();
+        if let Some(open_writers) = open_writers {
+            let weak = |(key, writer): (&ProducerKey, &OpenWriter)| {
+                (key.clone(), Arc::downgrade(&writer.forwarder))
+            };
+            self.writers = open_writers.iter().map(weak).collect();
         }
-        if self.held.is_empty() {
+        if self.writers.is_empty() {
             return Ok(Vec::new());
         }
-        let (from, topic) = (ends.from.clone(), self.topic.clone());
-        let (nameless, held) = (ends.nameless.clone(), self.held.clone());
-        let asserts = self.lease.is_some();
-        self.sweeping = Some(ends.keepers.run(move || {
+        let (from, topic) = (context.from.clone(), self.topic.clone());
+        let (anonymous, writers) = (context.anonymous.clone(), self.writers.clone());
+        let renews_leases = self.lease.is_some();
+        self.sweeping = Some(context.lease_renewers.run(move || {
             let source = from.topic(TopicSpec::of(topic)).map_err(|error| error.to_string())?;
-            look(&source, (&held, asserts), &nameless)
+            sweep(&source, &writers, &anonymous, renews_leases)
         }));
         Ok(Vec::new())
     }
@@ -90,29 +90,32 @@ fn assert_alive(forwarder: &Weak<Mutex<Forwarder>>) {
 }
 
 /// Asserts the leases of those that live; gives who has gone.
-fn look(
+fn sweep(
     source: &Topic,
-    (held, asserts): (&[Watched], bool),
-    nameless: &Nameless,
-) -> Result<Vec<Key>, String> {
-    let writers = match source.writers() {
-        Ok(writers) => writers,
+    writers: &[WatchedWriter],
+    anonymous: &AnonymousProducer,
+    renews_leases: bool,
+) -> Result<Vec<ProducerKey>, String> {
+    let infos = match source.writers() {
+        Ok(infos) => infos,
         // Nobody knows: those who lived do.
         Err(error) if error.is_outage() => {
-            if asserts {
-                held.iter().for_each(|(_, forwarder)| assert_alive(forwarder));
+            if renews_leases {
+                writers.iter().for_each(|(_, forwarder)| assert_alive(forwarder));
             }
             return Ok(Vec::new());
         }
         Err(error) => return Err(error.to_string()),
     };
-    let alive: HashMap<_, _> =
-        writers.iter().map(|info| (nameless.named(&info.producer.name), info.alive)).collect();
+    let alive: HashMap<_, _> = infos
+        .iter()
+        .map(|info| (anonymous.forwarded_name(&info.producer.name), info.alive))
+        .collect();
     let mut gone = Vec::new();
-    for (key, forwarder) in held {
-        match alive.get(&key.1) {
+    for (key, forwarder) in writers {
+        match alive.get(&key.producer) {
             Some(Some(Alive::No)) => gone.push(key.clone()),
-            Some(Some(Alive::Yes)) if asserts => assert_alive(forwarder),
+            Some(Some(Alive::Yes)) if renews_leases => assert_alive(forwarder),
             _ => {}
         }
     }
