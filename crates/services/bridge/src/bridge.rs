@@ -1,5 +1,5 @@
-//! All topics' ways over one bridge: samples in the caller's thread, what waits for a bus in
-//! threads beside it.
+//! A bridge: forwards samples in the caller's thread, and calls that wait for a bus in other
+//! threads.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,22 +21,21 @@ use crate::target::TopicCreator;
 use crate::topic_supervisor::{EventLoop, TopicSupervisor};
 use crate::types::AnonymousProducer;
 
-/// How often it is looked for new topics.
+/// How often the source's topics are listed.
 const LIST_INTERVAL: Duration = Duration::from_secs(1);
-/// The most threads that open and look back: so many topics at a time, and so many are made at
-/// once.
+/// The most threads that open topics and read their positions; as many topics are created at once.
 const MAX_OPEN_THREADS: usize = 32;
-/// The most threads that make ready what the samples of topics need that are open, and close
-/// writers: beside the others, so that topics of a broker that has gone hold up none.
+/// The most threads that open and close writers and carry schemas of open topics. They are separate
+/// from [`MAX_OPEN_THREADS`], so that topics of an unreachable broker block no other topic.
 const MAX_PREPARE_THREADS: usize = 32;
-/// The most threads that ask who lives and assert leases. They open nothing, so that nothing that
-/// is slow to open lets a lease lapse.
+/// The most threads that query and renew leases. They open no topic, so that a slow open lets no
+/// lease expire.
 const MAX_LEASE_THREADS: usize = 16;
-/// How long the end waits for positions that are written down.
+/// How long [`Bridge::finish`] waits for its checkpoints to be stored.
 const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How many events are taken before acknowledgements are looked at.
+/// How many events a turn handles before it polls acknowledgements.
 const MAX_EVENTS_PER_TURN: usize = 1024;
-/// Why there is no bridge.
+/// Why a bridge cannot be created.
 #[derive(Debug, Error)]
 pub enum BridgeError {
     /// Both URLs name the same data.
@@ -46,29 +45,29 @@ pub enum BridgeError {
         from: String,
         /// The target's URL.
         to: String,
-        /// What both call themselves.
+        /// The identity of both.
         name: String,
     },
     /// A bus failed.
     #[error(transparent)]
     Transport(#[from] TransportError),
-    /// The system gives no threads.
+    /// The system refused to start a thread.
     #[error("the bridge's threads cannot be started: {0}")]
     Threads(#[from] io::Error),
 }
 
-/// What a turn has found.
+/// The result of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
-    /// There is more to do.
+    /// More work is pending.
     Busy,
-    /// All that was there when its topics were opened has been read, acknowledged or given up; no
-    /// topic waits for a bus.
+    /// Everything that was stored when the topics were opened has been read, and acknowledged or
+    /// given up; no topic waits for a bus.
     CaughtUp,
 }
 
-/// Forwards topics from one bus to another, in the thread of who holds it and calls
-/// [`Bridge::turn`]; what waits for a bus is done in a few threads beside it.
+/// Forwards topics from one bus to another, in the thread that calls [`Bridge::turn`]. Calls that
+/// wait for a bus run in a few other threads.
 ///
 /// ```
 /// use std::time::Duration;
@@ -97,7 +96,7 @@ pub struct Bridge {
     listed_at: Option<Instant>,
     listing: Option<Running<Result<Vec<TopicName>, TransportError>>>,
     notices: Notices,
-    /// What was told of the look for topics, until it succeeds.
+    /// Whether the failure to list topics was reported; reset by the next success.
     list_failed: bool,
 }
 
@@ -115,7 +114,7 @@ impl Wake for Woken {
 }
 
 impl Bridge {
-    /// A bridge between two buses that are connected. Nothing is opened before the first turn.
+    /// A bridge between two connected buses. The first turn opens the topics.
     ///
     /// # Errors
     /// [`BridgeError`].
@@ -161,13 +160,13 @@ impl Bridge {
         })
     }
 
-    /// What the source and the target call themselves, as the header of forwarded samples has it.
+    /// The identities of source and target, as in the header of forwarded samples.
     #[must_use]
     pub fn names(&self) -> (&str, &str) {
         (&self.context.from_name, &self.context.to_name)
     }
 
-    /// Forwards what there is, and waits for this long at most where there is nothing.
+    /// Forwards the available samples; waits up to `timeout` if there are none.
     pub fn turn(&mut self, timeout: Duration) -> Turn {
         self.poll_topic_list();
         self.for_each_topic(|topic, event_loop| {
@@ -176,7 +175,7 @@ impl Bridge {
         });
         let deadline = Instant::now().checked_add(timeout.min(LIST_INTERVAL));
         let mut left = MAX_EVENTS_PER_TURN;
-        // The first event is waited for, the others are taken as far as they are there.
+        // Only the first event is waited for.
         let mut wait =
             deadline.map_or(LIST_INTERVAL, |u| u.saturating_duration_since(Instant::now()));
         while left > 0 && self.handle_next(wait) {
@@ -186,9 +185,9 @@ impl Bridge {
         if self.is_caught_up() { Turn::CaughtUp } else { Turn::Busy }
     }
 
-    /// Stops reading, and waits for what is under way, this long at most; whether all of it was
-    /// acknowledged. What was not is forwarded by the next bridge, if the source can be read again.
-    /// Topics that the target refuses are not waited for.
+    /// Stops reading and waits up to `timeout` for the samples in flight. Returns whether all were
+    /// acknowledged. The next bridge forwards the others if the source can be read again. Refused
+    /// topics are not waited for.
     pub fn finish(&mut self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         loop {
@@ -210,7 +209,7 @@ impl Bridge {
         }
     }
 
-    /// Writes down where topics stand, and waits a little until that is there.
+    /// Stores the topics' checkpoints; waits up to [`CHECKPOINT_TIMEOUT`].
     fn write_checkpoints(&mut self) {
         let deadline = Instant::now() + CHECKPOINT_TIMEOUT;
         loop {
@@ -218,33 +217,33 @@ impl Bridge {
             if !self.topics.values().any(TopicSupervisor::is_writing_checkpoints)
                 || Instant::now() >= deadline
             {
-                // What did not arrive is what was written before, or what the samples say.
+                // An older checkpoint or the target's samples serve instead.
                 return;
             }
             let _ = self.set.next_timeout(Duration::from_millis(10));
         }
     }
 
-    /// Each topic's figures, by name.
+    /// Each topic's statistics, by name.
     #[must_use]
     pub fn figures(&mut self) -> Vec<Figures> {
         let set = &mut self.set;
         self.topics.values_mut().map(|topic| topic.figures(set)).collect()
     }
 
-    /// What is to be told since the last time.
+    /// The notices since the last call.
     pub fn notices(&mut self) -> Vec<Notice> {
         std::mem::take(&mut self.notices.0)
     }
 
-    /// Topics that the target refuses, with the reason told as a notice before.
+    /// The topics that the target refuses. A notice has given each reason.
     #[must_use]
     pub fn refused(&self) -> Vec<TopicName> {
         let refused = self.topics.iter().filter(|(_, topic)| topic.is_refused());
         refused.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Whether the source's topics could be listed, and nothing but refused topics waits.
+    /// Whether the source's topics are listed and all but the refused ones are caught up.
     fn is_caught_up(&mut self) -> bool {
         let listed = self.listed_at.is_some() && !self.list_failed;
         let set = &mut self.set;
@@ -252,7 +251,7 @@ impl Bridge {
             && self.topics.values_mut().all(|topic| topic.is_refused() || topic.is_caught_up(set))
     }
 
-    /// Finds topics that came since the last look.
+    /// Adds topics that were created since the last list.
     fn poll_topic_list(&mut self) {
         if let Some(listing) = &self.listing {
             let Poll::Ready(found) = listing.poll() else { return };
@@ -289,14 +288,13 @@ impl Bridge {
         }
     }
 
-    /// Does something with each topic.
     fn for_each_topic(&mut self, mut act: impl FnMut(&mut TopicSupervisor, &mut EventLoop<'_>)) {
         let Self { context, set, by_member, notices, .. } = self;
         let mut event_loop = EventLoop { context, set, by_member, notices };
         self.topics.values_mut().for_each(|topic| act(topic, &mut event_loop));
     }
 
-    /// Takes the next event of any topic; false where there is none.
+    /// Handles the next event of any topic; returns false if there is none.
     fn handle_next(&mut self, wait: Duration) -> bool {
         let next = self.set.next_timeout(wait);
         let member = match &next {

@@ -1,15 +1,16 @@
-//! Where topics stand, kept beside them: for what the target's samples cannot say.
+//! Checkpoints: topics' positions that the target's samples cannot show.
 //!
-//! Samples say where they come from as long as they are there. Of a topic that has none yet, whose
-//! samples retention has removed, or whose target cannot be read again, this says it: a topic of
-//! its own, on the target, or on the source where only that can be read again.
+//! The target's samples name their source offsets while they are stored. A checkpoint serves where
+//! a topic has none yet, retention has removed them, or the target cannot be read again.
+//! Checkpoints are in a topic of their own: on the target, or on the source if only that can be
+//! read again.
 //!
-//! Format: the topic is `helio-bridge/from/SOURCE` on the target, `helio-bridge/to/TARGET` on the
-//! source, with the bus's own name. Key: the topic's name, a space, and the partition. Value: JSON,
-//! [`Entry`]. The newest of each key counts. One with the key `format` has the number 1.
+//! Format: the topic is `helio-bridge/from/SOURCE` on the target, or `helio-bridge/to/TARGET` on
+//! the source, with the bus's identity. Key: the topic's name, a space, and the partition. Value:
+//! JSON, [`Checkpoint`]. The newest value of each key counts. The key `format` has the value 1.
 //!
-//! What is said here was acknowledged before; it may be older than the samples, and of another log
-//! than they are, where the source's was made anew since.
+//! A checkpoint describes acknowledged samples. It may be older than the samples on the target, and
+//! of another log if the source was recreated since.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, TryLockError};
@@ -28,25 +29,25 @@ use crate::reconcile::Reconciler;
 use crate::target::OpenError;
 use crate::types::{AnonymousProducer, ProducerSequence, SampleIdentity};
 
-/// What the names of all such topics begin with: no bridge forwards them.
+/// Prefix of checkpoint topics, which no bridge forwards.
 const TOPIC_PREFIX: &str = "helio-bridge/";
-/// How much of what was written over is kept for late joiners that are about to read it.
+/// Overwritten checkpoints that are kept, for late joiners that are about to read them.
 const MAX_OVERWRITTEN_BYTES: u64 = 16 << 20;
-/// How long the bus may take to say what is there, or to take an entry.
+/// How long the bus may take to deliver or store checkpoints.
 const BUS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How soon it is tried again to open it, where that has failed: each topic would wait for its bus
-/// once more, one after the other.
+/// How long a failure to open the store is returned to all topics; otherwise each would wait for
+/// the bus, one after the other.
 const OPEN_RETRY_INTERVAL: Duration = Duration::from_secs(4);
 
-/// Where a partition stands.
+/// The position in a partition of the source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Checkpoint {
-    /// All below was forwarded or given up; where nothing was, it begins here.
+    /// All samples below were forwarded or given up; with none, the partition begins here.
     next: u64,
     /// The newest sample below that was read.
     last: Option<LastSample>,
-    /// Where none was, since when it begins there.
+    /// If there is none, the time at which the partition begins here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     since_tai_ns: Option<i64>,
 }
@@ -62,7 +63,7 @@ struct LastSample {
 }
 
 impl Checkpoint {
-    /// Where a partition begins of which nothing was forwarded, and since when if that is known.
+    /// Where a partition begins that has no forwarded sample, and since when, if known.
     pub(crate) fn starting_at(next: u64, since: Option<Tai>) -> Self {
         Self { next, last: None, since_tai_ns: since.map(Tai::nanos) }
     }
@@ -78,12 +79,12 @@ impl Checkpoint {
         Self { next, last: Some(last), since_tai_ns: None }
     }
 
-    /// Whether something of the partition was forwarded, or given up.
+    /// Whether a sample of the partition was forwarded or given up.
     pub(crate) fn has_begun(&self) -> bool {
         self.last.is_some()
     }
 
-    /// What it says of the source.
+    /// A reconciler that knows only this checkpoint.
     pub(crate) fn reconciler(self, anonymous: &AnonymousProducer) -> Reconciler {
         let last = self.last.and_then(|last| {
             let name = ProducerName::new(&last.producer).ok()?;
@@ -96,14 +97,14 @@ impl Checkpoint {
     }
 }
 
-/// The entries of one bridge.
+/// The checkpoints of one bridge.
 pub(crate) struct CheckpointStore {
     bus: Bus,
     name: TopicName,
-    /// How often what has changed is written down.
+    /// How often changed checkpoints are stored.
     pub(crate) interval: Duration,
     open: Mutex<Option<OpenStore>>,
-    /// When it could not be opened last: for so long those that wait for it hear of it at once.
+    /// When opening failed last.
     failed: Mutex<Option<Instant>>,
 }
 
@@ -122,19 +123,19 @@ fn qos() -> Qos {
     }
 }
 
-/// Whether a topic is such a book.
+/// Whether a topic holds checkpoints.
 pub(crate) fn is_checkpoint_topic(name: &TopicName) -> bool {
     name.as_str().starts_with(TOPIC_PREFIX)
 }
 
 impl CheckpointStore {
-    /// The book of a bridge; or why no bus can keep one.
+    /// The store of a bridge; or why neither bus can hold it.
     pub(crate) fn new(
         (from, from_name): (&Bus, &str),
         (to, to_name): (&Bus, &str),
     ) -> Result<Self, String> {
         let rewinds = |bus: &Bus| bus.capabilities().rewind.is_yes();
-        // Behind what is published only samples can be known that have a place.
+        // A position is only meaningful for samples with offsets.
         let (bus, name, interval) = match (rewinds(from), rewinds(to)) {
             (false, _) => return Err("the source cannot be read again".to_owned()),
             (true, true) => (to, format!("{TOPIC_PREFIX}from/{from_name}"), 10),
@@ -146,7 +147,7 @@ impl CheckpointStore {
         Ok(Self { bus, name, interval, open: Mutex::default(), failed: Mutex::default() })
     }
 
-    /// What is written of a topic's partitions. This waits for the bus, the first time.
+    /// The stored checkpoints of a topic, by partition. The first call waits for the bus.
     pub(crate) fn load(&self, topic: &TopicName) -> Result<HashMap<u32, Checkpoint>, OpenError> {
         let mut open = locked(&self.open);
         let of = |open: &OpenStore| {
@@ -169,18 +170,18 @@ impl CheckpointStore {
     fn opened(&self) -> Result<OpenStore, OpenError> {
         let spec = TopicSpec::of(self.name.clone());
         let made = match self.bus.topic(spec.clone()) {
-            // Older bridges have made it otherwise.
+            // An existing topic keeps its quality of service, which may be an older version's.
             Err(TopicError::NoSuchTopic(_)) => self.bus.topic(spec.qos(qos()))?,
             made => made?,
         };
         let checkpoints = read_checkpoints(&made)?;
         let publisher = made.publisher()?;
-        // With this its writer is open: nothing else is waited for then.
+        // Opens the writer, so that no later publish waits for it.
         wait_for_all([publisher.publish(Message::new(b"1").key(b"format"))])?;
         Ok(OpenStore { publisher, checkpoints })
     }
 
-    /// Writes entries of a topic down, and waits until they are there.
+    /// Stores checkpoints of a topic, and waits for the receipts.
     pub(crate) fn store_and_wait(
         &self,
         topic: &TopicName,
@@ -197,7 +198,7 @@ impl CheckpointStore {
         wait_for_all(publishing)
     }
 
-    /// Writes an entry down without waiting; none where another thread is at it.
+    /// Stores a checkpoint without waiting; none if another thread uses the store.
     pub(crate) fn store(
         &self,
         topic: &TopicName,
@@ -225,7 +226,6 @@ impl OpenStore {
     }
 }
 
-/// Waits until all have arrived.
 fn wait_for_all(publishing: impl IntoIterator<Item = PendingPublish>) -> Result<(), OpenError> {
     let until = Instant::now() + BUS_TIMEOUT;
     for one in publishing {
@@ -270,7 +270,7 @@ fn read_checkpoints(topic: &Topic) -> Result<HashMap<(TopicName, u32), Checkpoin
     }
 }
 
-/// The topic and partition of a key; none of other keys.
+/// The topic and partition of a key; none for other keys.
 fn parse_key(key: &[u8]) -> Option<(TopicName, u32)> {
     let (topic, partition) = std::str::from_utf8(key).ok()?.rsplit_once(' ')?;
     Some((TopicName::new(topic).ok()?, partition.parse().ok()?))
@@ -329,7 +329,7 @@ mod tests {
         assert!(book().load(&TopicName::new("a").unwrap()).unwrap().is_empty());
     }
 
-    /// The names that are on disk, in full; a rename of a field must not change them.
+    /// The names on disk; renaming a field must not change them.
     #[test]
     fn the_format_of_a_checkpoint() {
         const GOLDEN: &str = concat!(

@@ -1,4 +1,4 @@
-//! What all topics of a bridge share: options, buses, checkpoints and threads.
+//! The state that all topics of a bridge share: options, buses, checkpoints and threads.
 
 use std::task::Waker;
 
@@ -11,31 +11,31 @@ use crate::position::Begin;
 use crate::target::TopicCreator;
 use crate::types::AnonymousProducer;
 
-/// What is to be forwarded, and how.
+/// Which topics a bridge forwards, and how.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// The topics: patterns in which `*` stands for anything.
+    /// The topics, as patterns in which `*` stands for anything.
     pub topics: Vec<String>,
-    /// Topics that are not forwarded though they fit.
+    /// Patterns of topics that are excluded.
     pub not: Vec<String>,
-    /// Where a topic begins of which the target has nothing yet.
+    /// Where a topic begins that has no forwarded sample on the target yet.
     pub begin: Begin,
-    /// What of the quality of service is not carried over to topics that are created.
+    /// Fields of the quality of service that replace the source's on created topics.
     pub overrides: Vec<Override>,
 }
 
-/// Both ends, and what they call themselves.
+/// Both buses with their identities, and what the topics share.
 pub(crate) struct BridgeContext {
     pub(crate) from: Bus,
     pub(crate) to: Bus,
     pub(crate) from_name: String,
     pub(crate) to_name: String,
-    /// Who has published what has no producer, on other buses.
+    /// The name, on other buses, of producers that have none.
     pub(crate) anonymous: AnonymousProducer,
-    /// When the bridge was started: POSIX time in nanoseconds, as other incarnations are.
+    /// When the bridge was started: POSIX time in nanoseconds, comparable with other incarnations.
     pub(crate) started: u64,
     pub(crate) options: Options,
-    /// Where topics stand; or why no bus can keep it.
+    /// The checkpoints; or why neither bus can store them.
     pub(crate) checkpoints: Result<CheckpointStore, String>,
     pub(crate) creator: TopicCreator,
     /// Ends the bridge's wait.

@@ -1,10 +1,10 @@
-//! The header that says on which buses a sample has been.
+//! The header that lists the buses where a sample has been.
 //!
-//! Format: `helio-hops` has one word of ASCII for each bus that the sample was forwarded from, with
-//! spaces between, oldest first: the bus's own name, `@`, and the sample's offset in its partition
-//! there; where others were under way when it was given to the target, `-` and how far before it
-//! the oldest of them lies, and `+` and how far behind it the newest. The first word names the bus
-//! that it was published on, the last one is where a bridge goes on. Foreign bytes are no hops.
+//! Format: `helio-hops` has one ASCII word for each bus that the sample was forwarded from,
+//! separated by spaces, oldest first. A word is the bus's identity, `@`, and the sample's offset in
+//! its partition there. If other samples were in flight, `-` and the distance to the oldest of them
+//! follows, then `+` and the distance to the newest. The first word names the bus where the sample
+//! was published; a bridge resumes at the last one. Words that do not parse are ignored.
 
 use std::fmt;
 
@@ -14,24 +14,23 @@ use helio_core::{Headers, HeadersRef};
 /// The header's name.
 pub const NAME: &str = "helio-hops";
 
-/// The most buses that a sample is forwarded from: beyond it a way round is more likely than a
-/// facility.
+/// The most hops of a sample; more are likely a loop.
 pub const MAX_HOPS: usize = 16;
 
-/// Where a forwarded sample lies on the bus that it comes from, and what was settled there when it
-/// was given to the target.
+/// A forwarded sample's offset on the bus that it came from, and what was settled there when it was
+/// sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
-    /// Its offset.
+    /// The sample's offset.
     pub offset: u64,
-    /// All below was acknowledged by the target, or given up.
+    /// All samples below were acknowledged or given up.
     pub low: u64,
-    /// The newest that had been given to the target.
+    /// The newest offset that had been sent to the target.
     pub high: u64,
 }
 
 impl Mark {
-    /// Of a sample that nothing else was under way with.
+    /// The mark of a sample with no other in flight.
     #[must_use]
     pub fn alone(offset: u64) -> Self {
         Self { offset, low: offset, high: offset }
@@ -41,7 +40,7 @@ impl Mark {
         let (text, behind) = text.split_once('+').unwrap_or((text, "0"));
         let (offset, before) = text.split_once('-').unwrap_or((text, "0"));
         let number = |text: &str| {
-            // A sign is no number here.
+            // `parse` would accept a sign.
             text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u64>().ok())?
         };
         let offset = number(offset)?;
@@ -64,19 +63,19 @@ impl fmt::Display for Mark {
     }
 }
 
-/// Where a sample has been, as its header says.
+/// The hops in a sample's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hops<'a>(&'a str);
 
 impl<'a> Hops<'a> {
-    /// The hops of a sample; none where it was forwarded by nobody.
+    /// The hops of a sample; none if it was never forwarded.
     #[must_use]
     pub fn of(headers: HeadersRef<'a>) -> Self {
         let text = headers.get(NAME).and_then(|value| std::str::from_utf8(value).ok());
         Self(text.unwrap_or_default())
     }
 
-    /// The buses by name, and the sample's place on each, oldest first.
+    /// The buses' identities and the sample's marks, oldest first.
     pub fn iter(self) -> impl DoubleEndedIterator<Item = (&'a str, Mark)> {
         self.0.split(' ').filter_map(|word| {
             let (bus, mark) = word.rsplit_once('@')?;
@@ -84,20 +83,20 @@ impl<'a> Hops<'a> {
         })
     }
 
-    /// Whether it was on a bus.
+    /// Whether the sample was on a bus.
     #[must_use]
     pub fn visited(self, bus: &str) -> bool {
         self.iter().any(|(known, _)| known == bus)
     }
 
-    /// The bus that it was forwarded from, and its place there.
+    /// The last hop: the bus that the sample was forwarded from, and its mark there.
     #[must_use]
     pub fn last(self) -> Option<(&'a str, Mark)> {
         self.iter().next_back()
     }
 }
 
-/// A sample's headers with one hop more.
+/// A sample's headers with one more hop.
 ///
 /// # Errors
 /// [`HeadersError::TooLarge`].

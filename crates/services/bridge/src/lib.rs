@@ -1,23 +1,23 @@
-//! Forwards topics from one bus to another, whatever their transports, and goes on where it
+//! Forwards topics from one bus to another, whatever their transports, and resumes where it
 //! stopped.
 //!
-//! It knows the bus and nothing of any transport. Mirrors and copies for audit are to be built on
-//! it as the command `helio bridge` is.
+//! It knows the bus and no transport. Mirrors and audit copies are to be built on it, as the
+//! command `helio bridge` is.
 //!
 //! Constraints. Nothing is decoded. A sample keeps its topic, partition, producer, incarnation,
-//! number, time, key, level, trace, schema and headers, and gets one header more ([`hops`]).
-//! Samples of a partition are forwarded in its order. Of each topic at most [`MAX_IN_FLIGHT`]
-//! samples or [`MAX_IN_FLIGHT_BYTES`] are under way; where the target takes no more, nothing is
-//! read. A sample that was on the target before does not go back to it.
+//! sequence, time, key, level, trace, schema and headers, and gets one more header ([`hops`]). The
+//! order within a partition is preserved. At most [`MAX_IN_FLIGHT`] samples or
+//! [`MAX_IN_FLIGHT_BYTES`] of a topic are in flight; while the target accepts no more, the source
+//! is not read. A sample is never forwarded to a bus where it has been.
 //!
-//! Operation. The position is kept where the samples are: the newest forwarded one in each
-//! partition of the target says where it comes from, and below which place all was settled. A new
-//! bridge reads the source from there, holds it against what the target has (`reconcile`), and
-//! gives it what it has not. What samples cannot say (where a topic begins of which none was
-//! forwarded, or none is left) is written down beside them (`checkpoints`), behind what was
-//! acknowledged. A bridge that runs knows where it is: after a failure the topic is opened anew,
-//! and what the target has not acknowledged is given again. Where the source has no places,
-//! samples that the target has are known by their producers' numbers.
+//! Operation. The position is stored in the samples: the newest forwarded sample of each target
+//! partition names its source offset and the offset below which all were settled. A new bridge
+//! reads the source from there, compares it with the target's samples (`reconcile`), and forwards
+//! the missing ones. Checkpoints (`checkpoints`) hold what samples cannot: where a topic begins
+//! before its first sample is forwarded, or after its last one was removed. They never run ahead of
+//! the acknowledgements. A running bridge knows its position: after a failure it reopens the topic
+//! and sends the unacknowledged samples again. Where the source has no offsets, samples are
+//! recognised by their producers' sequences.
 
 mod bridge;
 mod checkpoints;

@@ -1,5 +1,5 @@
-//! Who lives on the source, shown on the target: leases are asserted while a topic is open, and
-//! while it is being opened anew.
+//! Mirrors the liveliness of the source's producers: renews their leases on the target, also while
+//! a topic is being reopened.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -14,23 +14,23 @@ use crate::context::BridgeContext;
 use crate::pool::Running;
 use crate::types::{AnonymousProducer, OpenWriter, ProducerKey};
 
-/// How often it is looked which producers live, where no lease is shorter.
+/// How often the source's producers are queried; more often for shorter leases.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Whether it matters who is there though nothing comes of him.
+/// Whether liveliness matters for a producer that does not publish.
 pub(crate) fn tracks_liveliness(qos: &Qos) -> bool {
     matches!(qos.liveliness, Liveliness::Lease(_)) || qos.ownership == Ownership::Exclusive
 }
 
-/// A writer, as long as it is open.
+/// A writer, while it is open.
 type WatchedWriter = (ProducerKey, Weak<Mutex<Forwarder>>);
 
-/// A topic's look at who lives.
+/// The liveliness of a topic's producers.
 pub(crate) struct LivelinessMonitor {
     topic: TopicName,
-    /// The target's.
+    /// The target's lease.
     lease: Option<Duration>,
-    /// Whose writers are open there.
+    /// The writers that were open at the last sweep.
     writers: Vec<WatchedWriter>,
     swept_at: Instant,
     sweeping: Option<Running<Result<Vec<ProducerKey>, String>>>,
@@ -46,9 +46,8 @@ impl LivelinessMonitor {
         Self { topic: topic.clone(), lease, writers, swept_at, sweeping }
     }
 
-    /// Asserts the leases of those that live, in a thread of its own, whenever it is time; gives
-    /// whose writers are to be closed, once that is known. Where no writers are named, of those
-    /// that were named last and are open still.
+    /// Renews live producers' leases in a thread, when due. Returns the producers whose writers are
+    /// to be closed, once known. Without `open_writers`, the last ones that are still open count.
     pub(crate) fn sweep(
         &mut self,
         context: &BridgeContext,
@@ -84,12 +83,12 @@ impl LivelinessMonitor {
     }
 }
 
-/// One that is fenced is told with its next sample.
+/// The next sample reports a fenced writer.
 fn assert_alive(forwarder: &Weak<Mutex<Forwarder>>) {
     forwarder.upgrade().into_iter().for_each(|one| _ = locked(&one).assert_alive());
 }
 
-/// Asserts the leases of those that live; gives who has gone.
+/// Renews live producers' leases; returns the departed ones.
 fn sweep(
     source: &Topic,
     writers: &[WatchedWriter],
@@ -98,7 +97,7 @@ fn sweep(
 ) -> Result<Vec<ProducerKey>, String> {
     let infos = match source.writers() {
         Ok(infos) => infos,
-        // Nobody knows: those who lived do.
+        // During an outage all stay alive.
         Err(error) if error.is_outage() => {
             if renews_leases {
                 writers.iter().for_each(|(_, forwarder)| assert_alive(forwarder));

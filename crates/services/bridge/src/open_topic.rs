@@ -1,4 +1,4 @@
-//! One topic's way over the bridge.
+//! Forwards the samples of a topic that is open on both buses.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
@@ -27,30 +27,30 @@ use crate::types::{
     REASON_SEQUENCE_TAKEN, REASON_SUPERSEDED, SampleIdentity, UNNUMBERED,
 };
 
-/// The most samples of a topic that are on their way to the target.
+/// The most samples of a topic in flight to the target.
 pub const MAX_IN_FLIGHT: usize = 8192;
-/// The most bytes of a topic's samples on their way, payloads and keys.
+/// The most bytes of a topic in flight, counting payloads and keys.
 pub const MAX_IN_FLIGHT_BYTES: usize = 16 << 20;
-/// The most producers of a topic that have a writer on the target at a time.
+/// The most producers of a topic with an open writer on the target.
 pub const MAX_FORWARDERS: usize = 1024;
 
-/// How often the text of a schema is asked for that the source does not have.
+/// How often the source is queried for a schema that it lacks.
 const SCHEMA_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How often it is tried to open a writer of who lives and says nothing.
+/// How often opening the writers of idle producers is retried.
 const WRITER_RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a source may take to hear of who lives, once it is connected to.
+/// How long a source may take to discover live producers after connecting.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What became of an attempt.
+/// The result of an attempt to forward.
 pub(crate) enum Flow {
-    /// On with the next.
+    /// The next sample can follow.
     Continue,
-    /// The target takes no more at the moment.
+    /// The target accepts no more at present.
     Full,
-    /// All that is under way is to be settled, and the topic opened anew.
+    /// Settle the samples in flight, then reopen the topic; with the cause.
     Reopen(String),
-    /// The same, and somebody has to decide.
+    /// The same, until an operator decides.
     Refused(String),
 }
 
@@ -60,29 +60,30 @@ pub(crate) struct OpenTopic {
     source: Topic,
     target: Topic,
     pub(crate) state: Box<ResumeState>,
-    /// Producers that write on the target themselves: the newest incarnation that was refused, and
-    /// the one that has refused it.
+    /// Producers that publish on the target themselves: the newest refused incarnation, and the one
+    /// that fenced it.
     refused: HashMap<ProducerKey, (u64, u64)>,
-    /// The sample whose producer's writer was fenced, and for which another one was opened.
+    /// The sample for which a fenced writer was opened again.
     fenced: Option<PartitionOffset>,
-    /// Those that the target has; and when those were asked for last that the source has not.
+    /// Schemas that the target has, and those that the source lacks with the time of the last
+    /// query.
     schemas: HashMap<SchemaId, Option<Instant>>,
     in_flight: VecDeque<InFlight>,
     bytes_in_flight: usize,
-    /// Each partition's offsets under way, oldest first.
+    /// The offsets in flight by partition, oldest first.
     offsets_in_flight: HashMap<u32, VecDeque<u64>>,
-    /// What was under way and not taken.
+    /// Samples whose delivery failed.
     failed: Vec<Sample>,
-    /// What the next sample waits for.
+    /// The preparation that the next sample waits for.
     preparing: Option<Running<Prepared>>,
     uses: u64,
-    /// When it was tried last to open writers of those who live.
+    /// When opening idle producers' writers was tried last.
     idle_writers_tried_at: Option<Instant>,
     opened: Instant,
     has_forwarded: bool,
 }
 
-/// What is not done with yet.
+/// A sample that is not settled.
 struct InFlight {
     position: PartitionOffset,
     delivery: Delivery,
@@ -90,38 +91,38 @@ struct InFlight {
 
 #[expect(clippy::large_enum_variant, reason = "nearly all are the large one")]
 enum Delivery {
-    /// The target has not acknowledged it yet.
+    /// The target accepted it and has not acknowledged it.
     Sent(Sample, PendingPublish),
-    /// Nothing is waited for but those before it: the sample itself is not kept for that.
+    /// It is not sent, and waits only for the ones before it.
     Skipped(SampleIdentity),
 }
 
-/// What a sample needs on the target before it can be forwarded.
+/// The schemas and writers that a thread has prepared.
 #[derive(Default)]
 struct Prepared {
-    /// Of those who live though nothing new came of them.
+    /// Writers of live idle producers.
     idle: Vec<(ProducerKey, Forwarder, u64)>,
-    /// Of whom it is tried again.
+    /// Idle producers to retry.
     rests: Vec<IdleProducer>,
     schema: Option<(SchemaId, Result<bool, OpenError>)>,
     forwarder: Option<(ProducerKey, OpenedWriter)>,
 }
 
-/// The incarnation that a writer was asked for, and the writer.
+/// The requested incarnation, and the writer.
 type OpenedWriter = (u64, Result<Forwarder, TopicError>);
 
-/// Why a sample was not forwarded.
+/// Why a sample was not sent.
 enum ForwardError {
     Full,
-    /// The target will never take it.
+    /// The target will never accept it.
     Never(String),
-    /// Its producer's writer is one no more.
+    /// Its producer's writer was fenced.
     Fenced(String),
-    /// It may be taken when the topic was opened anew.
+    /// The target may accept it after the topic was reopened.
     Retry(String),
-    /// The source's log is another one than what was forwarded.
+    /// The source's log was truncated or recreated.
     SourceReplaced,
-    /// The target takes no samples of other buses.
+    /// The target accepts no forwarded samples.
     Unsupported(String),
 }
 
@@ -146,7 +147,7 @@ impl From<PublishError> for ForwardError {
 impl From<TopicError> for ForwardError {
     fn from(error: TopicError) -> Self {
         match error {
-            // Whoever writes there now was there before.
+            // The owner on the target is older.
             TopicError::Transport(error @ TransportError::Fenced { .. }) => {
                 Self::Never(error.to_string())
             }
@@ -179,7 +180,7 @@ impl OpenTopic {
         }
     }
 
-    /// Takes what the source has handed out.
+    /// Handles an event of the source.
     pub(crate) fn handle(
         &mut self,
         context: &BridgeContext,
@@ -195,7 +196,7 @@ impl OpenTopic {
                 reporter.figures.lost += gap.lost;
                 if let GapCause::Retention { to, .. } = gap.cause {
                     reporter.figures.uncounted += u64::from(gap.lost == 0);
-                    // Read again after a failure it is told no more.
+                    // The gap is not reported again when the source is reread.
                     self.state.next.insert(gap.partition, to);
                     self.state.skip_sequences(gap.partition, gap.lost);
                 }
@@ -220,7 +221,7 @@ impl OpenTopic {
         }
     }
 
-    /// Forwards what was read, as far as the target takes it.
+    /// Sends queued samples as long as the target accepts them.
     pub(crate) fn forward_pending(
         &mut self,
         context: &BridgeContext,
@@ -234,7 +235,7 @@ impl OpenTopic {
                     Self::skip(&sample, &reason, reporter);
                     self.track(context, sample, None);
                 }
-                // It is read again.
+                // The sample is dropped and read again.
                 Err(ForwardError::SourceReplaced) => {
                     return Flow::Reopen(format!(
                         "partition {} of the source is not the log that was forwarded; it is held \
@@ -258,7 +259,7 @@ impl OpenTopic {
         Flow::Full
     }
 
-    /// The target has a sample, or nothing is waited for.
+    /// Tracks a sample that was sent, or that needs no sending.
     fn track(&mut self, context: &BridgeContext, sample: Sample, receipt: Option<PendingPublish>) {
         let position @ (partition, offset) = (sample.partition, sample.offset);
         let delivery = match receipt {
@@ -278,12 +279,12 @@ impl OpenTopic {
         self.in_flight.push_back(InFlight { position, delivery });
     }
 
-    /// The oldest offset of a partition that is under way.
+    /// The oldest offset of a partition in flight.
     fn lowest_in_flight(&self, partition: u32) -> Option<u64> {
         self.offsets_in_flight.get(&partition)?.front().copied()
     }
 
-    /// Gives a sample to the target; none where there is nothing to give.
+    /// Sends a sample to the target; returns none if it needs no sending.
     fn process(
         &mut self,
         context: &BridgeContext,
@@ -304,11 +305,11 @@ impl OpenTopic {
             is_numbered && self.state.has_sequence(&key, ProducerSequence::of(sample.as_ref()));
         match self.state.failures.get(&position) {
             Some(trouble) if known => return Err(ForwardError::Never(trouble.reason().to_owned())),
-            // Alone, so that it is refused for itself, and none goes before it.
+            // Sent alone, so that only its own faults can refuse it.
             Some(DeliveryFailure::Refused) if !self.in_flight.is_empty() => {
                 return Err(ForwardError::Full);
             }
-            // None goes before what is in trouble: how far back it lies is bounded so.
+            // Nothing overtakes a failed sample, which bounds how far back it lies.
             None if !self.state.failures.is_empty() && !self.in_flight.is_empty() => {
                 return Err(ForwardError::Full);
             }
@@ -362,7 +363,7 @@ impl OpenTopic {
         context: &BridgeContext,
         sample: &Sample,
     ) -> Result<PendingPublish, ForwardError> {
-        // Where the source has no places, they say nothing to the next bridge.
+        // Without source offsets the next bridge cannot use the mark.
         let mark = match rewinds(&context.from) {
             true => self
                 .state
@@ -400,7 +401,7 @@ impl OpenTopic {
             }
             forwarded => return forwarded,
         };
-        // Who has fenced it may have gone: another one is tried, once for each sample.
+        // The fencing writer may be gone, so each sample opens another one once.
         let writer = self.state.writers.remove(&key);
         self.close_writers(context, writer);
         let position = (sample.partition, sample.offset);
@@ -410,7 +411,7 @@ impl OpenTopic {
         }
     }
 
-    /// A writer that fails is opened anew with the topic.
+    /// Closes a failed writer with the topic; it is opened again when needed.
     fn retire_writer(&mut self, key: &ProducerKey) {
         let Some(writer) = self.state.writers.remove(key) else { return };
         if tracks_liveliness(self.target.qos()) {
@@ -420,8 +421,8 @@ impl OpenTopic {
         self.state.closing.push(writer);
     }
 
-    /// Makes sure that the target has the sample's schema, and a writer of its producer; full while
-    /// that is waited for.
+    /// Ensures that the target has the sample's schema and its producer's writer;
+    /// [`ForwardError::Full`] until then.
     fn prepare(
         &mut self,
         context: &BridgeContext,
@@ -440,7 +441,7 @@ impl OpenTopic {
             return Ok(());
         }
         if has_writer == Some(false) && !self.in_flight.is_empty() {
-            // What the one before it has written is acknowledged first.
+            // The older incarnation's samples are acknowledged first.
             return Err(ForwardError::Full);
         }
         let has_writer = has_writer == Some(true);
@@ -464,7 +465,7 @@ impl OpenTopic {
         Err(ForwardError::Full)
     }
 
-    /// Takes what was prepared; full while it is waited for.
+    /// Takes the prepared schemas and writers; [`ForwardError::Full`] while they are pending.
     fn finish_preparing(&mut self) -> Result<(), ForwardError> {
         let Some(preparing) = &self.preparing else { return Ok(()) };
         let Poll::Ready(prepared) = preparing.poll() else {
@@ -498,7 +499,7 @@ impl OpenTopic {
         }
         match schema {
             Some((id, Ok(has_text))) => {
-                // Its text may come later; the sample is forwarded without.
+                // The sample is forwarded without the text, which may come later.
                 _ = self.schemas.insert(id, (!has_text).then(Instant::now));
             }
             Some((_, Err(OpenError::Refused(reason)))) => {
@@ -512,8 +513,8 @@ impl OpenTopic {
         outcome
     }
 
-    /// Opens the writers of those who live on the source though nothing new comes of them: a bridge
-    /// before this one had them open, and its claims may have to lapse first.
+    /// Opens the writers of producers that are alive on the source without publishing. A bridge
+    /// before this one had them open, and its leases may have to expire first.
     fn open_idle_writers(&mut self, context: &BridgeContext) {
         if self.preparing.is_some() && self.finish_preparing().is_err() {
             return;
@@ -545,11 +546,11 @@ impl OpenTopic {
         }));
     }
 
-    /// Takes out the writers that are to be closed before one is opened.
+    /// Removes the writers that must be closed before another is opened.
     fn evict_writers(&mut self, key: &ProducerKey) -> Vec<OpenWriter> {
         let mut closing: Vec<_> = self.state.writers.remove(key).into_iter().collect();
         if self.target.qos().ownership == Ownership::Exclusive {
-            // The one before it has ended on the source.
+            // The previous owner has ended on the source.
             let others = self.state.writers.extract_if(|other, _| other.producer != key.producer);
             closing.extend(others.map(|(_, writer)| writer));
         }
@@ -561,7 +562,7 @@ impl OpenTopic {
         closing
     }
 
-    /// Closes writers; none is opened meanwhile.
+    /// Closes writers in a thread; no writer is opened meanwhile.
     fn close_writers(
         &mut self,
         context: &BridgeContext,
@@ -576,7 +577,7 @@ impl OpenTopic {
         }
     }
 
-    /// Whether the target is to take no more at the moment.
+    /// Whether no more is to be sent at present.
     fn is_full(&self) -> bool {
         let first = self.in_flight.front();
         first.is_some_and(|first| self.is_sent_alone(first.position))
@@ -584,29 +585,29 @@ impl OpenTopic {
             || self.bytes_in_flight >= MAX_IN_FLIGHT_BYTES
     }
 
-    /// Whether a sample is given with no other under way.
+    /// Whether a sample must be the only one in flight.
     fn is_sent_alone(&self, position: PartitionOffset) -> bool {
         self.state.failures.get(&position) == Some(&DeliveryFailure::Refused)
     }
 
-    /// Whether nothing of it waits for the target.
+    /// Whether no sample is queued, in flight or failed.
     pub(crate) fn is_settled(&self) -> bool {
         self.in_flight.is_empty() && self.state.queue.is_empty() && self.failed.is_empty()
     }
 
-    /// Whether the target has said of each sample what became of it, and no thread is at work.
+    /// Whether no receipt and no preparation is pending.
     pub(crate) fn is_idle(&mut self) -> bool {
-        // What was opened meanwhile is kept, and what failed is told with the next sample.
+        // The next sample reports a failure.
         let _ = self.finish_preparing();
         self.in_flight.is_empty() && self.preparing.is_none()
     }
 
-    /// Whether it has done well enough for what was before to be forgotten.
+    /// Whether earlier failures can be forgotten.
     pub(crate) fn is_healthy(&self, since: Duration) -> bool {
         self.has_forwarded || self.opened.elapsed() >= since
     }
 
-    /// What goes on with the next lane.
+    /// The state for the next time the topic is opened.
     pub(crate) fn into_state(mut self) -> Box<ResumeState> {
         for sample in self.failed.into_iter().rev() {
             self.state.queue.push_front(sample);
@@ -614,7 +615,7 @@ impl OpenTopic {
         self.state
     }
 
-    /// Whether everything was read that was there when it was subscribed to.
+    /// Whether all samples were read that were stored when the source was subscribed to.
     pub(crate) fn has_read_initial(&self, samples: &Subscription) -> bool {
         let at: HashMap<_, _> =
             samples.positions().iter().map(|at| (at.partition, at.next)).collect();
@@ -626,7 +627,7 @@ impl OpenTopic {
         self.in_flight.len() + self.failed.len() + self.state.queue.len()
     }
 
-    /// Looks what the target has acknowledged, in order; has the bridge woken by the next.
+    /// Polls receipts in order; the next one wakes the bridge.
     pub(crate) fn poll_receipts(
         &mut self,
         context: &BridgeContext,
@@ -673,13 +674,13 @@ impl OpenTopic {
         flow
     }
 
-    /// Nothing is to be done any more for a sample.
+    /// Marks a sample as settled.
     fn settle(&mut self, position: PartitionOffset, identity: SampleIdentity) {
         self.state.failures.remove(&position);
         self.state.settle_offset(position, identity);
     }
 
-    /// The target has reported that it does not have a sample; why the topic is to be opened anew.
+    /// Handles a failed delivery. Returns why the topic must be reopened, if so.
     fn delivery_failed(
         &mut self,
         context: &BridgeContext,
@@ -689,7 +690,7 @@ impl OpenTopic {
     ) -> Option<String> {
         let position = (sample.partition, sample.offset);
         let trouble = match error {
-            // In company it may be the others that were too much.
+            // Other samples of the batch may be at fault.
             PublishError::Transport(TransportError::TooLarge { .. }) | PublishError::Encode(_) => {
                 if self.is_sent_alone(position) {
                     Self::skip(&sample, &error.to_string(), reporter);
@@ -703,15 +704,15 @@ impl OpenTopic {
         };
         let before = self.state.failures.insert(position, trouble);
         if before.is_some_and(|before| before != DeliveryFailure::Refused) {
-            // A second time it may be the writer.
+            // After a second failure the writer may be at fault.
             self.retire_writer(&ProducerKey::of(&sample));
         }
         self.failed.push(sample);
         Some(error.to_string())
     }
 
-    /// Shows on the target which producers live: the writers of those that have gone are closed,
-    /// the others' leases asserted, in a thread of its own. `idle` where nothing lies ahead.
+    /// Mirrors the producers' liveliness: closes the writers of departed ones and renews the leases
+    /// of live ones, in a thread. `idle`: all samples were read and settled.
     pub(crate) fn update_liveliness(
         &mut self,
         context: &BridgeContext,
@@ -719,7 +720,7 @@ impl OpenTopic {
         idle: bool,
     ) -> Result<(), String> {
         let gone = liveliness.sweep(context, Some(&self.state.writers))?;
-        // Of those whose samples lie ahead it would be too early.
+        // Samples of departed producers may still be unread.
         if idle && self.preparing.is_none() {
             let gone: Vec<_> =
                 gone.iter().filter_map(|key| self.state.writers.remove(key)).collect();
@@ -731,7 +732,7 @@ impl OpenTopic {
         Ok(())
     }
 
-    /// Writes down where the topic stands, where that has changed: now and then, or `now`.
+    /// Stores changed checkpoints, if they are due or `now` is set.
     pub(crate) fn write_checkpoints(&mut self, context: &BridgeContext, now: bool) {
         let Ok(store) = &context.checkpoints else { return };
         let written = &mut self.state.written;
@@ -741,7 +742,7 @@ impl OpenTopic {
                 written.insert(*partition, *next);
                 false
             }
-            // It is written the next time.
+            // The next write includes it.
             Some(Err(_)) => false,
         });
         let soon = self.state.last_write.is_some_and(|at| at.elapsed() < store.interval);
@@ -766,7 +767,7 @@ impl OpenTopic {
     }
 }
 
-/// Opens the writers of those who live; gives of whom it is tried again, too.
+/// Opens the writers of live producers; also returns the producers to retry.
 fn open_live_writers(
     (source, target): (&Topic, &Topic),
     (idle, mut room): (Vec<IdleProducer>, usize),
@@ -780,7 +781,7 @@ fn open_live_writers(
     let (mut opened, mut rests) = (Vec::new(), Vec::new());
     for one in idle {
         if !liveliness(&one.producer) {
-            // A source that was just connected to may not have heard of it.
+            // A newly connected source may not have discovered it yet.
             rests.extend((one.since.elapsed() < DISCOVERY_TIMEOUT).then_some(one));
             continue;
         }
@@ -796,7 +797,7 @@ fn open_live_writers(
                 opened.push((key, forwarder, incarnation));
                 room -= 1;
             }
-            // It publishes on the target itself: its next sample tells so.
+            // It publishes on the target itself; its next sample reports that.
             Err(TopicError::Transport(TransportError::Fenced { .. })) => {}
             Err(_) => rests.push(one),
         }

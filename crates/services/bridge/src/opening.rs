@@ -1,4 +1,4 @@
-//! Opening a topic on both buses, and finding where it goes on.
+//! Opens a topic on both buses and finds where it resumes.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
@@ -17,15 +17,15 @@ use crate::resume_state::ResumeState;
 use crate::target::{self, Both, OpenError};
 use crate::types::{IdleProducer, ProducerKey};
 
-/// A topic that is open on both buses, and subscribed to.
+/// A topic that is open on both buses and subscribed to.
 pub(crate) struct Opened {
     pub(crate) both: Both,
     pub(crate) schemas: HashSet<SchemaId>,
-    /// What is to be told of it.
+    /// The notice's text.
     pub(crate) notice: String,
 }
 
-/// Opens a topic on both buses, and reads from where it stopped.
+/// Opens a topic on both buses and subscribes where it stopped.
 pub(crate) fn open(
     context: &BridgeContext,
     name: &TopicName,
@@ -43,14 +43,14 @@ pub(crate) fn open(
     Ok(Opened { both, schemas, notice })
 }
 
-/// What is told of a topic on a source that cannot be read again.
+/// Part of the notice if the source cannot be read again.
 const SOURCE_NOT_REWINDABLE: &str = "; the source cannot be read again: what is published while \
                                      no bridge runs is forwarded as far as the source hands it \
                                      to late joiners";
-/// What is told of a topic on a target that cannot be read again.
+/// Part of the notice if the target cannot be read again.
 const TARGET_NOT_REWINDABLE: &str = "; the target cannot be read again: the position is kept on \
                                      the source, and after a crash some samples may come twice";
-/// What is told where nothing keeps the position but samples, if the target can be read again.
+/// Part of the notice without checkpoints; `in_samples` if the target's samples hold the position.
 fn no_checkpoints(in_samples: bool, reason: &str) -> String {
     let so = match in_samples {
         true => "where the target has no sample of a topic, each bridge begins anew",
@@ -59,7 +59,8 @@ fn no_checkpoints(in_samples: bool, reason: &str) -> String {
     format!("; no bus keeps the position ({reason}): {so}")
 }
 
-/// The source comes first: what is published while the target cannot be opened is not missed.
+/// The source comes first: samples that are published while the target cannot be opened are not
+/// missed.
 fn open_both(
     context: &BridgeContext,
     name: &TopicName,
@@ -73,7 +74,7 @@ fn open_both(
         let start =
             if earliest { late_joiner_start(&context.from, source.qos()) } else { Start::Latest };
         state.subscription = Some(source.subscribe(position::read_options(start))?);
-        // Its places are those of the subscription before.
+        // Its offsets are of the earlier subscription.
         state.failures.clear();
     }
     let checkpoints = if rewinds_source {
@@ -100,9 +101,9 @@ fn open_both(
     Ok((both, schemas))
 }
 
-/// Where the source's partitions begin for this bridge, from the first time that it was looked; and
-/// what is written of them. Where none of a partition's samples are forwarded before, that is
-/// written down before anything is read: who is killed from now on misses nothing.
+/// Sets where the source's partitions begin for this bridge, and returns the checkpoints. A
+/// partition without forwarded samples gets a checkpoint before anything is read, so that a bridge
+/// killed later misses nothing.
 fn load_checkpoints(
     context: &BridgeContext,
     source: &Topic,
@@ -119,7 +120,7 @@ fn load_checkpoints(
     let Ok(store) = &context.checkpoints else { return Ok(HashMap::new()) };
     let mut checkpoints = store.load(source.name())?;
     if context.options.begin == Begin::Earliest {
-        // Where it once was to begin is not what is wanted now.
+        // An earlier choice of the beginning no longer counts.
         checkpoints.retain(|_, checkpoint| checkpoint.has_begun());
     }
     let is_new = |checkpoints: &HashMap<u32, Checkpoint>, at: &u32| !checkpoints.contains_key(at);
@@ -144,8 +145,8 @@ fn load_checkpoints(
     Ok(checkpoints)
 }
 
-/// Where bridges have stopped that wrote nothing down: a group of the source's was their position,
-/// where the target could not be read again.
+/// Where bridges without checkpoints stopped: with a target that cannot be read again, their
+/// position was a group of the source.
 fn committed_by_group(
     context: &BridgeContext,
     source: &Topic,
@@ -156,7 +157,7 @@ fn committed_by_group(
     Ok(source.committed(&format!("helio-bridge:{}", context.to_name))?)
 }
 
-/// Goes on behind what the target has, as its samples say, or what was written down.
+/// Takes the position from the target's samples and the checkpoints.
 fn load_position(
     context: &BridgeContext,
     both: &Both,
@@ -179,8 +180,8 @@ fn load_position(
             continue;
         }
         let checkpoint = checkpoints.remove(&partition);
-        // Where there never was anything the topic is another one than what was written of: it is
-        // forwarded anew, if it is from its beginning.
+        // An empty target topic was recreated since the checkpoint, so all is forwarded again if it
+        // begins with the earliest sample.
         let is_recreated = at.end == 0 && earliest;
         let checkpoint = checkpoint.filter(|checkpoint| !is_recreated || !checkpoint.has_begun());
         let has_begun = checkpoint.as_ref().is_some_and(Checkpoint::has_begun);
@@ -199,12 +200,12 @@ fn load_position(
             state.add_reconciler(at, checkpoint.reconciler(&context.anonymous));
         }
     }
-    // Where each is read from is found with what the source has.
+    // The reconcilers find where each partition is read from.
     state.reconcilers.keys().for_each(|partition| _ = state.next.remove(partition));
     Ok(())
 }
 
-/// Who has published on the source what the target has, and may live there without a word.
+/// Finds the producers that have published on the source, and may be alive without publishing.
 fn load_idle_producers(
     context: &BridgeContext,
     both: &Both,
@@ -228,7 +229,7 @@ fn load_idle_producers(
     Ok(())
 }
 
-/// Subscribes to a source that can be read again, where each partition goes on.
+/// Subscribes to a source that can be read again, where each partition resumes.
 fn subscribe(source: &Topic, (state, earliest): (&mut ResumeState, bool)) -> Result<(), OpenError> {
     let partitions = source.partitions()?;
     state.initial_ends = partitions.iter().map(|at| (at.partition, at.end)).collect();
@@ -248,11 +249,11 @@ fn failed(error: PositionError) -> OpenError {
     OpenError::Failed(format!("the position on the target cannot be read: {error}"))
 }
 
-/// All that a late joiner gets of a source that cannot be read again.
+/// Start of a source that cannot be read again: all that a late joiner receives.
 fn late_joiner_start(from: &Bus, qos: &Qos) -> Start {
     let samples = match (qos.history, from.capabilities().history) {
         (History::None, _) | (_, HistorySupport::None) => return Start::Latest,
-        // What is kept of it is kept whole.
+        // A durability service stores the whole topic.
         (_, HistorySupport::KeepAll) if qos.durability == Durability::Persistent => {
             return Start::Earliest;
         }

@@ -1,4 +1,4 @@
-//! Single fields of a quality of service, as text: what a target cannot carry over is chosen so.
+//! Single fields of a quality of service, as text, for targets that cannot carry over the source's.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use helio_core::qos::{History, Liveliness};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-/// A field and its value, as `durability=transient_local`, `history=keep_last(1)`,
-/// `retention.age=30d` or `deadline=none`. The fields are those of [`Qos`] but the number of
-/// partitions, which a bridge keeps; times are whole numbers with `ms`, `s`, `m`, `h` or `d`.
+/// A field and its value, such as `durability=transient_local`, `history=keep_last(1)`,
+/// `retention.age=30d` or `deadline=none`. The fields are those of [`Qos`] without the number of
+/// partitions, which a bridge keeps. Times are whole numbers with `ms`, `s`, `m`, `h` or `d`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Override {
     text: String,
 }
 
-/// Text that is no [`Override`].
+/// The text is not a valid [`Override`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{text:?} cannot be used ({reason}); write it like durability=transient_local")]
 pub struct OverrideError {
@@ -41,7 +41,7 @@ impl std::fmt::Display for Override {
 }
 
 impl Override {
-    /// Puts the value into a quality of service.
+    /// Sets the field.
     pub fn apply(&self, qos: &mut Qos) {
         let set = set(qos, &self.text);
         debug_assert!(set.is_ok(), "it was tried when it was made");
@@ -85,7 +85,7 @@ fn set(qos: &mut Qos, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A value in words, as it stands in JSON.
+/// A value that is a string in JSON.
 fn word<T: DeserializeOwned>(value: &str) -> Result<T, String> {
     serde_json::from_value(value.into()).map_err(|error| error.to_string())
 }
@@ -94,7 +94,7 @@ fn word_of<T: DeserializeOwned>(value: &str) -> Result<T, String> {
     serde_json::from_str(value).map_err(|error| error.to_string())
 }
 
-/// What stands between the brackets of `name(…)`.
+/// The text between the brackets of `name(…)`.
 fn within<'a>(value: &'a str, name: &str) -> Option<&'a str> {
     value.strip_prefix(name)?.strip_prefix('(')?.strip_suffix(')')
 }

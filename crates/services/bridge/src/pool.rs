@@ -1,8 +1,8 @@
-//! Threads for what waits for a bus: opening, looking back, asking who lives, closing.
+//! Threads for calls that wait for a bus: opening, reading positions, querying liveliness, closing.
 //!
-//! The bridge's own thread waits for samples and acknowledgements only, so that one topic's broker
-//! holds up no other topic, and no lease. A pool has as many threads as are waited for at once, up
-//! to a number: those that wait for one that does not answer keep none from the others.
+//! The bridge's own thread waits only for samples and acknowledgements, so that one topic's broker
+//! blocks no other topic and no lease. A pool starts a thread whenever none is idle, up to a limit,
+//! so that blocked calls delay no others.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,7 +15,7 @@ use helio_bus::transport::locked;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads that take jobs from one line.
+/// Threads that take jobs from one queue.
 pub(crate) struct Pool {
     queue: Arc<Queue>,
     waker: Waker,
@@ -37,14 +37,14 @@ struct Jobs {
     ended: bool,
 }
 
-/// A job that is waited for.
+/// A pending job.
 pub(crate) struct Running<T>(Receiver<T>);
 
 impl Pool {
-    /// So many threads at most; the waker is called whenever a job is done.
+    /// Starts a pool of up to `most` threads. Each finished job wakes `waker`.
     pub(crate) fn start(most: usize, name: &'static str, waker: &Waker) -> io::Result<Self> {
         let pool = Self { queue: Arc::default(), waker: waker.clone(), most, name };
-        // The first one says whether there are threads.
+        // Fails here if the system refuses threads.
         locked(&pool.queue.jobs).threads = 1;
         pool.spawn()?;
         Ok(pool)
@@ -56,7 +56,7 @@ impl Pool {
         thread.spawn(move || queue.work()).map(drop)
     }
 
-    /// Has something done, as soon as a thread has time.
+    /// Queues a job for the next free thread.
     pub(crate) fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -65,9 +65,9 @@ impl Pool {
         let waker = self.waker.clone();
         let job: Job = Box::new(move || {
             match catch_unwind(AssertUnwindSafe(work)) {
-                // Where nobody waits any more, what was opened is closed here.
+                // If the result is no longer wanted, what was opened is closed here.
                 Ok(done) => _ = told.send(done),
-                // Who waits hears that there is no outcome; the thread goes on with other topics'.
+                // Dropping the sender reports the panic; the thread continues with other jobs.
                 Err(_) => drop(told),
             }
             waker.wake();
@@ -79,7 +79,7 @@ impl Pool {
         drop(jobs);
         self.queue.more.notify_one();
         if one_more && self.spawn().is_err() {
-            // Those that there are do it.
+            // The existing threads do the job.
             locked(&self.queue.jobs).threads -= 1;
         }
         Running(done)
@@ -87,7 +87,7 @@ impl Pool {
 }
 
 impl Drop for Pool {
-    /// What waits is not begun any more; what is under way ends by itself.
+    /// Queued jobs are dropped; running ones finish by themselves.
     fn drop(&mut self) {
         let mut jobs = locked(&self.queue.jobs);
         jobs.ended = true;
@@ -117,7 +117,7 @@ impl Queue {
 }
 
 impl<T> Running<T> {
-    /// What has come of it; none where it has panicked or was not begun any more.
+    /// The result; none if the job panicked or was dropped.
     pub(crate) fn poll(&self) -> Poll<Option<T>> {
         match self.0.try_recv() {
             Ok(done) => Poll::Ready(Some(done)),

@@ -1,4 +1,4 @@
-//! Where a topic goes on: read from the samples that were forwarded before.
+//! Finds where a topic resumes, from the forwarded samples.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::{ControlFlow, Range};
@@ -15,28 +15,28 @@ use crate::hops::{Hops, Mark};
 use crate::reconcile::{MAX_COMPARED_SAMPLES, Reconciler};
 use crate::types::{AnonymousProducer, ProducerSequence, SampleIdentity};
 
-/// Samples that are looked at first, from the end back.
+/// How many of the newest samples are read first.
 const INITIAL_WINDOW_SAMPLES: u64 = 256;
-/// How many times more are looked at next, where none of them was forwarded from the source.
+/// The growth of the next window, if no forwarded sample was found.
 const WINDOW_GROWTH_FACTOR: u64 = 16;
-/// How many of the newest samples of a partition are looked at for the producers of a source that
-/// has no places. What lies further back may be forwarded again, and is dropped by readers.
+/// How many of the newest samples of a partition are searched for producers of a source without
+/// offsets. Older ones may be forwarded again, and readers drop them.
 const MAX_SCANNED_SAMPLES: u64 = 1_000_000;
-/// How many holes in a producer's numbers are remembered, the newest of them.
+/// The most remembered gaps in a producer's sequences, the newest ones.
 const MAX_GAPS: usize = 1024;
-/// How long the target may be silent while it is read.
+/// How long the target may deliver nothing while it is read.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where a topic begins of which the target has nothing yet.
+/// Where a topic begins that has no forwarded sample on the target yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Begin {
-    /// As a late joiner would: from the oldest sample, or, where the topic promises no history,
-    /// with what is published from now on. Old commands are not given again so.
+    /// As for a late joiner: with the oldest sample, or with the next published one if the topic
+    /// promises no history. So old commands are not forwarded.
     #[default]
     AsPromised,
-    /// From the oldest sample that is kept.
+    /// With the oldest stored sample.
     Earliest,
-    /// With what is published from now on.
+    /// With the next published sample.
     Latest,
 }
 
@@ -50,7 +50,6 @@ impl Begin {
     }
 }
 
-/// Why a position cannot be read.
 #[derive(Debug, Error)]
 pub(crate) enum PositionError {
     #[error(transparent)]
@@ -61,14 +60,13 @@ pub(crate) enum PositionError {
     Silent,
 }
 
-/// A subscription to what there is, as it was written.
+/// Options for reading all stored samples, as written.
 pub(crate) fn read_options(start: Start) -> Subscribe {
     Subscribe::from(start).as_written().lagging(Lagging::Lossless).lifespan(Duration::MAX)
 }
 
-/// What a partition of the target has of the source, as far back as it takes to know what was
-/// settled; none where it has nothing. It looks back from the end, further and further, until it
-/// has as many as are held against the source.
+/// The forwarded samples in a partition of the target, as far back as needed to know what is
+/// settled; none if there are none. Reads ever larger windows back from the end.
 pub(crate) fn forwarded_samples(
     target: &Topic,
     partition: &PartitionInfo,
@@ -95,8 +93,7 @@ pub(crate) fn forwarded_samples(
     Ok(Reconciler::from_samples(own))
 }
 
-/// Whether these, newest first, are all that was given to the target since the newest one says that
-/// all before was settled.
+/// Whether these samples, newest first, include all that were in flight with the newest one.
 fn is_complete(own: &[(Mark, SampleIdentity)]) -> bool {
     let Some((Mark { low, high, .. }, _)) = own.first() else { return false };
     let within = own.iter().map(|(mark, _)| mark.offset).filter(|at| (low..=high).contains(&at));
@@ -104,17 +101,17 @@ fn is_complete(own: &[(Mark, SampleIdentity)]) -> bool {
     within.len() as u64 > high - low || own.iter().any(|(mark, _)| mark.high < *low)
 }
 
-/// What a partition has of a producer.
+/// A producer's sequences in a partition.
 #[derive(Debug)]
 pub(crate) struct ProducerHistory {
-    /// The newest incarnation and number.
+    /// The newest one.
     pub(crate) newest: ProducerSequence,
-    /// Numbers of it that are missing among others.
+    /// Missing sequence numbers of its incarnation.
     pub(crate) gaps: Vec<Range<u64>>,
 }
 
-/// What a partition of the target has of each producer of the source, among its newest samples: for
-/// sources without places.
+/// The forwarded producers among the newest samples of a partition of the target; for sources
+/// without offsets.
 pub(crate) fn forwarded_producers(
     target: &Topic,
     partition: &PartitionInfo,
@@ -123,7 +120,7 @@ pub(crate) fn forwarded_producers(
     producers(target, partition, |hops| hops.last().is_some_and(|(bus, _)| bus == source))
 }
 
-/// The same of a partition of the source, of samples that were never on the target before.
+/// The producers in a partition of the source whose samples were never on the target.
 pub(crate) fn own_producers(
     source: &Topic,
     partition: &PartitionInfo,
@@ -161,7 +158,7 @@ impl ProducerHistory {
         } else if sequence > self.newest && sequence.number > self.newest.number + 1 {
             self.gaps.push(self.newest.number + 1..sequence.number);
         }
-        // One that was given later than others after all.
+        // A sample that was sent after later ones fills its gap.
         self.gaps.retain_mut(|gap| {
             if sequence.incarnation == self.newest.incarnation && gap.start == sequence.number {
                 gap.start += 1;
@@ -175,7 +172,7 @@ impl ProducerHistory {
     }
 }
 
-/// Visits the samples of these offsets.
+/// Visits the samples in a range of offsets.
 fn visit(
     target: &Topic,
     partition: u32,
@@ -204,7 +201,7 @@ fn visit(
         if past || now.iter().all(|at| at.partition != partition || at.next >= upto) {
             return Ok(());
         }
-        // What is told besides, as a deadline that was missed, is no sample.
+        // Other events, such as a missed deadline, are no progress.
         if now.iter().map(|at| at.next).ne(before.iter().map(|at| at.next)) {
             until = Instant::now() + READ_TIMEOUT;
         } else if !samples.wait_until(Some(until))? {

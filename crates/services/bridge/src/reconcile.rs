@@ -1,11 +1,13 @@
-//! What a partition of the target has of the source, held against what the source hands out: a new
-//! bridge reads its predecessor's last samples once more.
+//! Compares a partition of the source with its forwarded samples on the target, after a restart or
+//! a failure.
 //!
-//! What is there is passed over. What is not, though others behind it are, was refused and not
-//! given again before that bridge was killed. And where the source has another sample at the place
-//! of one that is there, its log was cut or made anew, and its offsets say nothing: it is read from
-//! further back, each sample is known by itself only, and of those that are not known the ones that
-//! are older than all that the target has are those of before.
+//! A sample that the target has is skipped. One that it lacks, although it has later ones, was
+//! refused and not sent again before the previous bridge was killed.
+//!
+//! Where the source has another sample at the offset of a forwarded one, its log was truncated or
+//! recreated, and offsets prove nothing. The source is then read from further back, and each sample
+//! is compared by its identity alone. A sample without a match that is not newer than all forwarded
+//! ones is taken as forwarded from the old log.
 
 use std::collections::BTreeMap;
 
@@ -14,45 +16,45 @@ use helio_bus::{ProducerName, Tai};
 use crate::hops::Mark;
 use crate::types::{ProducerSequence, SampleIdentity};
 
-/// The most samples that are held against the source.
+/// The most samples that are compared with the source.
 pub(crate) const MAX_COMPARED_SAMPLES: usize = 16_384;
 
-/// What a sample of the source is to the target.
+/// The target's knowledge of a sample of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SampleStatus {
-    /// It was settled before.
+    /// It is settled.
     Stored,
-    /// It is not there, and later ones are.
+    /// The target lacks it and has later ones.
     Missing,
-    /// Another one of this offset is there, or none was.
+    /// The target has another sample of this offset, or there was none.
     Conflict,
-    /// Of a log that is another one: it is newer than all that is there.
+    /// The source was replaced, and the sample is newer than all forwarded ones.
     New,
-    /// Of a log that is another one: it is not, and was forwarded from the one before.
+    /// The source was replaced, and the sample is not newer: it was forwarded from the old log.
     Older,
 }
 
-/// Samples of the source that are on the target.
+/// The forwarded samples of a partition, and the state of the comparison.
 #[derive(Debug, Clone)]
 pub(crate) struct Reconciler {
     stored: BTreeMap<u64, SampleIdentity>,
-    /// All below was settled.
+    /// All samples below this offset are settled.
     low: u64,
-    /// The first that was never given to the target.
+    /// The first offset that was never sent to the target.
     end: u64,
-    /// Where it is read from.
+    /// The offset from which the source is read.
     start: u64,
-    /// When the newest of them was published; what is older was forwarded, or was not to be.
+    /// When the newest forwarded sample was published. Older samples were forwarded, or excluded.
     newest_time: Option<Tai>,
-    /// Whether a sample of the source is the one that is there.
+    /// Whether a sample of the source has matched.
     has_match: bool,
-    /// The source's log is another one: its offsets say nothing.
+    /// The source's log was truncated or recreated, so its offsets prove nothing.
     is_replaced: bool,
 }
 
 impl Reconciler {
-    /// Nothing but a position, and the newest sample below it, or since when it begins there, where
-    /// that is known.
+    /// From a position, and if known the newest sample below it, or the time at which the partition
+    /// begins there.
     pub(crate) fn from_position(
         next: u64,
         last: Option<(u64, SampleIdentity)>,
@@ -65,7 +67,7 @@ impl Reconciler {
         Self { stored, low, end, start, newest_time, has_match, is_replaced }
     }
 
-    /// What samples say, newest first; none where there are none.
+    /// From forwarded samples, newest first; none if there are none.
     pub(crate) fn from_samples(
         samples: impl IntoIterator<Item = (Mark, SampleIdentity)>,
     ) -> Option<Self> {
@@ -75,7 +77,7 @@ impl Reconciler {
         let mut found = Self::from_position(low, None, None);
         for (mark, identity) in samples.take(MAX_COMPARED_SAMPLES) {
             found.newest_time = found.newest_time.max(Some(identity.time));
-            // Of two with one offset the newer one is that of the log as it is now.
+            // Of two samples with one offset, the newer one is of the current log.
             found.stored.entry(mark.offset).or_insert(identity);
         }
         found.end = high + 1;
@@ -83,20 +85,20 @@ impl Reconciler {
         Some(found)
     }
 
-    /// Where it is to be read from: with the newest that is there and before which all is settled.
+    /// The newest forwarded offset below which all are settled.
     fn newest_below(&self) -> u64 {
-        // What lies behind it is another log's.
+        // Offsets beyond `end` are of another log.
         let below = self.stored.range(..self.end.min(self.low.saturating_add(1)));
         below.last().map_or(self.low, |(offset, _)| *offset)
     }
 
-    /// With a position that was kept; of another log it says nothing.
+    /// Adds a checkpoint, unless it is of another log.
     pub(crate) fn merge(mut self, kept: Self) -> Self {
         let same = |(at, identity)| self.stored.get(at).is_none_or(|stored| stored == identity);
         if !kept.stored.iter().all(same) {
             return self;
         }
-        // What retention or compaction has taken out of the target since is settled.
+        // Forwarded samples that retention or compaction has removed since are settled.
         (self.low, self.end) = (self.low.max(kept.low), self.end.max(kept.end));
         self.newest_time = self.newest_time.max(kept.newest_time);
         self.stored.extend(kept.stored);
@@ -104,20 +106,20 @@ impl Reconciler {
         self
     }
 
-    /// The newest that was given to the target.
+    /// The newest offset that was sent to the target.
     pub(crate) fn high(&self) -> Option<u64> {
         self.end.checked_sub(1).filter(|_| !self.stored.is_empty())
     }
 
-    /// Whose samples are there.
+    /// The sequences of the forwarded samples.
     pub(crate) fn sequences(&self) -> impl Iterator<Item = (&ProducerName, ProducerSequence)> {
         self.stored.values().map(|identity| (&identity.name, identity.sequence))
     }
 
-    /// Where a log of the source from `first` to `end` is read from.
+    /// The offset from which a source that ranges from `first` to `end` is read.
     pub(crate) fn start_offset(&mut self, first: u64, end: u64) -> u64 {
         if end < self.end && !self.is_replaced {
-            // It has lost some, or is another one.
+            // It was truncated or recreated.
             self.rewind();
         }
         while self.start > end && self.start > 0 {
@@ -126,30 +128,30 @@ impl Reconciler {
         match self.start {
             start if start >= first => start,
             _ if first < self.end => first,
-            // What was removed before it was forwarded is told as a gap.
+            // Samples that were removed before they were forwarded are reported as a gap.
             _ => self.end,
         }
     }
 
-    /// Whether it says nothing of what comes from a position on.
+    /// Whether it knows nothing from an offset on.
     pub(crate) fn is_past(&self, next: u64) -> bool {
         next >= self.end
     }
 
-    /// Whether the log is known to be another one.
+    /// Whether the source's log is known to be replaced.
     pub(crate) fn is_replaced(&self) -> bool {
         self.is_replaced
     }
 
-    /// The log is another one. Begins further back: with the oldest that is remembered, then with
-    /// the first there is.
+    /// Marks the log as replaced, and starts further back: at the oldest known sample, then at the
+    /// first.
     pub(crate) fn rewind(&mut self) {
         self.is_replaced = true;
         let oldest = self.stored.keys().next().copied().unwrap_or(0);
         self.start = if oldest < self.start { oldest } else { 0 };
     }
 
-    /// What a sample of the source is; none behind all that the target has.
+    /// The status of a sample of the source; none beyond all that was sent.
     pub(crate) fn check(&mut self, offset: u64, identity: &SampleIdentity) -> Option<SampleStatus> {
         if offset >= self.end {
             return None;
@@ -167,14 +169,13 @@ impl Reconciler {
             }
             None if self.is_replaced => SampleStatus::New,
             None if offset >= self.low => SampleStatus::Missing,
-            // If its log is another one, that shows at a later place, and it is read once more.
+            // If the log was replaced, a later offset conflicts, and this one is read again.
             None if self.stored.range(offset..).next().is_some() => SampleStatus::Stored,
             None => SampleStatus::Conflict,
         })
     }
 
-    /// The source has another log from here on: whether it is read again, now that this is known.
-    /// Otherwise it was.
+    /// Records a conflict. Returns whether the source is to be read again from further back.
     pub(crate) fn log_differs(&mut self) -> bool {
         let again = !self.is_replaced || (!self.has_match && self.start > 0);
         if again && !self.has_match {
@@ -190,7 +191,7 @@ mod tests {
     use super::*;
     use crate::types::AnonymousProducer;
 
-    /// A sample that was published then, with that number.
+    /// A sample with this sequence, published at this time.
     fn identity(number: u64) -> SampleIdentity {
         by("Mount", number)
     }
@@ -239,7 +240,7 @@ mod tests {
 
     #[test]
     fn of_a_log_that_was_cut_nothing_is_passed_for_its_place() {
-        // What had come from the target lay between.
+        // Samples from the target lay between.
         let mut found = found([18, 14, 12, 10]);
         assert_eq!(found.start_offset(0, 40), 18);
         assert_eq!(found.check(18, &by("New", 98)), Some(SampleStatus::Conflict));
@@ -275,7 +276,7 @@ mod tests {
 
     #[test]
     fn of_a_log_that_lost_its_end_what_is_old_is_not_new() {
-        // One sample is known only, or none and since when.
+        // Either one sample is known, or only the time of the beginning.
         let last = Reconciler::from_position(20, Some((19, identity(19))), None);
         let since = Reconciler::from_position(20, None, Some(Tai::from_nanos(19)));
         for mut found in [last, since] {
@@ -318,7 +319,7 @@ mod tests {
         assert_eq!(found.clone().merge(kept(14)).start_offset(0, 40), 19);
         let other = Reconciler::from_position(30, Some((12, by("Other", 12))), None);
         assert_eq!(found.merge(other).start_offset(0, 40), 19, "it is of another log");
-        // Behind the newest lie those of the log before.
+        // Higher offsets are of the old log.
         let samples = [4, 3, 2, 1, 0, 9, 8, 7, 6, 5].map(|at| (Mark::alone(at), identity(at)));
         let found = Reconciler::from_samples(samples).unwrap();
         assert_eq!(found.merge(kept(4)).start_offset(0, 40), 4);

@@ -1,50 +1,50 @@
-//! What a bridge tells: figures of each topic, and what somebody may have to know.
+//! A bridge's reports: statistics of each topic, and notices.
 
 use std::collections::HashSet;
 
 use helio_core::TopicName;
 use serde::{Serialize, Serializer};
 
-/// What a topic's way over the bridge is doing.
+/// The state of a topic on the bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TopicState {
-    /// It cannot be forwarded at the moment, and is tried again.
+    /// It cannot be forwarded at present, and is retried.
     Waiting,
-    /// Samples are under way, or lie ahead.
+    /// Samples are in flight or unread.
     Forwarding,
-    /// Everything that was there has been acknowledged by the target.
+    /// All stored samples were acknowledged by the target.
     CaughtUp,
 }
 
-/// What became of a topic's samples, since the bridge was started.
+/// The statistics of a topic since the bridge was started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Figures {
     /// The topic.
     #[serde(serialize_with = "name")]
     pub topic: TopicName,
-    /// What it is doing.
+    /// Its state.
     pub state: TopicState,
     /// Samples that the target has acknowledged.
     pub forwarded: u64,
     /// Their payloads, in bytes.
     pub bytes: u64,
-    /// Samples that the source no longer had, or that its producers' numbers say are missing.
+    /// Samples that the source no longer had, or that are missing by their producers' sequences.
     pub lost: u64,
-    /// How often samples were said to be missing of which nobody knows how many they are.
+    /// Gaps of unknown size.
     pub uncounted: u64,
-    /// Samples that had been on the target before.
+    /// Samples that came from the target, directly or not.
     pub returned: u64,
-    /// Samples that the target will never take: too large, or of a producer that writes there
+    /// Samples that the target will never accept: too large, or of a producer that publishes there
     /// itself.
     pub skipped: u64,
     /// Samples of replaced incarnations on the source.
     pub fenced: u64,
-    /// Samples that the source handed out twice.
+    /// Samples that the source delivered twice.
     pub repeated: u64,
-    /// Samples on their way to the target.
+    /// Samples in flight to the target.
     pub under_way: usize,
-    /// Samples that lie ahead on the source.
+    /// Samples of the source that are not read yet.
     pub lag: u64,
 }
 
@@ -67,44 +67,44 @@ impl Figures {
     }
 }
 
-/// What kind of thing a [`Notice`] tells.
+/// The kind of a [`Notice`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NoticeKind {
     /// A topic is being forwarded.
     Opened,
-    /// The target refuses a topic; somebody has to decide.
+    /// The target refuses a topic; an operator has to decide.
     Refused,
-    /// A topic cannot be forwarded at the moment; it is tried again.
+    /// A topic cannot be forwarded at present; it is retried.
     Failed,
     /// Samples are lost.
     Gap,
-    /// A sample will never be taken by the target. Told once for each reason.
+    /// The target will never accept a sample. Reported once for each reason.
     Skipped,
-    /// A bus cannot be reached, or can again.
+    /// A bus cannot be reached, or can be reached again.
     Outage,
 }
 
-/// What somebody may have to know.
+/// A message to the operator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Notice {
-    /// What kind of thing it is.
+    /// Its kind.
     pub kind: NoticeKind,
-    /// The topic; none where it is about all.
+    /// The topic; none if the notice concerns all.
     #[serde(serialize_with = "optional_name")]
     pub topic: Option<TopicName>,
-    /// The cause, and the remedy where there is one.
+    /// The cause, and the remedy if there is one.
     pub text: String,
 }
 
-/// How many reasons are remembered as told; with more they are forgotten, and told again.
+/// How many reported reasons a topic remembers. When full, it forgets all and reports them again.
 const MAX_REMEMBERED_NOTICES: usize = 1024;
 
-/// What is to be told, until somebody asks.
+/// Pending notices.
 #[derive(Default)]
 pub(crate) struct Notices(pub(crate) Vec<Notice>);
 
-/// How many notices wait for whoever asks; later ones are dropped while so many do.
+/// The most pending notices; later ones are dropped.
 const MAX_PENDING_NOTICES: usize = 1024;
 
 impl Notices {
@@ -115,7 +115,7 @@ impl Notices {
     }
 }
 
-/// What was told of a topic, once each.
+/// Drops notices that a topic has reported before.
 #[derive(Default)]
 pub(crate) struct NoticeFilter(HashSet<(NoticeKind, String)>);
 
@@ -123,7 +123,7 @@ impl NoticeFilter {
     fn push(&mut self, notices: &mut Notices, notice: Notice) {
         let once = !matches!(notice.kind, NoticeKind::Gap | NoticeKind::Outage);
         if once {
-            // The numbers differ from sample to sample; the reasons are what is told once.
+            // Sequences differ; the reason behind them is reported once.
             let reason = notice.text.rsplit_once("forwarded: ").map_or(&*notice.text, |(_, r)| r);
             if self.0.len() >= MAX_REMEMBERED_NOTICES {
                 self.0.clear();
@@ -135,13 +135,13 @@ impl NoticeFilter {
         notices.push(notice);
     }
 
-    /// What fails from now on is told again.
+    /// Later failures are reported again.
     pub(crate) fn forget_failures(&mut self) {
         self.0.retain(|(kind, _)| *kind == NoticeKind::Skipped);
     }
 }
 
-/// Where one topic counts, and sends its notices.
+/// A topic's access to its statistics and to the notices.
 pub(crate) struct Reporter<'a> {
     pub(crate) figures: &'a mut Figures,
     pub(crate) filter: &'a mut NoticeFilter,

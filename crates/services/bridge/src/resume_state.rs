@@ -1,4 +1,4 @@
-//! What of a topic outlives a failure: where it is, what is in hand, and who writes on the target.
+//! The state of a topic that survives a failure: positions, pending samples and open writers.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
@@ -14,10 +14,10 @@ use crate::types::{
     ProducerSequence, SampleIdentity, UNNUMBERED,
 };
 
-/// The most producers of a topic whose newest number is remembered, as readers do.
+/// The most producers of a topic whose newest sequence is remembered, as for readers.
 const MAX_KNOWN_PRODUCERS: usize = 16_384;
 
-/// What the target has of each producer, as far as this bridge knows.
+/// The newest known sequence on the target, by producer.
 #[derive(Default)]
 struct KnownSequences {
     newest: HashMap<ProducerKey, (ProducerSequence, u64)>,
@@ -32,7 +32,7 @@ impl KnownSequences {
     fn add(&mut self, key: ProducerKey, sequence: ProducerSequence) {
         self.clock += 1;
         if self.newest.len() >= MAX_KNOWN_PRODUCERS && !self.newest.contains_key(&key) {
-            // Those that were silent longest; what comes twice of them is dropped by readers.
+            // Forgets the half that was silent longest; readers drop their repeats.
             let mut seen: Vec<_> = self.newest.values().map(|(_, seen)| *seen).collect();
             let (_, middle, _) = seen.select_nth_unstable(MAX_KNOWN_PRODUCERS / 2);
             let middle = *middle;
@@ -43,62 +43,61 @@ impl KnownSequences {
     }
 }
 
-/// What of a topic outlives a failure.
+/// The state of a topic that survives a failure.
 #[derive(Default)]
 pub(crate) struct ResumeState {
-    /// The source's subscription, where it is not waited for.
+    /// The source's subscription, while it is not in the wait set.
     pub(crate) subscription: Option<Subscription>,
-    /// Where each partition of the source is read on; empty before it was first opened.
+    /// The next offset to read, by partition; empty before the topic was first opened.
     pub(crate) next: HashMap<u32, u64>,
-    /// When that was first asked for.
+    /// When `next` was first set.
     pub(crate) since: Option<Tai>,
-    /// The newest of each partition that was read, of a source that can be read again.
+    /// The newest sample read, by partition, of a source that can be read again.
     last_read: HashMap<u32, (u64, SampleIdentity)>,
-    /// The newest of each partition that was given to the target.
+    /// The newest offset sent to the target, by partition.
     pub(crate) high: HashMap<u32, u64>,
-    /// The newest of each partition that nothing is to be done for any more.
+    /// The newest settled sample, by partition.
     pub(crate) settled: HashMap<u32, (u64, SampleIdentity)>,
-    /// What is written of that, and what is being written.
+    /// The stored checkpoints by partition, and the ones in flight.
     pub(crate) written: HashMap<u32, u64>,
     pub(crate) writing: Vec<(PartitionOffset, PendingPublish)>,
-    /// When that was written last; none where it is to be written at once.
+    /// When checkpoints were last written; none if they are due.
     pub(crate) last_write: Option<Instant>,
-    /// Whether the target was asked what it has.
+    /// Whether the target's samples were read.
     pub(crate) target_read: bool,
-    /// What it has, until the source has been held against it.
+    /// By partition, until the source is past the target's samples.
     pub(crate) reconcilers: HashMap<u32, Reconciler>,
-    /// Numbers that the target has not, though it has later ones: of sources without places.
+    /// Missing sequences on the target, for sources without offsets.
     pub(crate) gaps: HashMap<ProducerKey, ProducerHistory>,
-    /// Whether the source is to be read elsewhere.
+    /// Whether the source's log was replaced, so that the subscription must be reopened.
     pub(crate) source_replaced: bool,
-    /// Read, and not taken by the target; oldest first.
+    /// Samples that were read and not sent, oldest first.
     pub(crate) queue: VecDeque<Sample>,
-    /// What the target has not acknowledged though it had taken it, and why.
+    /// Samples that the target accepted and did not acknowledge.
     pub(crate) failures: HashMap<PartitionOffset, DeliveryFailure>,
     known: KnownSequences,
-    /// Of who has no name of its own: which incarnation came, and which one it is here.
+    /// For producers without a name, by partition: the source's incarnation and the assigned one.
     anonymous_incarnations: HashMap<u32, (u64, u64)>,
-    /// The newest number that this bridge has given those.
+    /// The newest sequence assigned to them.
     assigned_sequences: HashMap<u32, u64>,
-    /// Where the source's partitions ended when it was subscribed to.
+    /// The ends of the source's partitions when it was subscribed to.
     pub(crate) initial_ends: Vec<PartitionOffset>,
-    /// Who writes on the target.
+    /// Open writers on the target.
     pub(crate) writers: HashMap<ProducerKey, OpenWriter>,
-    /// Writers that are to be closed before others are opened.
+    /// Writers to close before others are opened.
     pub(crate) closing: Vec<OpenWriter>,
-    /// Whose samples the target has from a bridge before, and who may live.
+    /// Producers with samples from an earlier bridge, which may be alive.
     pub(crate) idle_producers: Vec<IdleProducer>,
 }
 
 impl ResumeState {
-    /// How much was read and is not forwarded.
     pub(crate) fn pending(&self) -> usize {
         self.queue.len()
     }
 
-    /// Its writer is to be open on the target if it lives.
+    /// Asks for the producer's writer on the target if it is alive.
     pub(crate) fn add_idle_producer(&mut self, partition: u32, producer: Producer) {
-        // The newest counts; others of its name are older.
+        // Replaces an older incarnation.
         self.idle_producers
             .retain(|other| other.partition != partition || other.producer.name != producer.name);
         self.idle_producers.push(IdleProducer { partition, producer, since: Instant::now() });
@@ -108,18 +107,18 @@ impl ResumeState {
         self.known.add(key, sequence);
     }
 
-    /// Whether the target has this number of a producer, or a later one.
+    /// Whether the target has this sequence of a producer or a later one.
     pub(crate) fn has_sequence(&self, key: &ProducerKey, sequence: ProducerSequence) -> bool {
         self.known.has_sequence(key, sequence)
     }
 
-    /// Whether it is known to be missing among later ones.
+    /// Whether this sequence is known to be missing below later ones.
     pub(crate) fn is_missing(&self, key: &ProducerKey, sequence: ProducerSequence) -> bool {
         let had = self.gaps.get(key).filter(|had| had.newest.incarnation == sequence.incarnation);
         had.is_some_and(|had| had.gaps.iter().any(|gap| gap.contains(&sequence.number)))
     }
 
-    /// The target has these samples.
+    /// Adds the samples that the target has.
     pub(crate) fn add_reconciler(&mut self, partition: u32, found: Reconciler) {
         for (name, sequence) in found.sequences() {
             self.known.add(ProducerKey { partition, producer: name.clone() }, sequence);
@@ -128,7 +127,7 @@ impl ResumeState {
         self.reconcilers.insert(partition, found);
     }
 
-    /// What a sample of the source is, as far as the target had it when this bridge began.
+    /// The status of a sample, by the target's samples when the bridge was started.
     pub(crate) fn reconcile(
         &mut self,
         sample: &Sample,
@@ -142,7 +141,7 @@ impl ResumeState {
         status
     }
 
-    /// The source has another log; whether it is read again.
+    /// Records that the source's log was replaced. Returns whether it is read again.
     pub(crate) fn log_differs(&mut self, partition: u32) -> bool {
         let Some(found) = self.reconcilers.get_mut(&partition) else { return false };
         let again = found.log_differs();
@@ -156,7 +155,7 @@ impl ResumeState {
         again
     }
 
-    /// What was known of the log's offsets says nothing any more.
+    /// Forgets all offsets of a replaced log.
     fn forget_offsets(&mut self, partition: u32) {
         self.high.remove(&partition);
         self.settled.remove(&partition);
@@ -164,9 +163,9 @@ impl ResumeState {
         self.last_write = None;
     }
 
-    /// Where a partition of the source, from `first` to `end`, is read on. What was read last is
-    /// read once more, for by now it may be another log; not while samples are in hand: they would
-    /// be held against themselves.
+    /// The offset from which a partition of the source, from `first` to `end`, is read. The last
+    /// sample read is read again, to detect a replaced log; not while samples are queued, which
+    /// would match themselves.
     pub(crate) fn resume_offset(&mut self, partition: u32, first: u64, end: u64) -> Option<u64> {
         let next = self.next.get(&partition).copied();
         if let Some(next) = next
@@ -186,13 +185,12 @@ impl ResumeState {
         Some(begin)
     }
 
-    /// Whether samples of a partition are in hand.
     fn has_queued(&self, partition: u32) -> bool {
         self.queue.iter().any(|sample| sample.partition == partition)
     }
 
-    /// Keeps a sample that was read, under the name that it has on other buses: those that have no
-    /// producer are the bus's own.
+    /// Queues a sample, with its producer's name on other buses. Producers without a name get the
+    /// bus's.
     pub(crate) fn enqueue(&mut self, context: &BridgeContext, mut sample: Sample) {
         let (partition, offset) = (sample.partition, sample.offset);
         let before = self.next.insert(partition, offset + 1);
@@ -201,9 +199,9 @@ impl ResumeState {
         if context.anonymous.matches(&producer.name) {
             producer.name = context.anonymous.name.clone();
             if rewinds {
-                // Where it lies is no number: it gets one when it is known whether the target has
-                // it. With each bridge they are somebody new, for none knows how far the one
-                // before has counted.
+                // An offset is no sequence. One is assigned when the target is known to lack the
+                // sample. Each bridge is a new incarnation, as the last assigned sequence may be
+                // unknown.
                 sample.header.sequence = UNNUMBERED;
                 producer.incarnation = context.started;
             }
@@ -221,7 +219,7 @@ impl ResumeState {
         self.queue.push_back(sample);
     }
 
-    /// The source hands out samples from further back than the next one: its log is another one.
+    /// The source delivers offsets below the next one: its log was replaced.
     fn source_rewound(&mut self, partition: u32, next: u64) {
         let last = self.last_read.get(&partition).cloned();
         self.forget_offsets(partition);
@@ -231,8 +229,8 @@ impl ResumeState {
         }
     }
 
-    /// The incarnation of who has none but the time at which it was first read: newer than what the
-    /// target has, whatever that host's clock said.
+    /// The incarnation of a producer that has only the time of its first sample: newer than on the
+    /// target, whatever that host's clock was.
     fn incarnation(&mut self, partition: u32, producer: &Producer) -> u64 {
         let came = producer.incarnation;
         if let Some((before, here)) = self.anonymous_incarnations.get(&partition)
@@ -247,7 +245,7 @@ impl ResumeState {
         here
     }
 
-    /// Numbers a sample that has none.
+    /// Assigns a sequence if the sample has none.
     pub(crate) fn assign_sequence(&mut self, sample: &mut Sample) {
         if sample.header.sequence != UNNUMBERED {
             return;
@@ -257,14 +255,14 @@ impl ResumeState {
         sample.header.sequence = *newest;
     }
 
-    /// Samples are lost: those that have no numbers have a hole in them for it, as others have.
+    /// Leaves a gap for lost samples in the assigned sequences.
     pub(crate) fn skip_sequences(&mut self, partition: u32, lost: u64) {
         if let Some(newest) = self.assigned_sequences.get_mut(&partition) {
             *newest += lost;
         }
     }
 
-    /// Nothing is to be done any more for a sample. One that was in trouble comes behind others.
+    /// Marks a sample as settled. One that failed before may settle after later ones.
     pub(crate) fn settle_offset(
         &mut self,
         (partition, offset): PartitionOffset,
@@ -276,7 +274,7 @@ impl ResumeState {
         }
     }
 
-    /// The mark of a sample that is given to the target while all below `low` is settled.
+    /// The hop's mark of a sample that is sent while all below `low` are settled.
     pub(crate) fn mark(&self, sample: &Sample, low: u64) -> Mark {
         let offset = sample.offset;
         let high = self.high.get(&sample.partition).copied().unwrap_or(offset);
@@ -328,7 +326,7 @@ mod tests {
         assert_eq!(state.resume_offset(0, 0, 120), Some(100));
         let found = state.reconcilers.get_mut(&0).unwrap();
         assert_eq!(found.check(100, &identity("Mount", 7)), Some(SampleStatus::Stored));
-        // It was cut, and has grown again.
+        // The log was truncated and has grown again.
         assert_eq!(found.check(100, &identity("Mount", 8)), Some(SampleStatus::Conflict));
         assert!(state.log_differs(0) && state.next.is_empty());
     }

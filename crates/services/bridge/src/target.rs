@@ -1,4 +1,4 @@
-//! A topic on both buses: opened, and made on the target as it is on the source.
+//! Opens a topic on the target, or creates it there as on the source.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -15,10 +15,10 @@ use crate::overrides::Override;
 /// Why a topic cannot be opened on both buses.
 #[derive(Debug, Error)]
 pub(crate) enum OpenError {
-    /// Trying again changes nothing: somebody has to decide.
+    /// A retry changes nothing; an operator has to decide.
     #[error("{0}")]
     Refused(String),
-    /// It is tried again.
+    /// It is retried.
     #[error("{0}")]
     Failed(String),
 }
@@ -47,12 +47,12 @@ impl From<TransportError> for OpenError {
 pub(crate) struct Both {
     pub(crate) source: Topic,
     pub(crate) target: Topic,
-    /// What is to be told of it.
+    /// The notice's text.
     pub(crate) notice: String,
 }
 
-/// Opens on the target a topic of the source. It is made with the source's quality of service and
-/// what overrides that, or taken as it is where it exists.
+/// Opens a source's topic on the target. A missing topic is created with the source's quality of
+/// service and the overrides; an existing one stays as it is.
 pub(crate) fn open(
     to: &Bus,
     source: Topic,
@@ -84,8 +84,7 @@ pub(crate) fn open(
     Ok(Both { source, target, notice })
 }
 
-/// Has the target make topics many at once: those that are asked for while others are being made
-/// are made together, next.
+/// Creates topics on the target in batches: requests that arrive during a batch form the next one.
 #[derive(Default)]
 pub(crate) struct TopicCreator {
     queue: Mutex<Queue>,
@@ -96,14 +95,13 @@ pub(crate) struct TopicCreator {
 struct Queue {
     waiting: Vec<TopicSpec>,
     is_busy: bool,
-    /// How many times topics were taken out of the line, and were made.
+    /// The numbers of batches that were started and finished.
     started: u64,
     finished: u64,
 }
 
 impl TopicCreator {
-    /// Returns when the target has tried to make the topic. What is wrong with it is told when it
-    /// is opened.
+    /// Returns when the target has tried to create the topic. Opening it reports errors.
     fn create(&self, to: &Bus, spec: &TopicSpec) {
         let mut queue = locked(&self.queue);
         queue.waiting.push(spec.clone());
@@ -118,7 +116,7 @@ impl TopicCreator {
             queue.started += 1;
             let all = std::mem::take(&mut queue.waiting);
             drop(queue);
-            // Where this fails or panics each is made by itself.
+            // If this fails, opening creates each topic alone.
             let _ = catch_unwind(AssertUnwindSafe(|| to.make_topics(&all, |_| {})));
             queue = locked(&self.queue);
             (queue.is_busy, queue.finished) = (false, queue.started);
@@ -127,7 +125,7 @@ impl TopicCreator {
     }
 }
 
-/// The first field in which the target's topic differs from what was wanted.
+/// The first field in which the target's topic differs from the wanted one.
 fn difference(existing: &Qos, wanted: &Qos) -> Option<String> {
     let (is, other) = (serde_json::to_value(existing).ok()?, serde_json::to_value(wanted).ok()?);
     let (field, value) =
@@ -136,8 +134,8 @@ fn difference(existing: &Qos, wanted: &Qos) -> Option<String> {
     Some(format!("exists on the target with {field} = {value}, not {wanted}; it stays so"))
 }
 
-/// Makes a schema of the source one of the target's topic; false where the source has no text of it
-/// yet. What cannot be parsed is carried as text: its samples are as unreadable there as here.
+/// Adds a schema of the source to the target's topic; returns false if the source lacks its text. A
+/// text that does not parse is copied as it is.
 pub(crate) fn carry_schema(
     (from, to): (&Bus, &Bus),
     name: &TopicName,

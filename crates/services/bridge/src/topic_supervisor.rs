@@ -1,4 +1,4 @@
-//! One topic over all failures: opened, forwarded, shut, and opened again.
+//! A topic over all failures: it is opened, forwarded, closed, and opened again.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -17,11 +17,11 @@ use crate::report::{Figures, NoticeFilter, NoticeKind, Notices, Reporter, TopicS
 use crate::resume_state::ResumeState;
 use crate::target::OpenError;
 
-/// How soon a topic that failed is tried again; twice as late each time, up to [`LATEST`].
+/// When a failed topic is opened again; doubled with each failure, up to [`MAX_RETRY_INTERVAL`].
 const MIN_RETRY_INTERVAL: Duration = Duration::from_millis(200);
-/// How late at most; a topic that was well for so long has failed for the first time again.
+/// The longest retry interval. A topic that was open this long starts again from the shortest.
 const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(5);
-/// What a topic's way is worked with.
+/// What a supervisor needs of the bridge.
 pub(crate) struct EventLoop<'a> {
     pub(crate) context: &'a Arc<BridgeContext>,
     pub(crate) set: &'a mut WaitSet,
@@ -29,38 +29,38 @@ pub(crate) struct EventLoop<'a> {
     pub(crate) notices: &'a mut Notices,
 }
 
-/// A topic, and whether it is open.
+/// A topic and its state.
 pub(crate) struct TopicSupervisor {
     figures: Figures,
     stage: Stage,
-    /// Failures in a row, for the next time.
+    /// Consecutive failures.
     failures: u32,
     filter: NoticeFilter,
-    /// What its subscriptions counted that are gone: fenced, repeated.
+    /// Fenced and repeated samples that closed subscriptions have counted.
     earlier_counts: (u64, u64),
     refused: bool,
-    /// Who lives on the source, once it was open.
+    /// Exists once the topic was open.
     liveliness: Option<LivelinessMonitor>,
 }
 
-/// What a thread opens, and what it works on: that stays what it is where the thread fails.
+/// A topic that a thread is opening. The state stays valid if the thread panics.
 struct Opening {
     state: Arc<Mutex<Box<ResumeState>>>,
     opened: Running<Result<Opened, OpenError>>,
-    /// How much it has in hand.
+    /// Samples that were read and not forwarded.
     pending: usize,
 }
 
 enum Stage {
-    /// It is opened then.
+    /// It is opened at this time.
     Closed { at: Instant, state: Box<ResumeState> },
-    /// A thread of its own is opening it.
+    /// A thread is opening it.
     Opening(Opening),
     Open {
         topic: Box<OpenTopic>,
-        /// The source's subscription is waited for with the others; else the lane has it.
+        /// Set while the source's subscription is in the wait set; otherwise the topic holds it.
         member: Option<Member>,
-        /// Given up, and why: what is under way is settled, then the topic is opened anew.
+        /// Why the topic is closing: samples in flight are settled first.
         closing: Option<(NoticeKind, String)>,
     },
 }
@@ -83,7 +83,7 @@ impl TopicSupervisor {
         Reporter { figures, filter, notices }.notify(kind, text);
     }
 
-    /// Begins to open it where its time has come, and takes it where it was opened.
+    /// Starts opening the topic when it is due, and continues with the result.
     pub(crate) fn open(&mut self, event_loop: &mut EventLoop<'_>) {
         if let Stage::Closed { at, state } = &mut self.stage
             && *at <= Instant::now()
@@ -98,7 +98,7 @@ impl TopicSupervisor {
         if let (Stage::Closed { .. } | Stage::Opening(_), Some(liveliness)) =
             (&self.stage, &mut self.liveliness)
         {
-            // Who has gone meanwhile is seen when it is open.
+            // Departed producers are handled once the topic is open.
             let _ = liveliness.sweep(event_loop.context, None);
         }
         let Stage::Opening(Opening { state, opened, .. }) = &self.stage else { return };
@@ -127,7 +127,7 @@ impl TopicSupervisor {
     fn close(&mut self, mut state: Box<ResumeState>, kind: NoticeKind) {
         self.refused = kind == NoticeKind::Refused;
         if self.refused {
-            // Until somebody decides, what comes would only lie here.
+            // Samples would only accumulate until an operator decides.
             self.add_counts(state.subscription.take());
         }
         if std::mem::take(&mut state.source_replaced) {
@@ -139,7 +139,7 @@ impl TopicSupervisor {
         self.stage = Stage::Closed { at: Instant::now() + wait, state };
     }
 
-    /// A subscription is gone.
+    /// Adds the counts of a closed subscription.
     fn add_counts(&mut self, samples: Option<Subscription>) {
         if let Some(stats) = samples.map(|samples| samples.stats()) {
             self.earlier_counts.0 += stats.fenced;
@@ -147,7 +147,7 @@ impl TopicSupervisor {
         }
     }
 
-    /// Takes what the source has handed out.
+    /// Handles an event of the source.
     pub(crate) fn handle(&mut self, event: Event, event_loop: &mut EventLoop<'_>) {
         let Self { figures, filter, stage: Stage::Open { topic, .. }, .. } = self else { return };
         let reporter = &mut Reporter { figures, filter, notices: event_loop.notices };
@@ -155,7 +155,7 @@ impl TopicSupervisor {
         self.apply(flow, event_loop);
     }
 
-    /// The source's subscription has failed.
+    /// Reopens the topic after its subscription failed.
     pub(crate) fn source_failed(&mut self, cause: String, event_loop: &mut EventLoop<'_>) {
         self.apply(Flow::Reopen(cause), event_loop);
         if let Stage::Open { topic, .. } = &mut self.stage {
@@ -164,7 +164,7 @@ impl TopicSupervisor {
         }
     }
 
-    /// Does what an attempt has come to.
+    /// Acts on the result of an attempt to forward.
     fn apply(&mut self, flow: Flow, event_loop: &mut EventLoop<'_>) {
         let end = match flow {
             Flow::Continue => return,
@@ -180,7 +180,7 @@ impl TopicSupervisor {
         }
     }
 
-    /// Reads no more until there is room.
+    /// Takes the subscription out of the wait set.
     pub(crate) fn stop_reading(&mut self, event_loop: &mut EventLoop<'_>) {
         if let Stage::Open { topic, member, .. } = &mut self.stage
             && let Some(member) = member.take()
@@ -190,7 +190,7 @@ impl TopicSupervisor {
         }
     }
 
-    /// Looks at acknowledgements, goes on where there is room, and shuts what is to be opened anew.
+    /// Polls acknowledgements, forwards pending samples, and finishes closing.
     pub(crate) fn advance(&mut self, event_loop: &mut EventLoop<'_>, read: bool) {
         let Self { figures, filter, stage: Stage::Open { topic, closing, .. }, .. } = self else {
             return;
@@ -198,7 +198,7 @@ impl TopicSupervisor {
         let reporter = &mut Reporter { figures, filter, notices: event_loop.notices };
         let mut flow = topic.poll_receipts(event_loop.context, reporter);
         if closing.is_some() {
-            // What is under way may arrive still.
+            // Samples in flight may still be acknowledged.
             if topic.is_idle() {
                 self.finish_closing(event_loop);
             }
@@ -238,7 +238,7 @@ impl TopicSupervisor {
         }
     }
 
-    /// Shuts it, to be opened anew.
+    /// Closes the topic, to be opened again.
     fn finish_closing(&mut self, event_loop: &mut EventLoop<'_>) {
         let closed = Stage::Closed { at: Instant::now(), state: Box::default() };
         let Stage::Open { topic, closing: Some((kind, cause)), .. } =
@@ -258,7 +258,7 @@ impl TopicSupervisor {
         self.refused
     }
 
-    /// Whether nothing of what was read waits for the target.
+    /// Whether all samples that were read are settled.
     pub(crate) fn is_settled(&self) -> bool {
         match &self.stage {
             Stage::Closed { state, .. } => state.pending() == 0,
@@ -278,7 +278,6 @@ impl TopicSupervisor {
         topic.is_settled() && samples.is_some_and(has_read)
     }
 
-    /// Writes down where it stands.
     pub(crate) fn write_checkpoints(&mut self, event_loop: &mut EventLoop<'_>) {
         if let Stage::Open { topic, .. } = &mut self.stage {
             topic.write_checkpoints(event_loop.context, true);
@@ -297,7 +296,7 @@ impl TopicSupervisor {
         figures.repeated += self.earlier_counts.1;
         let (topic, member) = match &mut self.stage {
             Stage::Open { topic, member, .. } => (topic, member),
-            // The lag is what it was.
+            // The lag stays the last known one.
             Stage::Closed { state, .. } => {
                 return Figures { under_way: state.pending(), ..figures };
             }

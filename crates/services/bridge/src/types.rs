@@ -1,13 +1,13 @@
-//! Names of samples and producers that the modules share.
+//! Identities of samples and producers, and producers' writers on the target.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use helio_bus::{Bus, Forwarder, Producer, ProducerName, Sample, SampleRef, Tai};
 
-/// A partition and an offset there.
+/// A partition and an offset in it.
 pub(crate) type PartitionOffset = (u32, u64);
-/// A partition, and who publishes into it.
+/// A producer in a partition.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct ProducerKey {
     pub(crate) partition: u32,
@@ -20,7 +20,7 @@ impl ProducerKey {
     }
 }
 
-/// A producer's incarnation, and the number there.
+/// A producer's incarnation and its sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ProducerSequence {
     pub(crate) incarnation: u64,
@@ -33,12 +33,12 @@ impl ProducerSequence {
     }
 }
 
-/// Who has published on a bus what has no producer of ours.
+/// The name of producers that carry none, such as plain Kafka clients.
 #[derive(Debug, Clone)]
 pub(crate) struct AnonymousProducer {
-    /// What they are called on other buses: the bus.
+    /// Their name on other buses: this bus's.
     pub(crate) name: ProducerName,
-    /// What the engine calls them, which is the same on all its buses.
+    /// The engine's name for them, which is the same on all its buses.
     stand_in: String,
 }
 
@@ -53,18 +53,18 @@ impl AnonymousProducer {
         Self { name, stand_in: stand_in.to_owned() }
     }
 
-    /// Whether these are who the engine calls so.
+    /// Whether `name` is the engine's stand-in.
     pub(crate) fn matches(&self, name: &ProducerName) -> bool {
         name.as_str() == self.stand_in
     }
 
-    /// What somebody is called on other buses.
+    /// A producer's name on other buses.
     pub(crate) fn forwarded_name(&self, name: &ProducerName) -> ProducerName {
         if self.matches(name) { self.name.clone() } else { name.clone() }
     }
 }
 
-/// A bus's name as a producer's: what is not allowed there by its numbers.
+/// Escapes a bus's identity to a valid producer name.
 fn escaped(bus: &str) -> String {
     let mut name = String::from("bus-");
     for byte in bus.bytes().take(MAX_BUS_NAME) {
@@ -76,16 +76,16 @@ fn escaped(bus: &str) -> String {
     name
 }
 
-/// How much of a bus's name is told where it is no producer's: with all by their numbers it fits.
+/// How many bytes of a bus's identity are escaped: fully escaped they fit a producer name.
 const MAX_BUS_NAME: usize = 64;
 
-/// Whose sample it is, as far as two buses agree on that.
+/// A sample's identity, as far as two buses agree on it.
 #[derive(Debug, Clone)]
 pub(crate) struct SampleIdentity {
     pub(crate) name: ProducerName,
     pub(crate) sequence: ProducerSequence,
     pub(crate) time: Tai,
-    /// Who goes by the bus's own name has no numbers of his own.
+    /// Producers without a name have no sequence of their own.
     is_anonymous: bool,
 }
 
@@ -95,7 +95,7 @@ impl SampleIdentity {
         Self::new(&sample.producer.name, sequence, sample.time, anonymous)
     }
 
-    /// Of a sample of the source, by the name there or by that on other buses.
+    /// From a sample of the source, with its producer's name there or on other buses.
     pub(crate) fn new(
         name: &ProducerName,
         sequence: ProducerSequence,
@@ -116,19 +116,19 @@ impl PartialEq for SampleIdentity {
     }
 }
 
-/// Why a sample that the target had taken was not acknowledged.
+/// Why the target did not acknowledge a sample that it had accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeliveryFailure {
-    /// It was too much, or its company was: it is given again alone.
+    /// The sample or its batch was rejected, for its size for example; it is sent again alone.
     Refused,
-    /// No permission, no room: no fault of the sample's, and waited for.
+    /// The target failed, for lack of permission or room for example; the bridge waits.
     Failed,
-    /// Nobody knows whether the target has it.
+    /// The outcome is unknown.
     Unknown,
 }
 
 impl DeliveryFailure {
-    /// Why it cannot be given again once later ones of its producer are there.
+    /// Why the sample cannot be sent again once later ones of its producer are stored.
     pub(crate) fn reason(self) -> &'static str {
         match self {
             Self::Refused | Self::Failed => REASON_SUPERSEDED,
@@ -139,29 +139,29 @@ impl DeliveryFailure {
     }
 }
 
-/// The number of a sample that has none yet: theirs begin at 1.
+/// The sequence of a sample that has none yet; assigned ones begin at 1.
 pub(crate) const UNNUMBERED: u64 = 0;
 
-/// Why a sample cannot be given once later ones of its producer are there.
+/// A later sample of the producer is stored.
 pub(crate) const REASON_SUPERSEDED: &str =
     "the target did not take it, and has later ones of its producer";
 
-/// Why a sample of a log that was cut cannot be given.
+/// The target has the same producer's sequence from a log that was truncated or replaced.
 pub(crate) const REASON_SEQUENCE_TAKEN: &str = "the target has another sample of that number";
 
 /// A producer's writer on the target.
 pub(crate) struct OpenWriter {
-    /// Locked while its lease is asserted in another thread.
+    /// Locked while another thread renews its lease.
     pub(crate) forwarder: Arc<Mutex<Forwarder>>,
     pub(crate) incarnation: u64,
     pub(crate) last_used: u64,
 }
 
-/// Who has samples on the target, and may live on the source without a word.
+/// A producer that has samples on the target, and may be alive on the source without publishing.
 pub(crate) struct IdleProducer {
     pub(crate) partition: u32,
     pub(crate) producer: Producer,
-    /// When that was found.
+    /// When it was noticed.
     pub(crate) since: Instant,
 }
 

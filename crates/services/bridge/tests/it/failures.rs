@@ -1,5 +1,5 @@
-//! Failures in the middle of a topic: what was read is kept, what is refused is counted and told,
-//! and what is slow holds up nobody else.
+//! Failures while a topic is forwarded: samples that were read are kept, refused ones are counted
+//! and reported, and slow topics block no others.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use helio_bus::{
 };
 use helio_core::qos::{Liveliness, Ownership};
 
-/// Turns until a condition holds; gives what was told meanwhile.
+/// Turns until a condition holds; returns the notices.
 fn notices_until(
     bridge: &mut Bridge,
     mut holds: impl FnMut(&mut Bridge) -> bool,
@@ -34,7 +34,7 @@ fn opened(bridge: &mut Bridge) {
     is_told(bridge, NoticeKind::Opened);
 }
 
-/// Producers and numbers of what is there.
+/// Producers and sequences of the stored samples.
 fn read(samples: &mut Subscription) -> Vec<(String, u64)> {
     let events = std::iter::from_fn(|| samples.try_next().unwrap());
     let samples = events.filter_map(Event::into_sample);
@@ -45,7 +45,7 @@ fn numbers(name: &str, numbers: impl IntoIterator<Item = u64>) -> Vec<(String, u
     numbers.into_iter().map(|number| (name.to_owned(), number)).collect()
 }
 
-/// The target is gone when the first sample of a topic comes that begins at its end.
+/// A topic begins at its end, and the target is gone when its first sample comes.
 fn goes_on_from_its_beginning(from: &Bus) {
     let engine = FaultTransport::connect("memory:", FaultPlan::default()).unwrap();
     let cable = engine.cable();
@@ -111,7 +111,7 @@ fn a_failure_is_told_again_when_it_was_well_between() {
         forwarded(&mut bridge, 2 * n + 1);
         cable.pull();
         publish(&mount, 2 * n + 1..2 * n + 2);
-        // The first time, and each time after.
+        // The first time and each later time.
         is_told(&mut bridge, NoticeKind::Failed);
         cable.put_back();
         forwarded(&mut bridge, 2 * n + 2);
@@ -145,7 +145,7 @@ fn fenced() -> PublishError {
     TransportError::Fenced { producer, newer: 1 }.into()
 }
 
-/// Refuses these numbers of a producer so many times.
+/// Refuses these sequences of a producer so many times.
 fn refuses(
     whose: &'static str,
     which: impl Fn(u64) -> bool + Send + Sync + 'static,
@@ -196,7 +196,8 @@ fn the_last_one_that_is_refused_for_ever_is_counted_too() {
     }
 }
 
-/// Forwards 50 samples of which one is refused so often; gives how many were forwarded and skipped.
+/// Forwards 50 samples, of which one is refused some times; returns how many were forwarded and
+/// skipped.
 fn forwards_50(number: u64, times: u32, error: fn() -> PublishError) -> (u64, u64) {
     let from = Bus::connect("memory:").unwrap();
     publish(&publisher(&from, "t", "Mount", stream()), 0..50);
@@ -255,7 +256,8 @@ fn what_is_refused_in_company_is_given_again_alone() {
         publish(&mount, n..n + 1);
         publish(&dome, n..n + 1);
     }
-    // All from 20 on, as a batch that is too large; others' samples are taken meanwhile.
+    // All from 20 on, like a batch that is too large; other producers' samples are accepted
+    // meanwhile.
     let to = target(refuses("Mount", |number| number >= 20, 1, too_large));
     let mut bridge = bridge(&from, &to);
     caught_up(&mut bridge);

@@ -1,4 +1,4 @@
-//! Topics over a bridge: what is bounded, lost, refused, owned, sent in a ring, and found.
+//! Forwarding: bounds, losses, refusals, ownership, loops and new topics.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ fn open(bus: &Bus) -> Topic {
     bus.topic(TopicSpec::new(TOPIC).unwrap().qos(qos)).unwrap()
 }
 
-/// How many samples there are; asserts that none is missing.
+/// The number of samples; asserts that none is missing.
 fn count(samples: &mut Subscription) -> usize {
     let events = std::iter::from_fn(|| samples.try_next().unwrap());
     let count = events.inspect(|event| assert!(matches!(event, Event::Sample(_)))).count();
@@ -122,7 +122,7 @@ fn an_exclusive_topic_moves_with_its_writer() {
     until(&mut there, |bridge| bridge.figures().iter().any(|f| f.forwarded == 1));
     assert!(owner(&to).is_err(), "its writer lives, on the other bus");
     drop(before);
-    // The bridge gives the topic back when its writer has gone.
+    // The bridge releases the topic when its writer has ended.
     let mut after = None;
     until(&mut there, |_| {
         after = owner(&to).ok();

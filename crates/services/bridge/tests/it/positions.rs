@@ -1,5 +1,5 @@
-//! Where a bridge goes on that came after one that was killed: what the target has is not given
-//! again, what it has not is, and what can be known only from what was written down is known.
+//! Where a bridge resumes after an earlier one was killed: it forwards only what the target lacks,
+//! and uses checkpoints where samples do not suffice.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use helio_bus::{
 };
 use helio_core::qos::{Liveliness, Retention};
 
-/// Payloads of what a producer has published.
+/// The payloads of a producer's samples.
 fn of(bus: &Bus, name: &str) -> Vec<u64> {
     let mut samples = everything(bus, "t");
     let events = std::iter::from_fn(|| samples.try_next().unwrap());
@@ -30,8 +30,8 @@ fn too_large() -> PublishError {
     TransportError::TooLarge { what, bytes: 2, limit: 1, transport }.into()
 }
 
-/// A bridge is killed behind a late refusal of all of Mount's from a number on (or of that one
-/// only), while Dome's are taken; gives what the next one says, and the target.
+/// A bridge is killed after Mount's samples were refused late, from a sequence on or only that one,
+/// while Dome's were accepted. Returns the next bridge's statistics, and the target.
 fn killed_behind_a_refusal(name: &str, url: &str, refused: fn(u64) -> bool) -> (Figures, Bus) {
     let from = Bus::connect(&format!("memory:{name}")).unwrap();
     let (mount, dome) =
@@ -78,11 +78,11 @@ fn commands_are_forwarded_from_when_their_topic_was_first_open() {
     publish(&script, 0..5);
     let mut first = bridge(&from, &to);
     is_told(&mut first, NoticeKind::Opened);
-    // It is killed before anything came.
+    // It is killed before any sample came.
     drop(first);
     publish(&script, 5..10);
     assert_eq!(whole(bridge(&from, &to)).forwarded, 5);
-    // The first one ever in the other partition comes while none runs.
+    // The other partition gets its first sample while no bridge runs.
     let other = (0_u8..).find(|key| partition_of(&[*key], 2) != partition_of(b"k", 2)).unwrap();
     script.publish(Message::new(&10_u64.to_le_bytes()).key(&[other])).wait().unwrap();
     assert_eq!(whole(bridge(&from, &to)).forwarded, 1);
@@ -100,7 +100,7 @@ fn into_a_target_without_places_too() {
         let topic = plain.topic(TopicSpec::new("t").unwrap().qos(Qos::command())).unwrap();
         topic.subscribe(Subscribe::from(Start::Latest)).unwrap()
     };
-    // The target cannot be opened while the first ones come.
+    // The target cannot be opened while the first samples come.
     panics.store(true, Ordering::SeqCst);
     let mut first = bridge(&from, &to);
     is_told(&mut first, NoticeKind::Failed);
@@ -150,7 +150,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// A journal that may lose its end, as where the power fails.
+/// A journal that may lose its end, as in a power failure.
 struct Cut {
     folder: tempfile::TempDir,
     bus: Option<Bus>,
@@ -176,7 +176,7 @@ impl Cut {
         self.bus.take().unwrap().close();
     }
 
-    /// What comes from now on will be lost.
+    /// Later samples will be lost.
     fn save(&mut self) {
         self.close();
         copy(&self.folder.path().join("live"), &self.folder.path().join("saved"));
@@ -191,7 +191,7 @@ impl Cut {
     }
 }
 
-/// A journal loses its end and gets so many others in its place.
+/// A journal loses its end and gets this many other samples in its place.
 fn cut(others: u64) {
     let mut source = Cut::new();
     let to = Bus::connect("memory:").unwrap();
@@ -221,7 +221,7 @@ fn a_source_that_lost_its_end_is_gone_on_with_where_that_was() {
 
 #[test]
 fn of_a_log_that_was_cut_nothing_new_is_taken_for_what_was_there() {
-    // What had come from the target lay at those places: of that the target says nothing.
+    // Samples from the target were at those offsets, which no mark on the target covers.
     let mut source = Cut::new();
     let to = Bus::connect("memory:").unwrap();
     publish(&publisher(source.bus(), "t", "Mount", stream()), 0..100);
@@ -247,14 +247,14 @@ fn of_a_log_that_was_cut_nothing_new_is_taken_for_what_was_there() {
 fn old_commands_are_not_given_again_where_a_log_lost_its_end() {
     let mut source = Cut::new();
     let to = Bus::connect("memory:").unwrap();
-    // From before the bridge.
+    // Published before the bridge.
     publish(&publisher(source.bus(), "t", "Script", Qos::command()), 0..20);
     let mut first = bridge(source.bus(), &to);
     is_told(&mut first, NoticeKind::Opened);
     publish(&publisher(source.bus(), "t", "Dome", Qos::command()), 0..20);
     assert_eq!(whole(first).forwarded, 20);
     source.save();
-    // One is known only, for the target has others.
+    // Only one is known, as the target has others.
     publish(&publisher(&to, "t", "There", Qos::command()), 0..300);
     publish(&publisher(source.bus(), "t", "Mount", Qos::command()), 0..1);
     assert_eq!(whole(bridge(source.bus(), &to)).forwarded, 1);
@@ -302,7 +302,7 @@ fn what_an_older_bridge_has_forwarded_is_not_forwarded_again() {
     let (from, to) = (Bus::connect("memory:").unwrap(), Bus::connect("memory:").unwrap());
     let theirs = publisher(&from, "t", "memory", stream());
     publish(&theirs, 0..10);
-    // Those without a producer had the engine's name for them.
+    // Producers without a name had the engine's.
     let there = to.topic(TopicSpec::new("t").unwrap().qos(stream())).unwrap();
     let mut forwarder = there.forwarder(&theirs.producer(), 0).unwrap();
     let mut samples = everything(&from, "t");
@@ -395,7 +395,7 @@ fn without_places_what_was_refused_late_is_counted_by_the_next_bridge() {
 
 #[test]
 fn those_without_a_producer_are_of_the_bus_that_they_come_from() {
-    // Who has no producer of ours goes by the transport's name.
+    // Producers without a name get the transport's.
     let sources = [(); 2].map(|()| Bus::connect("memory:").unwrap());
     let to = Bus::connect("memory:").unwrap();
     for (n, from) in sources.iter().enumerate() {
@@ -406,7 +406,7 @@ fn those_without_a_producer_are_of_the_bus_that_they_come_from() {
         let name = from.identity().unwrap();
         assert!(of(&to, &name).into_iter().eq(0..10 + 5 * n as u64), "{name}");
     }
-    // And those of the target itself are others still.
+    // The target's own ones stay distinct.
     publish(&publisher(&to, "t", "memory", stream()), 0..3);
     let mut samples = everything(&to, "t");
     while samples.try_next().unwrap().is_some() {}
@@ -427,7 +427,8 @@ fn those_without_a_producer_are_read_behind_each_restart() {
         drop(plain.topic(TopicSpec::new("t").unwrap().qos(stream())).unwrap());
         let mut reader = everything(&plain, "t");
         let rewinds = to.capabilities().rewind;
-        // None of theirs while one bridge runs, and none among the newest that the target has.
+        // One bridge runs without any of their samples, and another without any among the target's
+        // newest.
         let steps = [(0, 0), (20, 0), (20, 300), (40, 300), (40, 600), (45, 600)];
         for (before, now) in steps.into_iter().zip(steps.into_iter().skip(1)) {
             publish(&theirs, before.0..now.0);

@@ -1,4 +1,4 @@
-//! Leases over a bridge: the tests wait for some of them to lapse.
+//! Leases over a bridge. The tests wait for some of them to expire.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +28,7 @@ fn a_topic_that_is_slow_to_open_lets_no_lease_lapse() {
     publish(&own, 0..1);
     let mut bridge = bridge(&from, &to);
     forwarded(&mut bridge, 1);
-    // A topic whose position is read from a target that does not hand out anything.
+    // The position of this topic is read from a target that delivers nothing.
     publish(&publisher(&to, "slow", "Other", stream()), 0..3);
     cable.freeze();
     publish(&publisher(&from, "slow", "Mount", stream()), 0..3);
@@ -92,7 +92,7 @@ fn leases_are_asserted_while_their_topic_is_opened_anew() {
     let plain = Bus::connect(url).unwrap();
     let there = plain.topic(TopicSpec::new("t").unwrap()).unwrap();
     let lives = || there.writers().unwrap().iter().any(|info| info.alive == Some(Alive::Yes));
-    // As long as it takes for who lives to have been looked for once.
+    // Long enough for one query of the source's producers.
     let turn = |bridge: &mut Bridge, time| {
         let end = Instant::now() + time;
         while Instant::now() < end {
@@ -116,7 +116,8 @@ fn who_lives_without_a_word_is_there_once_another_has_let_go() {
     let own = publisher(&from, "t", "Mount", Qos::state());
     publish(&own, 0..1);
     assert_eq!(whole(bridge(&from, &to)).forwarded, 1);
-    // The topic is another's when the next bridge comes, as a killed one's until its lease lapses.
+    // When the next bridge comes, another producer owns the topic, like a killed bridge until its
+    // lease expires.
     let other = publisher(&to, "t", "Stranger", Qos::state());
     let mut next = bridge(&from, &to);
     until(&mut next, |bridge| bridge.turn(Duration::ZERO) == Turn::CaughtUp);

@@ -1,4 +1,4 @@
-//! The tests of `helio-bridge` that take long.
+//! The long tests of `helio-bridge`.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(dead_code, reason = "`support` is shared with the quick tests")]
 

@@ -1,5 +1,5 @@
-//! Two buses with writers that come and go, bridges both ways that are torn down at any moment, and
-//! faults: nothing is lost, nothing is read twice, nothing comes back.
+//! Two buses with writers that start and end, bridges both ways that are killed at any moment, and
+//! faults. Nothing is lost, read twice or sent back.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::support::TIMEOUT;
 const PARTITIONS: u32 = 3;
 const TOPIC: &str = "site/events";
 
-/// What a sample is known by, and what it carries.
+/// A sample's identity and content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Seen {
     producer: Producer,
@@ -122,7 +122,7 @@ enum Step {
         who: u8,
         count: u8,
     },
-    /// A writer's next sample is of its next incarnation.
+    /// The writer's next sample has the next incarnation.
     Restart {
         side: usize,
         who: u8,
@@ -130,7 +130,7 @@ enum Step {
     Turn {
         way: usize,
     },
-    /// A bridge goes without a word.
+    /// A bridge is killed.
     Kill {
         way: usize,
     },
@@ -175,7 +175,7 @@ fn both_ways(urls: [&str; 2], plan: FaultPlan, steps: &[Step]) {
     }
     let until = Instant::now() + TIMEOUT;
     let total = |bus: &Bus| -> usize {
-        // Repeats that an uncertain acknowledgement has left in the log are nobody's loss.
+        // Repeats after an unknown outcome are not counted.
         read(&mut everything(bus)).values().map(Vec::len).sum()
     };
     while sides.iter().any(|side| total(&side.bus) < published) {
@@ -186,7 +186,7 @@ fn both_ways(urls: [&str; 2], plan: FaultPlan, steps: &[Step]) {
             sides.each_ref().map(|s| total(&s.bus))
         );
     }
-    // What comes back, or is repeated, would come now.
+    // Samples that are sent back or repeated would come now.
     for _ in 0..3 {
         ways.iter_mut().for_each(Way::turn);
     }
@@ -195,7 +195,7 @@ fn both_ways(urls: [&str; 2], plan: FaultPlan, steps: &[Step]) {
     for (here, there) in [(&left, &right), (&right, &left)] {
         assert_eq!(here.values().map(Vec::len).sum::<usize>(), published);
         for (partition, seen) in here {
-            // Of each producer everything, in order, as it was published.
+            // All samples of each producer, in order, as published.
             let of = |all: &[Seen], name: &str| -> Vec<Seen> {
                 all.iter().filter(|s| s.producer.name.as_str() == name).cloned().collect()
             };

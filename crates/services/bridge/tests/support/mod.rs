@@ -1,4 +1,4 @@
-//! Buses that do what no engine in this process does: they refuse late, panic, or have no places.
+//! Buses that no engine in this process offers: they refuse late, panic, or have no offsets.
 
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
@@ -20,13 +20,13 @@ use helio_bus::{
 };
 use helio_core::qos::Durability;
 
-/// How many topics are asked for before any is made on a bus that is [`slow_to_make`].
+/// How many missing topics are requested before a bus that is [`slow_to_make`] creates any.
 pub(crate) const MANY: usize = 24;
 
-/// Of a forwarded sample, by producer and number: why it is refused, after it was taken.
+/// Why a forwarded sample is refused after it was accepted, by producer and sequence.
 pub(crate) type Refuses = Arc<dyn Fn(&str, u64) -> Option<PublishError> + Send + Sync>;
 
-/// Guards against hanging; no test waits that long.
+/// Only guards against hanging.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) fn publisher(bus: &Bus, topic: &str, name: &str, qos: Qos) -> Publisher {
@@ -34,7 +34,6 @@ pub(crate) fn publisher(bus: &Bus, topic: &str, name: &str, qos: Qos) -> Publish
     bus.topic(spec).unwrap().publisher().unwrap()
 }
 
-/// Publishes numbers under one key.
 pub(crate) fn publish(publisher: &Publisher, numbers: Range<u64>) {
     for number in numbers {
         let payload = number.to_le_bytes();
@@ -42,7 +41,7 @@ pub(crate) fn publish(publisher: &Publisher, numbers: Range<u64>) {
     }
 }
 
-/// What every transport of this process can do.
+/// A quality of service that every transport of this process supports.
 pub(crate) fn stream() -> Qos {
     Qos { durability: Durability::Volatile, ..Qos::stream() }
 }
@@ -52,7 +51,7 @@ pub(crate) fn bridge(from: &Bus, to: &Bus) -> Bridge {
     bridge_from(from, to, Begin::AsPromised)
 }
 
-/// The same, with topics that begin elsewhere.
+/// The same, with another beginning.
 pub(crate) fn bridge_from(from: &Bus, to: &Bus, begin: Begin) -> Bridge {
     let options = Options { topics: vec!["*".to_owned()], begin, ..Options::default() };
     Bridge::new(from.clone(), to.clone(), options).unwrap()
@@ -67,12 +66,12 @@ pub(crate) fn until(bridge: &mut Bridge, mut holds: impl FnMut(&mut Bridge) -> b
     }
 }
 
-/// Turns until there is a notice of this kind.
+/// Turns until a notice of this kind.
 pub(crate) fn is_told(bridge: &mut Bridge, kind: NoticeKind) {
     until(bridge, |bridge| bridge.notices().iter().any(|notice| notice.kind == kind));
 }
 
-/// Turns until so many samples were forwarded; notices until then are dropped.
+/// Turns until this many samples were forwarded; drops the notices.
 pub(crate) fn forwarded(bridge: &mut Bridge, count: u64) {
     until(bridge, |bridge| {
         bridge.notices();
@@ -80,14 +79,14 @@ pub(crate) fn forwarded(bridge: &mut Bridge, count: u64) {
     });
 }
 
-/// Forwards all there is, and ends in order.
+/// Forwards all samples, and finishes.
 pub(crate) fn whole(mut bridge: Bridge) -> Figures {
     until(&mut bridge, |bridge| bridge.turn(Duration::ZERO) == Turn::CaughtUp);
     assert!(bridge.finish(TIMEOUT));
     bridge.figures().remove(0)
 }
 
-/// Does not say of each sample from a number on what became of it, the first time.
+/// Reports an unknown outcome once for each sample from a sequence on.
 pub(crate) fn doubts(from: u64) -> Refuses {
     let newest = Mutex::new(from - 1);
     Arc::new(move |_, number| {
@@ -104,7 +103,7 @@ pub(crate) fn everything(bus: &Bus, topic: &str) -> Subscription {
     topic.subscribe(Subscribe::from(Start::Earliest).lagging(Lagging::Lossless)).unwrap()
 }
 
-/// Memory, whose writers refuse late; without forwarders where nothing says what they refuse.
+/// Memory whose writers refuse late; it has no forwarders if `refuses` is none.
 struct Target {
     inner: Arc<dyn Transport>,
     refuses: Option<Refuses>,
@@ -112,29 +111,29 @@ struct Target {
     asked: Option<Asked>,
 }
 
-/// How many topics were asked for that were not there, and how many were made at once.
+/// How many missing topics were requested, and the largest batch that was created.
 #[derive(Default, Clone)]
 pub(crate) struct Asked {
     pub(crate) absent: Arc<(Mutex<usize>, Condvar)>,
     pub(crate) most: Arc<AtomicUsize>,
 }
 
-/// A bus on such a target.
+/// A bus with such a target.
 pub(crate) fn target(refuses: Option<Refuses>) -> Bus {
     target_on("memory:", refuses)
 }
 
-/// The same on a bus that others may have.
+/// The same at a URL that others may use.
 pub(crate) fn target_on(url: &str, refuses: Option<Refuses>) -> Bus {
     odd(url, refuses, Arc::default(), None)
 }
 
-/// A bus that panics where a topic is opened on it, as long as it is told to.
+/// A bus that panics when a topic is opened, while `panics` is set.
 pub(crate) fn panicking(url: &str, refuses: Refuses, panics: &Arc<AtomicBool>) -> Bus {
     odd(url, Some(refuses), Arc::clone(panics), None)
 }
 
-/// A bus that makes topics when that many were asked for and not found.
+/// A bus that creates topics once [`MANY`] were requested.
 pub(crate) fn slow_to_make(asked: &Asked) -> Bus {
     odd("memory:", Some(Arc::new(|_, _| None)), Arc::default(), Some(asked.clone()))
 }
@@ -144,7 +143,7 @@ fn odd(url: &str, refuses: Option<Refuses>, panics: Arc<AtomicBool>, asked: Opti
     Bus::builder().over(Arc::new(Target { inner, refuses, panics, asked })).unwrap()
 }
 
-/// A bus without places that panics where a topic is opened on it, as long as it is told to.
+/// A bus without offsets that panics when a topic is opened, while `panics` is set.
 pub(crate) fn placeless_panicking(url: &str, panics: &Arc<AtomicBool>) -> Bus {
     let inner = FaultTransport::connect(url, FaultPlan::default()).unwrap();
     let refuses: Option<Refuses> = Some(Arc::new(|_, _| None));
@@ -215,7 +214,7 @@ impl TopicDecorator for Topic {
     }
 }
 
-/// A writer whose samples are refused by their receipts, while later ones are taken.
+/// A writer whose receipts refuse samples, while later ones are accepted.
 struct Late {
     inner: Box<dyn Writer>,
     refuses: Refuses,
@@ -240,7 +239,7 @@ impl Writer for Late {
         let name = self.inner.producer().name.clone();
         match (self.refuses)(name.as_str(), self.sequence) {
             None => self.inner.publish(record, guarantee),
-            // Who is fenced is told at once.
+            // A fenced writer fails at once.
             Some(error @ PublishError::Transport(TransportError::Fenced { .. })) => Err(error),
             Some(error) => {
                 let (ticket, pending) = pending_receipt();
@@ -263,14 +262,14 @@ impl Writer for Late {
     }
 }
 
-/// Memory, of which nothing can be read again: as DDS, it hands late joiners the newest samples of
-/// each key, and numbers what it hands out.
+/// Memory that cannot be read again: like DDS it delivers the newest samples of each key to late
+/// joiners, and numbers deliveries.
 struct Placeless {
     inner: Arc<dyn Transport>,
     capabilities: Capabilities,
 }
 
-/// A bus on memory without places.
+/// A bus on memory without offsets.
 pub(crate) fn placeless(inner: Arc<dyn Transport>) -> Bus {
     let capabilities = Capabilities {
         rewind: Support::No,
@@ -328,7 +327,7 @@ fn no_places() -> TransportError {
 struct PlacelessReader {
     inner: Box<dyn Reader>,
     next: HashMap<u32, u64>,
-    /// Whether the history was handed out.
+    /// Whether the history was delivered.
     drained: bool,
 }
 
