@@ -39,7 +39,7 @@ const MAX_EVENTS_PER_TURN: usize = 1024;
 #[derive(Debug, Error)]
 pub enum BridgeError {
     /// Both URLs name the same data.
-    #[error("{from} and {to} are the same bus ({name}); name two")]
+    #[error("{from} and {to} are the same bus ({name}); name two different ones")]
     SameBus {
         /// The source's URL.
         from: String,

@@ -159,9 +159,7 @@ impl CheckpointStore {
         }
         let mut failed = locked(&self.failed);
         if failed.is_some_and(|at| at.elapsed() < OPEN_RETRY_INTERVAL) {
-            return Err(OpenError::Failed(
-                "the positions that were kept cannot be read".to_owned(),
-            ));
+            return Err(OpenError::Failed("the checkpoints cannot be read".to_owned()));
         }
         let opened = self.opened().inspect_err(|_| *failed = Some(Instant::now()))?;
         Ok(of(open.insert(opened)))
@@ -220,7 +218,7 @@ impl OpenStore {
         checkpoint: &Checkpoint,
     ) -> PendingPublish {
         self.checkpoints.insert((topic.clone(), partition), checkpoint.clone());
-        let value = serde_json::to_vec(checkpoint).expect("numbers and names are JSON");
+        let value = serde_json::to_vec(checkpoint).expect("a checkpoint has a JSON form");
         let key = format!("{topic} {partition}");
         self.publisher.publish(Message::new(&value).key(key.as_bytes()))
     }
@@ -230,7 +228,7 @@ fn wait_for_all(publishing: impl IntoIterator<Item = PendingPublish>) -> Result<
     let until = Instant::now() + BUS_TIMEOUT;
     for one in publishing {
         let left = until.saturating_duration_since(Instant::now());
-        let failed = |error| OpenError::Failed(format!("the position cannot be kept: {error}"));
+        let failed = |error| OpenError::Failed(format!("the checkpoint cannot be stored: {error}"));
         one.wait_timeout(left).map_err(failed)?;
     }
     Ok(())
@@ -238,7 +236,7 @@ fn wait_for_all(publishing: impl IntoIterator<Item = PendingPublish>) -> Result<
 
 fn read_checkpoints(topic: &Topic) -> Result<HashMap<(TopicName, u32), Checkpoint>, OpenError> {
     let failed = |error: &dyn std::fmt::Display| {
-        OpenError::Failed(format!("the position that was kept cannot be read: {error}"))
+        OpenError::Failed(format!("the checkpoints cannot be read: {error}"))
     };
     let ends = topic.partitions()?;
     let options = Subscribe::from(Start::Last(1)).lagging(Lagging::Lossless);
@@ -265,7 +263,7 @@ fn read_checkpoints(topic: &Topic) -> Result<HashMap<(TopicName, u32), Checkpoin
             until = Instant::now() + BUS_TIMEOUT;
         }
         if !samples.wait_until(Some(until)).map_err(|error| failed(&error))? {
-            return Err(failed(&"its bus does not hand it out; it is tried again"));
+            return Err(failed(&"their bus does not deliver them; retrying"));
         }
     }
 }

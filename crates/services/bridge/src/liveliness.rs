@@ -56,7 +56,7 @@ impl LivelinessMonitor {
         if let Some(sweeping) = &self.sweeping {
             let Poll::Ready(swept) = sweeping.poll() else { return Ok(Vec::new()) };
             self.sweeping = None;
-            return swept.unwrap_or_else(|| Err("a thread has failed".to_owned()));
+            return swept.unwrap_or_else(|| Err("a thread of the bridge panicked".to_owned()));
         }
         let interval = self.lease.map_or(SWEEP_INTERVAL, |lease| SWEEP_INTERVAL.min(lease / 4));
         if self.swept_at.elapsed() < interval {

@@ -238,8 +238,8 @@ impl OpenTopic {
                 // The sample is dropped and read again.
                 Err(ForwardError::SourceReplaced) => {
                     return Flow::Reopen(format!(
-                        "partition {} of the source is not the log that was forwarded; it is held \
-                         against what the target has",
+                        "partition {} of the source was truncated or recreated; it is compared \
+                         with the target",
                         sample.partition
                     ));
                 }
@@ -297,7 +297,7 @@ impl OpenTopic {
             return Ok(None);
         }
         if hops.iter().count() >= MAX_HOPS {
-            return Err(ForwardError::Never(format!("it was forwarded {MAX_HOPS} times before")));
+            return Err(ForwardError::Never(format!("it was already forwarded {MAX_HOPS} times")));
         }
         let (position, key) = ((sample.partition, sample.offset), ProducerKey::of(sample));
         let is_numbered = sample.header.sequence != UNNUMBERED;
@@ -352,7 +352,7 @@ impl OpenTopic {
         reporter.figures.skipped += 1;
         let Producer { name, incarnation } = &sample.header.producer;
         let text = format!(
-            "number {} of {name} (incarnation {incarnation}) is not forwarded: {reason}",
+            "sample {} of {name} (incarnation {incarnation}) is not forwarded: {reason}",
             sample.header.sequence
         );
         reporter.notify(NoticeKind::Skipped, text);
@@ -390,7 +390,7 @@ impl OpenTopic {
             }
             Err(TryLockError::WouldBlock) => return Err(ForwardError::Full),
             Err(TryLockError::Poisoned(_)) => {
-                Err(ForwardError::Retry("a thread of the bridge has failed".to_owned()))
+                Err(ForwardError::Retry("a thread of the bridge panicked".to_owned()))
             }
         };
         let reason = match forwarded {
@@ -472,7 +472,7 @@ impl OpenTopic {
             return Err(ForwardError::Full);
         };
         self.preparing = None;
-        let failed = || ForwardError::Retry("a thread of the bridge has failed".to_owned());
+        let failed = || ForwardError::Retry("a thread of the bridge panicked".to_owned());
         let Prepared { idle, rests, schema, forwarder } = prepared.ok_or_else(failed)?;
         let mut outcome = Ok(());
         self.state.idle_producers.extend(rests);

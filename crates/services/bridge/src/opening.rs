@@ -44,19 +44,18 @@ pub(crate) fn open(
 }
 
 /// Part of the notice if the source cannot be read again.
-const SOURCE_NOT_REWINDABLE: &str = "; the source cannot be read again: what is published while \
-                                     no bridge runs is forwarded as far as the source hands it \
-                                     to late joiners";
+const SOURCE_NOT_REWINDABLE: &str = "; the source cannot be read again: while no bridge runs, only \
+                                     samples that it delivers to late joiners are forwarded";
 /// Part of the notice if the target cannot be read again.
-const TARGET_NOT_REWINDABLE: &str = "; the target cannot be read again: the position is kept on \
-                                     the source, and after a crash some samples may come twice";
+const TARGET_NOT_REWINDABLE: &str = "; the target cannot be read again: the position is stored on \
+                                     the source, and a crash may repeat some samples";
 /// Part of the notice without checkpoints; `in_samples` if the target's samples hold the position.
 fn no_checkpoints(in_samples: bool, reason: &str) -> String {
     let so = match in_samples {
-        true => "where the target has no sample of a topic, each bridge begins anew",
-        false => "each bridge begins anew",
+        true => "a topic without samples on the target begins again with each bridge",
+        false => "each topic begins again with each bridge",
     };
-    format!("; no bus keeps the position ({reason}): {so}")
+    format!("; neither bus stores the position ({reason}): {so}")
 }
 
 /// The source comes first: samples that are published while the target cannot be opened are not

@@ -44,7 +44,7 @@ impl Override {
     /// Sets the field.
     pub fn apply(&self, qos: &mut Qos) {
         let set = set(qos, &self.text);
-        debug_assert!(set.is_ok(), "it was tried when it was made");
+        debug_assert!(set.is_ok(), "from_str has checked it");
     }
 }
 
@@ -61,7 +61,7 @@ fn set(qos: &mut Qos, text: &str) -> Result<(), String> {
                 None => word(value)?,
                 Some(n) => match n.parse() {
                     Ok(n @ 1..) => History::KeepLast(n),
-                    _ => return Err("keep_last has a number from 1 to 255".to_owned()),
+                    _ => return Err("keep_last takes a number from 1 to 255".to_owned()),
                 },
             }
         }
@@ -79,7 +79,7 @@ fn set(qos: &mut Qos, text: &str) -> Result<(), String> {
         "retention.last_value" => qos.retention.last_value = word_of(value)?,
         "deadline" => qos.deadline = optional(value, time)?,
         "lifespan" => qos.lifespan = optional(value, time)?,
-        "partitions" => return Err("a bridge keeps the partitions".to_owned()),
+        "partitions" => return Err("a bridge keeps the number of partitions".to_owned()),
         _ => return Err("there is no such field".to_owned()),
     }
     Ok(())

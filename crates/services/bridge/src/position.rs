@@ -56,7 +56,7 @@ pub(crate) enum PositionError {
     Topic(#[from] TopicError),
     #[error(transparent)]
     Read(#[from] ReadError),
-    #[error("the target does not hand out its own samples; it is tried again")]
+    #[error("the target does not deliver its own samples; retrying")]
     Silent,
 }
 

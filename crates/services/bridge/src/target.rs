@@ -77,8 +77,8 @@ pub(crate) fn open(
     if here != there {
         return Err(OpenError::Refused(format!(
             "partitions = {here} on the source, {there} on the target: a bridge keeps each \
-             sample's partition, as numbers and order hold within one; remove the topic there, or \
-             forward to another bus"
+             sample's partition, as sequences and order hold within one; remove the topic there, \
+             or forward to another bus"
         )));
     }
     Ok(Both { source, target, notice })
@@ -131,7 +131,7 @@ fn difference(existing: &Qos, wanted: &Qos) -> Option<String> {
     let (field, value) =
         is.as_object()?.iter().find(|(field, value)| other.get(*field) != Some(*value))?;
     let wanted = other.get(field)?;
-    Some(format!("exists on the target with {field} = {value}, not {wanted}; it stays so"))
+    Some(format!("exists on the target with {field} = {value}, not {wanted}; it is not changed"))
 }
 
 /// Adds a schema of the source to the target's topic; returns false if the source lacks its text. A

@@ -104,7 +104,7 @@ impl TopicSupervisor {
         let Stage::Opening(Opening { state, opened, .. }) = &self.stage else { return };
         let Poll::Ready(opened) = opened.poll() else { return };
         let state = std::mem::take(&mut *locked(state));
-        let lost = || OpenError::Failed("a thread of the bridge has failed".to_owned());
+        let lost = || OpenError::Failed("a thread of the bridge panicked".to_owned());
         match opened.unwrap_or_else(|| Err(lost())) {
             Ok(mut opened) => {
                 self.refused = false;
@@ -169,9 +169,7 @@ impl TopicSupervisor {
         let end = match flow {
             Flow::Continue => return,
             Flow::Full => None,
-            Flow::Reopen(cause) => {
-                Some((NoticeKind::Failed, format!("{cause}; it is tried again")))
-            }
+            Flow::Reopen(cause) => Some((NoticeKind::Failed, format!("{cause}; retrying"))),
             Flow::Refused(cause) => Some((NoticeKind::Refused, cause)),
         };
         self.stop_reading(event_loop);

@@ -49,7 +49,7 @@ impl AnonymousProducer {
 
     pub(crate) fn new(bus: &str, stand_in: &str) -> Self {
         let name = ProducerName::new(bus).or_else(|_| ProducerName::new(&escaped(bus)));
-        let name = name.expect("letters, digits and what stands between them are a name");
+        let name = name.expect("escaped bytes form a valid name");
         Self { name, stand_in: stand_in.to_owned() }
     }
 
@@ -133,7 +133,7 @@ impl DeliveryFailure {
         match self {
             Self::Refused | Self::Failed => REASON_SUPERSEDED,
             Self::Unknown => {
-                "the target did not say whether it took it, and has later ones of its producer"
+                "the target may not have taken it, and has later samples of its producer"
             }
         }
     }
@@ -144,10 +144,10 @@ pub(crate) const UNNUMBERED: u64 = 0;
 
 /// A later sample of the producer is stored.
 pub(crate) const REASON_SUPERSEDED: &str =
-    "the target did not take it, and has later ones of its producer";
+    "the target did not take it, and has later samples of its producer";
 
 /// The target has the same producer's sequence from a log that was truncated or replaced.
-pub(crate) const REASON_SEQUENCE_TAKEN: &str = "the target has another sample of that number";
+pub(crate) const REASON_SEQUENCE_TAKEN: &str = "the target has another sample with its sequence";
 
 /// A producer's writer on the target.
 pub(crate) struct OpenWriter {
