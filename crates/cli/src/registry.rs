@@ -1,6 +1,6 @@
 //! `helio registry`: serves a schema registry that is kept in a topic of the bus.
 
-use helio_registry::{Keeper, OpenError, serve};
+use helio_registry::{OpenError, Registry, serve};
 
 use crate::args::RegistryArgs;
 use crate::error::{CliError, CliResult};
@@ -12,14 +12,14 @@ use crate::stop::{LOOK, Stop};
 pub(crate) fn run(args: &RegistryArgs, url: Option<&str>, stop: &Stop) -> CliResult {
     let url = open::url(args.bus.as_deref().or(url))?;
     let bus = open::connect(Some(&url), None)?;
-    let keeper = Keeper::open(&bus).map_err(|error| match error {
+    let registry = Registry::open(&bus).map_err(|error| match error {
         OpenError::Topic(error) => error.into(),
         OpenError::Read(error) => error.into(),
         error @ (OpenError::Foreign { .. } | OpenError::Incomplete { .. }) => {
             CliError::Refused(error.to_string())
         }
     })?;
-    let serving = serve(keeper, &args.listen)
+    let serving = serve(registry, &args.listen)
         .map_err(|error| CliError::Failure(format!("cannot listen at {}: {error}", args.listen)))?;
     let at = format!("http://{}", serving.address());
     let mut out = Out::new();

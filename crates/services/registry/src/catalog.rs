@@ -8,7 +8,7 @@ use helio_core::Schema;
 use helio_core::confluent::Compatibility;
 use serde::{Deserialize, Serialize};
 
-use crate::answer::Refusal;
+use crate::refusal::Refusal;
 
 /// The most schemas of a registry, those that were deleted included: of a large observatory, twenty
 /// times over.
@@ -92,12 +92,12 @@ pub(crate) struct Version {
 
 /// A version that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum VersionSelector {
     Latest,
     Number(u32),
 }
 
-impl FromStr for Wanted {
+impl FromStr for VersionSelector {
     type Err = Refusal;
 
     fn from_str(text: &str) -> Result<Self, Refusal> {
@@ -114,13 +114,13 @@ impl FromStr for Wanted {
 /// Whether what was deleted, and is not gone, counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Deleted {
-    Counts,
-    DoesNot,
+    Include,
+    Exclude,
 }
 
 impl From<bool> for Deleted {
     fn from(counts: bool) -> Self {
-        if counts { Self::Counts } else { Self::DoesNot }
+        if counts { Self::Include } else { Self::Exclude }
     }
 }
 
@@ -192,7 +192,7 @@ impl Catalog {
 
     pub(crate) fn subjects(&self, deleted: Deleted, prefix: &str) -> Vec<&str> {
         let counts = |versions: &[Version]| {
-            deleted == Deleted::Counts || versions.iter().any(|version| !version.deleted)
+            deleted == Deleted::Include || versions.iter().any(|version| !version.deleted)
         };
         let of = self
             .subjects
@@ -209,7 +209,7 @@ impl Catalog {
     ) -> Result<Vec<&Version>, Refusal> {
         let missing = || Refusal::NoSubject(subject.to_owned());
         let versions = self.subjects.get(subject).ok_or_else(missing)?;
-        let counts = |version: &&Version| deleted == Deleted::Counts || !version.deleted;
+        let counts = |version: &&Version| deleted == Deleted::Include || !version.deleted;
         let found: Vec<_> = versions.iter().filter(counts).collect();
         if found.is_empty() { Err(missing()) } else { Ok(found) }
     }
@@ -217,13 +217,13 @@ impl Catalog {
     pub(crate) fn version(
         &self,
         subject: &str,
-        wanted: Wanted,
+        wanted: VersionSelector,
         deleted: Deleted,
     ) -> Result<&Version, Refusal> {
         let versions = self.versions(subject, deleted)?;
         match wanted {
-            Wanted::Latest => versions.last().copied().ok_or(Refusal::NoSchema),
-            Wanted::Number(number) => {
+            VersionSelector::Latest => versions.last().copied().ok_or(Refusal::NoSchema),
+            VersionSelector::Number(number) => {
                 let found = versions.into_iter().find(|version| version.number == number);
                 found.ok_or(Refusal::NoVersion(number))
             }
@@ -235,11 +235,11 @@ impl Catalog {
     }
 
     /// The places of a schema: subjects and versions.
-    pub(crate) fn places(&self, id: u32, deleted: Deleted) -> Vec<(&str, u32)> {
+    pub(crate) fn usages(&self, id: u32, deleted: Deleted) -> Vec<(&str, u32)> {
         let all = self.subjects.iter().flat_map(|(subject, versions)| {
             versions.iter().map(move |version| (subject.as_str(), version))
         });
-        let counts = |version: &Version| deleted == Deleted::Counts || !version.deleted;
+        let counts = |version: &Version| deleted == Deleted::Include || !version.deleted;
         let its = all.filter(|(_, version)| version.id == id && counts(version));
         its.map(|(subject, version)| (subject, version.number)).collect()
     }
@@ -269,7 +269,7 @@ impl Catalog {
         }
         let (schema, normal) = parse(text)?;
         let known = self.ids.get(&normal).copied();
-        let versions = self.versions(subject, Deleted::DoesNot).unwrap_or_default();
+        let versions = self.versions(subject, Deleted::Exclude).unwrap_or_default();
         if let Some(id) = known.filter(|id| versions.iter().any(|version| version.id == *id)) {
             return Ok((id, None));
         }
@@ -296,13 +296,13 @@ impl Catalog {
     pub(crate) fn objections(
         &self,
         subject: &str,
-        wanted: Option<Wanted>,
+        wanted: Option<VersionSelector>,
         text: &str,
     ) -> Result<Vec<String>, Refusal> {
         let (schema, _) = parse(text)?;
         let held = match wanted {
-            Some(wanted) => vec![self.version(subject, wanted, Deleted::DoesNot)?],
-            None => self.versions(subject, Deleted::DoesNot).unwrap_or_default(),
+            Some(wanted) => vec![self.version(subject, wanted, Deleted::Exclude)?],
+            None => self.versions(subject, Deleted::Exclude).unwrap_or_default(),
         };
         Ok(self.level(subject).objections(&self.schemas(&held), &schema))
     }
@@ -316,14 +316,14 @@ impl Catalog {
     pub(crate) fn deletion(
         &self,
         subject: &str,
-        wanted: Option<Wanted>,
+        wanted: Option<VersionSelector>,
         permanent: bool,
     ) -> Result<Change, Refusal> {
         let name = || subject.to_owned();
         if self.mode(subject) != Mode::Readwrite {
             return Err(Refusal::ReadOnly(name()));
         }
-        let all = self.versions(subject, Deleted::Counts)?;
+        let all = self.versions(subject, Deleted::Include)?;
         let numbers: Vec<u32> = match wanted {
             None => {
                 let live = all.iter().any(|version| !version.deleted);
@@ -336,7 +336,7 @@ impl Catalog {
                 chosen.map(|version| version.number).collect()
             }
             Some(wanted) => {
-                let version = self.version(subject, wanted, Deleted::Counts)?;
+                let version = self.version(subject, wanted, Deleted::Include)?;
                 match (permanent, version.deleted) {
                     (true, false) => {
                         return Err(Refusal::VersionNotDeleted(name(), version.number));
@@ -416,10 +416,10 @@ mod tests {
         assert_eq!(registered(&mut catalog, "s", &A.replace([' ', '\n'], "")), 1);
         assert_eq!(registered(&mut catalog, "t", A), 1);
         assert_eq!(registered(&mut catalog, "s", B), 2);
-        assert_eq!(catalog.places(1, Deleted::DoesNot), [("s", 1), ("t", 1)]);
-        assert_eq!(catalog.subjects(Deleted::DoesNot, ""), ["s", "t"]);
-        assert_eq!(catalog.look_up("s", A, Deleted::DoesNot).unwrap().number, 1);
-        assert_eq!(catalog.look_up("t", B, Deleted::DoesNot).unwrap_err(), Refusal::NoSchema);
+        assert_eq!(catalog.usages(1, Deleted::Exclude), [("s", 1), ("t", 1)]);
+        assert_eq!(catalog.subjects(Deleted::Exclude, ""), ["s", "t"]);
+        assert_eq!(catalog.look_up("s", A, Deleted::Exclude).unwrap().number, 1);
+        assert_eq!(catalog.look_up("t", B, Deleted::Exclude).unwrap_err(), Refusal::NoSchema);
         assert!(matches!(catalog.register("s", "{}"), Err(Refusal::Schema(_))));
         assert!(matches!(catalog.register("", A), Err(Refusal::Request(_))));
     }
@@ -435,7 +435,7 @@ mod tests {
         catalog.apply(&level("NONE"));
         registered(&mut catalog, "s", A);
         catalog.apply(&level("FULL_TRANSITIVE"));
-        assert_eq!(catalog.objections("s", Some(Wanted::Latest), A).unwrap().len(), 0);
+        assert_eq!(catalog.objections("s", Some(VersionSelector::Latest), A).unwrap().len(), 0);
         catalog.apply(&Change::Level { subject: Some("s".into()), level: None });
         assert_eq!(catalog.level("s"), Compatibility::Backward);
         catalog.apply(&Change::Mode { subject: None, mode: Some(Mode::Readonly) });
@@ -457,24 +457,27 @@ mod tests {
             catalog.apply(&change);
             Ok::<_, Refusal>(())
         };
-        let one = Wanted::Number(1);
+        let one = VersionSelector::Number(1);
         let first = Some(one);
         let refused = delete(&mut catalog, first, true).unwrap_err();
         assert_eq!(refused, Refusal::VersionNotDeleted("s".into(), 1));
         delete(&mut catalog, first, false).unwrap();
-        assert_eq!(catalog.version("s", one, Deleted::DoesNot).unwrap_err(), Refusal::NoVersion(1));
-        assert_eq!(catalog.versions("s", Deleted::Counts).unwrap().len(), 2);
+        assert_eq!(catalog.version("s", one, Deleted::Exclude).unwrap_err(), Refusal::NoVersion(1));
+        assert_eq!(catalog.versions("s", Deleted::Include).unwrap().len(), 2);
         delete(&mut catalog, first, true).unwrap();
-        assert_eq!(catalog.versions("s", Deleted::Counts).unwrap().len(), 1);
+        assert_eq!(catalog.versions("s", Deleted::Include).unwrap().len(), 1);
         delete(&mut catalog, None, false).unwrap();
         assert_eq!(
             delete(&mut catalog, None, false).unwrap_err(),
             Refusal::SubjectDeleted("s".into())
         );
-        assert!(catalog.subjects(Deleted::DoesNot, "").is_empty());
+        assert!(catalog.subjects(Deleted::Exclude, "").is_empty());
         // Its number goes on, and its old schema is still found by its own.
         assert_eq!(registered(&mut catalog, "s", A), 1);
-        assert_eq!(catalog.version("s", Wanted::Latest, Deleted::DoesNot).unwrap().number, 3);
+        assert_eq!(
+            catalog.version("s", VersionSelector::Latest, Deleted::Exclude).unwrap().number,
+            3
+        );
         assert_eq!(&**catalog.text(2).unwrap(), B);
     }
 

@@ -10,14 +10,14 @@
 //! Format. Each sample of the topic [`TOPIC`] is a change as JSON (`catalog::Change`). The registry
 //! is what all of them, in order, make of an empty one.
 //!
-//! Operation. `catalog` is the registry as a value, without I/O; `keeper` gives it the topic;
+//! Operation. `catalog` is the registry as a value, without I/O; `registry` gives it the topic;
 //! `service` gives that the REST calls.
 
-mod answer;
 mod catalog;
-mod keeper;
+mod refusal;
+mod registry;
 mod service;
 
 pub use catalog::MAX_SCHEMAS;
-pub use keeper::{Keeper, OpenError, TOPIC};
-pub use service::{MAX_BODY_BYTES, Serving, serve};
+pub use registry::{OpenError, Registry, TOPIC};
+pub use service::{MAX_BODY_BYTES, Server, serve};

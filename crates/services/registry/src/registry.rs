@@ -11,13 +11,13 @@ use helio_core::Qos;
 use helio_core::qos::Guarantee;
 use thiserror::Error;
 
-use crate::answer::Refusal;
 use crate::catalog::{Catalog, Change};
+use crate::refusal::Refusal;
 
 /// The topic that the registry is kept in.
 pub const TOPIC: &str = "_schemas";
 /// The longest that a change waits for being durable.
-const PATIENCE: Duration = Duration::from_secs(10);
+const BUS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why the registry cannot be opened.
 #[derive(Debug, Error)]
@@ -47,7 +47,7 @@ pub enum OpenError {
 }
 
 /// A registry that is kept in a bus's topic.
-pub struct Keeper {
+pub struct Registry {
     topic: Topic,
     publisher: Publisher,
     state: Mutex<State>,
@@ -56,10 +56,10 @@ pub struct Keeper {
 struct State {
     catalog: Catalog,
     /// Whether it may have missed a change: what became of a publish is not known.
-    doubtful: bool,
+    is_uncertain: bool,
 }
 
-impl Keeper {
+impl Registry {
     /// Opens the registry of a bus, and makes it where there is none. It is this one's until it is
     /// dropped.
     ///
@@ -72,16 +72,16 @@ impl Keeper {
         // Whoever had it before writes no more, from here on.
         let publisher = topic.publisher()?;
         let catalog = read(&topic)?;
-        let state = Mutex::new(State { catalog, doubtful: false });
+        let state = Mutex::new(State { catalog, is_uncertain: false });
         Ok(Self { topic, publisher, state })
     }
 
     /// Looks at what there is.
-    pub(crate) fn look<R>(
+    pub(crate) fn query<R>(
         &self,
-        look: impl FnOnce(&Catalog) -> Result<R, Refusal>,
+        query: impl FnOnce(&Catalog) -> Result<R, Refusal>,
     ) -> Result<R, Refusal> {
-        look(&locked(&self.state).catalog)
+        query(&locked(&self.state).catalog)
     }
 
     /// Decides on a change, and makes it: it is durable when this returns.
@@ -90,19 +90,19 @@ impl Keeper {
         decide: impl FnOnce(&Catalog) -> Result<(R, Option<Change>), Refusal>,
     ) -> Result<R, Refusal> {
         let mut state = locked(&self.state);
-        if state.doubtful {
+        if state.is_uncertain {
             state.catalog = read(&self.topic).map_err(|error| Refusal::Store(error.to_string()))?;
-            state.doubtful = false;
+            state.is_uncertain = false;
         }
         let (result, change) = decide(&state.catalog)?;
         if let Some(change) = change {
             let failed = |error: &dyn std::fmt::Display| Refusal::Store(error.to_string());
             let text = serde_json::to_vec(&change).map_err(|error| failed(&error))?;
             let message = Message::new(&text).guarantee(Guarantee::Durable);
-            let published = self.publisher.publish(message).wait_timeout(PATIENCE);
+            let published = self.publisher.publish(message).wait_timeout(BUS_TIMEOUT);
             if let Err(error) = published {
                 // It may have arrived nevertheless.
-                state.doubtful = true;
+                state.is_uncertain = true;
                 return Err(failed(&error));
             }
             state.catalog.apply(&change);
@@ -119,7 +119,7 @@ fn read(topic: &Topic) -> Result<Catalog, OpenError> {
     let mut changes = topic.subscribe(Subscribe::from(Start::Earliest))?;
     let next = |positions: &[Position]| positions.iter().map(|at| at.next).sum::<u64>();
     while next(&changes.positions()) < end {
-        match changes.next_timeout(PATIENCE)? {
+        match changes.next_timeout(BUS_TIMEOUT)? {
             Some(Event::Sample(sample)) => {
                 let change: Change = serde_json::from_slice(&sample.payload).map_err(|error| {
                     OpenError::Foreign { offset: sample.offset, reason: error.to_string() }
@@ -158,16 +158,16 @@ mod tests {
         let url = format!("journal:{}", folder.path().display());
         let bus = |name: &str| Bus::builder().producer(name).connect(&url).unwrap();
         let first = bus("one");
-        let keeper = Keeper::open(&first).unwrap();
-        assert_eq!(keeper.change(|catalog| catalog.register("s", A)), Ok(1));
+        let registry = Registry::open(&first).unwrap();
+        assert_eq!(registry.change(|catalog| catalog.register("s", A)), Ok(1));
         let second = bus("two");
-        let refused = Keeper::open(&second).map(drop).unwrap_err().to_string();
+        let refused = Registry::open(&second).map(drop).unwrap_err().to_string();
         assert!(refused.contains("has a live writer"), "{refused}");
-        drop(keeper);
+        drop(registry);
         drop(first);
-        let keeper = Keeper::open(&second).unwrap();
+        let registry = Registry::open(&second).unwrap();
         assert_eq!(
-            keeper.look(|catalog| catalog.text(1).map(|text| text.to_string())),
+            registry.query(|catalog| catalog.text(1).map(|text| text.to_string())),
             Ok(A.to_owned())
         );
     }
@@ -177,7 +177,7 @@ mod tests {
         let bus = Bus::builder().producer("x").connect("memory:").unwrap();
         let topic = bus.topic(TopicSpec::new(TOPIC).unwrap().qos(Qos::state())).unwrap();
         topic.publisher().unwrap().publish(Message::new(b"7")).wait().unwrap();
-        let refused = Keeper::open(&bus).map(drop).unwrap_err().to_string();
+        let refused = Registry::open(&bus).map(drop).unwrap_err().to_string();
         assert!(refused.contains("sample 0 of _schemas is no change"), "{refused}");
     }
 
@@ -186,14 +186,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("journal:{}", folder.path().display());
         let bus = || Bus::builder().producer("x").connect(&url).unwrap();
-        let keeper = Keeper::open(&bus()).unwrap();
+        let registry = Registry::open(&bus()).unwrap();
         for subject in ["first", "second"] {
-            keeper.change(|catalog| catalog.register(subject, A)).unwrap();
+            registry.change(|catalog| catalog.register(subject, A)).unwrap();
         }
-        drop(keeper);
+        drop(registry);
         let damaged = segments(folder.path()).into_iter().filter(|path| damage(path)).count();
         assert_eq!(damaged, 1);
-        let refused = Keeper::open(&bus()).map(drop).unwrap_err();
+        let refused = Registry::open(&bus()).map(drop).unwrap_err();
         assert!(matches!(refused, OpenError::Incomplete { missing: 1, .. }), "{refused}");
     }
 

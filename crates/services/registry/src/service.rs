@@ -16,26 +16,26 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use crate::answer::Refusal;
-use crate::catalog::{Catalog, Change, Deleted, Mode, Version, Wanted};
-use crate::keeper::Keeper;
+use crate::catalog::{Catalog, Change, Deleted, Mode, Version, VersionSelector};
+use crate::refusal::Refusal;
+use crate::registry::Registry;
 
 /// The most bytes of a request: the largest schema, escaped as JSON.
 pub const MAX_BODY_BYTES: usize = 9 << 20;
 /// What answers are called.
-const CONTENT: &str = "application/vnd.schemaregistry.v1+json";
+const CONTENT_TYPE: &str = "application/vnd.schemaregistry.v1+json";
 
-type Shared = State<Arc<Keeper>>;
+type Shared = State<Arc<Registry>>;
 type Options = Query<HashMap<String, String>>;
 
 /// A registry that serves. Dropping it ends that.
-pub struct Serving {
+pub struct Server {
     address: SocketAddr,
     end: Option<oneshot::Sender<()>>,
     runtime: Option<tokio::runtime::Runtime>,
 }
 
-impl Serving {
+impl Server {
     /// Where it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
@@ -43,7 +43,7 @@ impl Serving {
     }
 }
 
-impl Drop for Serving {
+impl Drop for Server {
     /// Lets nobody in any more; calls under way get their time.
     fn drop(&mut self) {
         drop(self.end.take());
@@ -57,7 +57,7 @@ impl Drop for Serving {
 ///
 /// # Errors
 /// What the system says of the address.
-pub fn serve(keeper: Keeper, listen: &str) -> io::Result<Serving> {
+pub fn serve(registry: Registry, listen: &str) -> io::Result<Server> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("registry")
@@ -66,15 +66,15 @@ pub fn serve(keeper: Keeper, listen: &str) -> io::Result<Serving> {
     let listener = runtime.block_on(TcpListener::bind(listen))?;
     let address = listener.local_addr()?;
     let (end, ended) = oneshot::channel::<()>();
-    let service = routes(Arc::new(keeper));
+    let service = routes(Arc::new(registry));
     runtime.spawn(async move {
         let ended = async { drop(ended.await) };
         axum::serve(listener, service).with_graceful_shutdown(ended).await
     });
-    Ok(Serving { address, end: Some(end), runtime: Some(runtime) })
+    Ok(Server { address, end: Some(end), runtime: Some(runtime) })
 }
 
-fn routes(keeper: Arc<Keeper>) -> Router {
+fn routes(registry: Arc<Registry>) -> Router {
     Router::new()
         .route("/", get(async || reply(Ok(json!({})))))
         .route("/subjects", get(subjects))
@@ -82,7 +82,7 @@ fn routes(keeper: Arc<Keeper>) -> Router {
         .route("/subjects/{subject}/versions", get(versions).post(register))
         .route("/subjects/{subject}/versions/{version}", get(version).delete(delete_version))
         .route("/subjects/{subject}/versions/{version}/schema", get(version_text))
-        .route("/subjects/{subject}/versions/{version}/referencedby", get(nobody_refers))
+        .route("/subjects/{subject}/versions/{version}/referencedby", get(referenced_by))
         .route("/schemas/types", get(async || reply(Ok(json!(["AVRO"])))))
         .route("/schemas/ids/{id}", get(schema))
         .route("/schemas/ids/{id}/schema", get(schema_text))
@@ -95,41 +95,41 @@ fn routes(keeper: Arc<Keeper>) -> Router {
         .route("/mode", get(common_mode).put(set_common_mode))
         .route("/mode/{subject}", get(mode).put(set_mode).delete(unset_mode))
         .fallback(async || {
-            let told = json!({ "error_code": 404, "message": "HTTP 404 Not Found" });
-            typed((StatusCode::NOT_FOUND, axum::Json(told)).into_response())
+            let body = json!({ "error_code": 404, "message": "HTTP 404 Not Found" });
+            typed((StatusCode::NOT_FOUND, axum::Json(body)).into_response())
         })
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
-        .with_state(keeper)
+        .with_state(registry)
 }
 
 fn typed(mut response: Response) -> Response {
-    let content = (header::CONTENT_TYPE, HeaderValue::from_static(CONTENT));
+    let content = (header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE));
     let (name, value): (HeaderName, HeaderValue) = content;
     response.headers_mut().insert(name, value);
     response
 }
 
-fn reply(answer: Result<Value, Refusal>) -> Response {
-    typed(match answer {
+fn reply(result: Result<Value, Refusal>) -> Response {
+    typed(match result {
         Ok(value) => axum::Json(value).into_response(),
         Err(refusal) => refusal.into_response(),
     })
 }
 
 /// Looks, which waits for nothing but those who change.
-async fn look(
-    keeper: Arc<Keeper>,
-    look: impl FnOnce(&Catalog) -> Result<Value, Refusal> + Send + 'static,
+async fn query(
+    registry: Arc<Registry>,
+    query: impl FnOnce(&Catalog) -> Result<Value, Refusal> + Send + 'static,
 ) -> Response {
-    blocking(move || keeper.look(look)).await
+    blocking(move || registry.query(query)).await
 }
 
 /// Changes, which waits for the disk.
 async fn change(
-    keeper: Arc<Keeper>,
+    registry: Arc<Registry>,
     decide: impl FnOnce(&Catalog) -> Result<(Value, Option<Change>), Refusal> + Send + 'static,
 ) -> Response {
-    blocking(move || keeper.change(decide)).await
+    blocking(move || registry.change(decide)).await
 }
 
 async fn blocking(work: impl FnOnce() -> Result<Value, Refusal> + Send + 'static) -> Response {
@@ -140,22 +140,22 @@ async fn blocking(work: impl FnOnce() -> Result<Value, Refusal> + Send + 'static
 /// A schema as clients send it.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Sent {
+struct SchemaRequest {
     schema: String,
     schema_type: Option<String>,
     #[serde(default)]
     references: Option<Vec<Value>>,
 }
 
-fn sent(body: &[u8]) -> Result<String, Refusal> {
-    let sent: Sent = body_of(body)?;
-    if sent.schema_type.as_deref().is_some_and(|kind| kind != "AVRO") {
+fn schema_of(body: &[u8]) -> Result<String, Refusal> {
+    let request: SchemaRequest = body_of(body)?;
+    if request.schema_type.as_deref().is_some_and(|kind| kind != "AVRO") {
         return Err(Refusal::Schema("only AVRO is kept here".to_owned()));
     }
-    if sent.references.is_some_and(|others| !others.is_empty()) {
+    if request.references.is_some_and(|others| !others.is_empty()) {
         return Err(Refusal::Schema("references to other schemas are not kept here".to_owned()));
     }
-    Ok(sent.schema)
+    Ok(request.schema)
 }
 
 fn body_of<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Refusal> {
@@ -166,9 +166,9 @@ fn flag(options: &HashMap<String, String>, name: &str) -> bool {
     options.get(name).is_some_and(|value| value == "true")
 }
 
-async fn subjects(State(keeper): Shared, Query(options): Options) -> Response {
+async fn subjects(State(registry): Shared, Query(options): Options) -> Response {
     let deleted = Deleted::from(flag(&options, "deleted"));
-    look(keeper, move |catalog| {
+    query(registry, move |catalog| {
         let prefix = options.get("subjectPrefix").map_or("", String::as_str);
         Ok(json!(catalog.subjects(deleted, prefix)))
     })
@@ -176,19 +176,19 @@ async fn subjects(State(keeper): Shared, Query(options): Options) -> Response {
 }
 
 async fn versions(
-    State(keeper): Shared,
+    State(registry): Shared,
     Path(subject): Path<String>,
     Query(options): Options,
 ) -> Response {
     let deleted = Deleted::from(flag(&options, "deleted"));
-    look(keeper, move |catalog| {
+    query(registry, move |catalog| {
         let versions = catalog.versions(&subject, deleted)?;
         Ok(json!(versions.iter().map(|version| version.number).collect::<Vec<_>>()))
     })
     .await
 }
 
-fn described(catalog: &Catalog, subject: &str, version: &Version) -> Result<Value, Refusal> {
+fn describe(catalog: &Catalog, subject: &str, version: &Version) -> Result<Value, Refusal> {
     Ok(json!({
         "subject": subject,
         "version": version.number,
@@ -199,14 +199,14 @@ fn described(catalog: &Catalog, subject: &str, version: &Version) -> Result<Valu
 }
 
 async fn version(
-    State(keeper): Shared,
+    State(registry): Shared,
     Path((subject, wanted)): Path<(String, String)>,
     Query(options): Options,
 ) -> Response {
     let deleted = Deleted::from(flag(&options, "deleted"));
-    look(keeper, move |catalog| {
+    query(registry, move |catalog| {
         let version = catalog.version(&subject, wanted.parse()?, deleted)?;
-        described(catalog, &subject, version)
+        describe(catalog, &subject, version)
     })
     .await
 }
@@ -216,56 +216,56 @@ fn text_of(text: &str) -> Result<Value, Refusal> {
 }
 
 async fn version_text(
-    State(keeper): Shared,
+    State(registry): Shared,
     Path((subject, wanted)): Path<(String, String)>,
 ) -> Response {
-    look(keeper, move |catalog| {
-        let version = catalog.version(&subject, wanted.parse()?, Deleted::DoesNot)?;
+    query(registry, move |catalog| {
+        let version = catalog.version(&subject, wanted.parse()?, Deleted::Exclude)?;
         text_of(catalog.text(version.id)?)
     })
     .await
 }
 
-async fn nobody_refers(
-    State(keeper): Shared,
+async fn referenced_by(
+    State(registry): Shared,
     Path((subject, wanted)): Path<(String, String)>,
 ) -> Response {
-    look(keeper, move |catalog| {
-        catalog.version(&subject, wanted.parse()?, Deleted::DoesNot)?;
+    query(registry, move |catalog| {
+        catalog.version(&subject, wanted.parse()?, Deleted::Exclude)?;
         Ok(json!([]))
     })
     .await
 }
 
-async fn register(State(keeper): Shared, Path(subject): Path<String>, body: Bytes) -> Response {
-    change(keeper, move |catalog| {
-        let (id, change) = catalog.register(&subject, &sent(&body)?)?;
+async fn register(State(registry): Shared, Path(subject): Path<String>, body: Bytes) -> Response {
+    change(registry, move |catalog| {
+        let (id, change) = catalog.register(&subject, &schema_of(&body)?)?;
         Ok((json!({ "id": id }), change))
     })
     .await
 }
 
 async fn look_up(
-    State(keeper): Shared,
+    State(registry): Shared,
     Path(subject): Path<String>,
     Query(options): Options,
     body: Bytes,
 ) -> Response {
     let deleted = Deleted::from(flag(&options, "deleted"));
-    look(keeper, move |catalog| {
-        let version = catalog.look_up(&subject, &sent(&body)?, deleted)?;
-        described(catalog, &subject, version)
+    query(registry, move |catalog| {
+        let version = catalog.look_up(&subject, &schema_of(&body)?, deleted)?;
+        describe(catalog, &subject, version)
     })
     .await
 }
 
 async fn delete_subject(
-    State(keeper): Shared,
+    State(registry): Shared,
     Path(subject): Path<String>,
     Query(options): Options,
 ) -> Response {
     let permanent = flag(&options, "permanent");
-    change(keeper, move |catalog| {
+    change(registry, move |catalog| {
         let change = catalog.deletion(&subject, None, permanent)?;
         Ok((json!(deleted(&change)), Some(change)))
     })
@@ -273,13 +273,13 @@ async fn delete_subject(
 }
 
 async fn delete_version(
-    State(keeper): Shared,
+    State(registry): Shared,
     Path((subject, wanted)): Path<(String, String)>,
     Query(options): Options,
 ) -> Response {
     let permanent = flag(&options, "permanent");
-    change(keeper, move |catalog| {
-        let wanted: Wanted = wanted.parse()?;
+    change(registry, move |catalog| {
+        let wanted: VersionSelector = wanted.parse()?;
         let change = catalog.deletion(&subject, Some(wanted), permanent)?;
         Ok((json!(deleted(&change).first()), Some(change)))
     })
@@ -293,8 +293,8 @@ fn deleted(change: &Change) -> &[u32] {
     }
 }
 
-async fn schema(State(keeper): Shared, Path(id): Path<String>) -> Response {
-    look(keeper, move |catalog| {
+async fn schema(State(registry): Shared, Path(id): Path<String>) -> Response {
+    query(registry, move |catalog| {
         Ok(json!({ "schema": &**catalog.text(number(&id)?)?, "schemaType": "AVRO" }))
     })
     .await
@@ -304,20 +304,20 @@ fn number(id: &str) -> Result<u32, Refusal> {
     id.parse().map_err(|_| Refusal::NoSchema)
 }
 
-async fn schema_text(State(keeper): Shared, Path(id): Path<String>) -> Response {
-    look(keeper, move |catalog| text_of(catalog.text(number(&id)?)?)).await
+async fn schema_text(State(registry): Shared, Path(id): Path<String>) -> Response {
+    query(registry, move |catalog| text_of(catalog.text(number(&id)?)?)).await
 }
 
 async fn schema_subjects(
-    State(keeper): Shared,
+    State(registry): Shared,
     Path(id): Path<String>,
     Query(options): Options,
 ) -> Response {
     let deleted = Deleted::from(flag(&options, "deleted"));
-    look(keeper, move |catalog| {
+    query(registry, move |catalog| {
         let id = number(&id)?;
         catalog.text(id)?;
-        let mut names: Vec<_> = catalog.places(id, deleted).iter().map(|place| place.0).collect();
+        let mut names: Vec<_> = catalog.usages(id, deleted).iter().map(|usage| usage.0).collect();
         names.dedup();
         Ok(json!(names))
     })
@@ -325,49 +325,52 @@ async fn schema_subjects(
 }
 
 async fn schema_versions(
-    State(keeper): Shared,
+    State(registry): Shared,
     Path(id): Path<String>,
     Query(options): Options,
 ) -> Response {
     let deleted = Deleted::from(flag(&options, "deleted"));
-    look(keeper, move |catalog| {
+    query(registry, move |catalog| {
         let id = number(&id)?;
         catalog.text(id)?;
-        let places = catalog.places(id, deleted).into_iter();
-        let told = places.map(|(subject, version)| json!({"subject": subject, "version": version}));
-        Ok(told.collect())
+        let usages = catalog.usages(id, deleted).into_iter();
+        let all = usages.map(|(subject, version)| json!({"subject": subject, "version": version}));
+        Ok(all.collect())
     })
     .await
 }
 
 async fn check_all(
-    State(keeper): Shared,
+    State(registry): Shared,
     Path(subject): Path<String>,
     Query(options): Options,
     body: Bytes,
 ) -> Response {
     let verbose = flag(&options, "verbose");
-    look(keeper, move |catalog| {
-        Ok(told(catalog.objections(&subject, None, &sent(&body)?)?, verbose))
+    query(registry, move |catalog| {
+        Ok(compatibility_reply(catalog.objections(&subject, None, &schema_of(&body)?)?, verbose))
     })
     .await
 }
 
 async fn check_one(
-    State(keeper): Shared,
+    State(registry): Shared,
     Path((subject, wanted)): Path<(String, String)>,
     Query(options): Options,
     body: Bytes,
 ) -> Response {
     let verbose = flag(&options, "verbose");
-    look(keeper, move |catalog| {
-        let wanted: Wanted = wanted.parse()?;
-        Ok(told(catalog.objections(&subject, Some(wanted), &sent(&body)?)?, verbose))
+    query(registry, move |catalog| {
+        let wanted: VersionSelector = wanted.parse()?;
+        Ok(compatibility_reply(
+            catalog.objections(&subject, Some(wanted), &schema_of(&body)?)?,
+            verbose,
+        ))
     })
     .await
 }
 
-fn told(objections: Vec<String>, verbose: bool) -> Value {
+fn compatibility_reply(objections: Vec<String>, verbose: bool) -> Value {
     let compatible = objections.is_empty();
     if verbose {
         json!({ "is_compatible": compatible, "messages": objections })
@@ -376,16 +379,17 @@ fn told(objections: Vec<String>, verbose: bool) -> Value {
     }
 }
 
-async fn common_level(State(keeper): Shared) -> Response {
-    look(keeper, |catalog| Ok(json!({ "compatibilityLevel": catalog.common_level().name() }))).await
+async fn common_level(State(registry): Shared) -> Response {
+    query(registry, |catalog| Ok(json!({ "compatibilityLevel": catalog.common_level().name() })))
+        .await
 }
 
 async fn level(
-    State(keeper): Shared,
+    State(registry): Shared,
     Path(subject): Path<String>,
     Query(options): Options,
 ) -> Response {
-    look(keeper, move |catalog| {
+    query(registry, move |catalog| {
         let level = match catalog.own_level(&subject) {
             None if flag(&options, "defaultToGlobal") => catalog.common_level(),
             own => own.ok_or(Refusal::NoLevel(subject))?,
@@ -396,38 +400,38 @@ async fn level(
 }
 
 #[derive(Deserialize)]
-struct SentLevel {
+struct LevelRequest {
     compatibility: String,
 }
 
-async fn set_common_level(State(keeper): Shared, body: Bytes) -> Response {
-    put_level(keeper, None, body).await
+async fn set_common_level(State(registry): Shared, body: Bytes) -> Response {
+    put_level(registry, None, body).await
 }
 
-async fn set_level(State(keeper): Shared, Path(subject): Path<String>, body: Bytes) -> Response {
-    put_level(keeper, Some(subject), body).await
+async fn set_level(State(registry): Shared, Path(subject): Path<String>, body: Bytes) -> Response {
+    put_level(registry, Some(subject), body).await
 }
 
-async fn put_level(keeper: Arc<Keeper>, subject: Option<String>, body: Bytes) -> Response {
-    change(keeper, move |_| {
-        let sent: SentLevel = body_of(&body)?;
-        let level: helio_core::confluent::Compatibility = sent.compatibility.parse()?;
+async fn put_level(registry: Arc<Registry>, subject: Option<String>, body: Bytes) -> Response {
+    change(registry, move |_| {
+        let request: LevelRequest = body_of(&body)?;
+        let level: helio_core::confluent::Compatibility = request.compatibility.parse()?;
         let change = Change::Level { subject, level: Some(level.name().to_owned()) };
         Ok((json!({ "compatibility": level.name() }), Some(change)))
     })
     .await
 }
 
-async fn unset_common_level(State(keeper): Shared) -> Response {
-    change(keeper, |catalog| {
+async fn unset_common_level(State(registry): Shared) -> Response {
+    change(registry, |catalog| {
         let was = json!({ "compatibilityLevel": catalog.common_level().name() });
         Ok((was, Some(Change::Level { subject: None, level: None })))
     })
     .await
 }
 
-async fn unset_level(State(keeper): Shared, Path(subject): Path<String>) -> Response {
-    change(keeper, move |catalog| {
+async fn unset_level(State(registry): Shared, Path(subject): Path<String>) -> Response {
+    change(registry, move |catalog| {
         let was = catalog.own_level(&subject).ok_or_else(|| Refusal::NoLevel(subject.clone()))?;
         let was = json!({ "compatibilityLevel": was.name() });
         Ok((was, Some(Change::Level { subject: Some(subject), level: None })))
@@ -435,16 +439,16 @@ async fn unset_level(State(keeper): Shared, Path(subject): Path<String>) -> Resp
     .await
 }
 
-async fn common_mode(State(keeper): Shared) -> Response {
-    look(keeper, |catalog| Ok(json!({ "mode": catalog.common_mode() }))).await
+async fn common_mode(State(registry): Shared) -> Response {
+    query(registry, |catalog| Ok(json!({ "mode": catalog.common_mode() }))).await
 }
 
 async fn mode(
-    State(keeper): Shared,
+    State(registry): Shared,
     Path(subject): Path<String>,
     Query(options): Options,
 ) -> Response {
-    look(keeper, move |catalog| {
+    query(registry, move |catalog| {
         let mode = match catalog.own_mode(&subject) {
             None if flag(&options, "defaultToGlobal") => catalog.mode(&subject),
             own => own.ok_or(Refusal::NoMode(subject))?,
@@ -455,29 +459,29 @@ async fn mode(
 }
 
 #[derive(Deserialize)]
-struct SentMode {
+struct ModeRequest {
     mode: String,
 }
 
-async fn set_common_mode(State(keeper): Shared, body: Bytes) -> Response {
-    put_mode(keeper, None, body).await
+async fn set_common_mode(State(registry): Shared, body: Bytes) -> Response {
+    put_mode(registry, None, body).await
 }
 
-async fn set_mode(State(keeper): Shared, Path(subject): Path<String>, body: Bytes) -> Response {
-    put_mode(keeper, Some(subject), body).await
+async fn set_mode(State(registry): Shared, Path(subject): Path<String>, body: Bytes) -> Response {
+    put_mode(registry, Some(subject), body).await
 }
 
-async fn put_mode(keeper: Arc<Keeper>, subject: Option<String>, body: Bytes) -> Response {
-    change(keeper, move |_| {
-        let sent: SentMode = body_of(&body)?;
-        let mode: Mode = sent.mode.parse()?;
+async fn put_mode(registry: Arc<Registry>, subject: Option<String>, body: Bytes) -> Response {
+    change(registry, move |_| {
+        let request: ModeRequest = body_of(&body)?;
+        let mode: Mode = request.mode.parse()?;
         Ok((json!({ "mode": mode }), Some(Change::Mode { subject, mode: Some(mode) })))
     })
     .await
 }
 
-async fn unset_mode(State(keeper): Shared, Path(subject): Path<String>) -> Response {
-    change(keeper, move |catalog| {
+async fn unset_mode(State(registry): Shared, Path(subject): Path<String>) -> Response {
+    change(registry, move |catalog| {
         let was = catalog.own_mode(&subject).ok_or_else(|| Refusal::NoMode(subject.clone()))?;
         Ok((json!({ "mode": was }), Some(Change::Mode { subject: Some(subject), mode: None })))
     })
@@ -492,12 +496,12 @@ mod tests {
     #[test]
     fn the_bodies_of_requests() {
         let body = r#"{"schema":"{}","schemaType":"AVRO","references":[]}"#;
-        assert_eq!(sent(body.as_bytes()), Ok("{}".to_owned()));
-        let refused = |body: &str| sent(body.as_bytes()).unwrap_err().to_string();
+        assert_eq!(schema_of(body.as_bytes()), Ok("{}".to_owned()));
+        let refused = |body: &str| schema_of(body.as_bytes()).unwrap_err().to_string();
         assert!(refused(&body.replace("AVRO", "JSON")).contains("only AVRO"));
         assert!(refused(&body.replace("[]", "[{}]")).contains("references"));
-        let level: SentLevel = body_of(br#"{"compatibility":"FULL"}"#).unwrap();
-        let mode: SentMode = body_of(br#"{"mode":"READONLY"}"#).unwrap();
+        let level: LevelRequest = body_of(br#"{"compatibility":"FULL"}"#).unwrap();
+        let mode: ModeRequest = body_of(br#"{"mode":"READONLY"}"#).unwrap();
         assert_eq!((level.compatibility.as_str(), mode.mode.as_str()), ("FULL", "READONLY"));
     }
 }
