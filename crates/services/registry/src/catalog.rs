@@ -1,4 +1,4 @@
-//! The registry as a value: changes in, answers out; no I/O, no clock.
+//! The registry's state: applies changes and answers queries, without I/O or clock.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -10,23 +10,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::refusal::Refusal;
 
-/// The most schemas of a registry, those that were deleted included: of a large observatory, twenty
-/// times over.
+/// The most schemas of a registry, including deleted ones: twenty times those of a large
+/// observatory.
 pub const MAX_SCHEMAS: usize = 100_000;
 /// The longest name of a subject, in bytes.
 const MAX_SUBJECT_BYTES: usize = 1_024;
 
-/// What happened to the registry: a sample of its topic.
+/// A change of the registry: a sample of its topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub(crate) enum Change {
-    /// A subject has a schema more, or again.
+    /// A schema was registered in a subject.
     Registered {
         /// The subject.
         subject: String,
-        /// The schema's number in the subject.
+        /// The schema's version in the subject.
         version: u32,
-        /// The schema's number in the registry.
+        /// The schema's identifier in the registry.
         id: u32,
         /// Its text.
         schema: Arc<str>,
@@ -35,37 +35,37 @@ pub(crate) enum Change {
     Deleted {
         /// The subject.
         subject: String,
-        /// Which.
+        /// The deleted versions.
         versions: Vec<u32>,
-        /// Whether they are gone: they can be asked for otherwise.
+        /// Whether they are removed for good; otherwise they can still be queried.
         permanent: bool,
     },
-    /// A level of compatibility was set, or taken back.
+    /// A compatibility level was set or unset.
     Level {
-        /// Whose; none is that of all others.
+        /// The subject; none for the global level.
         subject: Option<String>,
-        /// The level's word.
+        /// The level's name; none if it was unset.
         level: Option<String>,
     },
-    /// A mode was set, or taken back.
+    /// A mode was set or unset.
     Mode {
-        /// Whose; none is that of all others.
+        /// The subject; none for the global mode.
         subject: Option<String>,
-        /// The mode.
+        /// The mode; none if it was unset.
         mode: Option<Mode>,
     },
 }
 
-/// Whether schemas are taken.
+/// Whether schemas can be registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(crate) enum Mode {
-    /// They are.
+    /// They can.
     #[default]
     Readwrite,
-    /// They are not, but by subjects whose own mode is another.
+    /// They cannot, except in subjects with another mode of their own.
     Readonly,
-    /// They are not, whatever a subject's mode is.
+    /// They cannot, whatever the subject's own mode is.
     ReadonlyOverride,
 }
 
@@ -82,7 +82,7 @@ impl FromStr for Mode {
     }
 }
 
-/// One version of a subject.
+/// A version of a subject.
 #[derive(Debug, Clone)]
 pub(crate) struct Version {
     pub(crate) number: u32,
@@ -90,7 +90,7 @@ pub(crate) struct Version {
     pub(crate) deleted: bool,
 }
 
-/// A version that is asked for.
+/// The version in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VersionSelector {
     Latest,
@@ -111,7 +111,7 @@ impl FromStr for VersionSelector {
     }
 }
 
-/// Whether what was deleted, and is not gone, counts.
+/// Whether a query includes deleted versions that are not removed for good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Deleted {
     Include,
@@ -124,12 +124,12 @@ impl From<bool> for Deleted {
     }
 }
 
-/// What there is.
+/// Subjects, schemas, levels and modes.
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {
     subjects: BTreeMap<String, Vec<Version>>,
     texts: BTreeMap<u32, Arc<str>>,
-    /// Numbers by the schema's text without what means nothing, so that one schema has one number.
+    /// Identifiers by normalised text, so that a schema has one identifier.
     ids: BTreeMap<String, u32>,
     level: Option<Compatibility>,
     levels: BTreeMap<String, Compatibility>,
@@ -138,7 +138,7 @@ pub(crate) struct Catalog {
     newest_id: u32,
 }
 
-/// What a text means: its JSON without spaces.
+/// Normalises a schema: its JSON without spaces.
 fn normal(text: &str) -> Option<String> {
     let value: serde_json::Value = serde_json::from_str(text).ok()?;
     Some(value.to_string())
@@ -151,7 +151,7 @@ fn parse(text: &str) -> Result<(Schema, String), Refusal> {
 }
 
 impl Catalog {
-    /// Makes a change that is durable.
+    /// Applies a durable change.
     pub(crate) fn apply(&mut self, change: &Change) {
         match change {
             Change::Registered { subject, version, id, schema } => {
@@ -234,7 +234,7 @@ impl Catalog {
         self.texts.get(&id).ok_or(Refusal::NoId(id))
     }
 
-    /// The places of a schema: subjects and versions.
+    /// The subjects and versions that have a schema.
     pub(crate) fn usages(&self, id: u32, deleted: Deleted) -> Vec<(&str, u32)> {
         let all = self.subjects.iter().flat_map(|(subject, versions)| {
             versions.iter().map(move |version| (subject.as_str(), version))
@@ -244,7 +244,7 @@ impl Catalog {
         its.map(|(subject, version)| (subject, version.number)).collect()
     }
 
-    /// The version of a subject that has a schema.
+    /// The newest version of a subject that has a schema.
     pub(crate) fn look_up(
         &self,
         subject: &str,
@@ -257,7 +257,8 @@ impl Catalog {
         versions.into_iter().rev().find(|version| version.id == *id).ok_or(Refusal::NoSchema)
     }
 
-    /// What registering a schema changes, and its number; nothing where the subject has it.
+    /// The identifier of a schema and the change that registers it; no change if the subject has
+    /// it.
     pub(crate) fn register(
         &self,
         subject: &str,
@@ -284,15 +285,14 @@ impl Catalog {
             return Err(Refusal::Incompatible(subject.to_owned(), objections.join("; ")));
         }
         let all = self.subjects.get(subject).map_or(&[][..], Vec::as_slice);
-        // A version that was deleted, and is not gone, keeps its number.
+        // A deleted version keeps its number until it is removed for good.
         let version = all.iter().map(|version| version.number).max().unwrap_or(0) + 1;
         let id = known.unwrap_or(self.newest_id + 1);
         let (subject, schema) = (subject.to_owned(), text.into());
         Ok((id, Some(Change::Registered { subject, version, id, schema })))
     }
 
-    /// What keeps a schema from being registered: held against one version, or all that the level
-    /// asks for.
+    /// The incompatibilities of a schema with one version, or with all that the level compares.
     pub(crate) fn objections(
         &self,
         subject: &str,
@@ -312,7 +312,7 @@ impl Catalog {
         texts.filter_map(|text| Schema::parse(text).ok()).collect()
     }
 
-    /// What deleting versions changes.
+    /// The change that deletes versions.
     pub(crate) fn deletion(
         &self,
         subject: &str,
@@ -349,7 +349,7 @@ impl Catalog {
         Ok(Change::Deleted { subject: name(), versions: numbers, permanent })
     }
 
-    /// The level that holds for a subject.
+    /// The level in force for a subject.
     pub(crate) fn level(&self, subject: &str) -> Compatibility {
         self.levels.get(subject).copied().unwrap_or_else(|| self.common_level())
     }
@@ -358,12 +358,12 @@ impl Catalog {
         self.levels.get(subject).copied()
     }
 
-    /// That of all who have none of their own: backward, as Confluent's.
+    /// The global level; by default backward, like Confluent's.
     pub(crate) fn common_level(&self) -> Compatibility {
         self.level.unwrap_or(Compatibility::Backward)
     }
 
-    /// The mode that holds for a subject.
+    /// The mode in force for a subject.
     pub(crate) fn mode(&self, subject: &str) -> Mode {
         match self.common_mode() {
             Mode::ReadonlyOverride => Mode::ReadonlyOverride,
@@ -403,7 +403,7 @@ mod tests {
 
     fn registered(catalog: &mut Catalog, subject: &str, text: &str) -> u32 {
         let (id, change) = catalog.register(subject, text).unwrap();
-        // As it comes back from the topic.
+        // As read back from the topic.
         let change = change.map(|change| serde_json::to_string(&change).unwrap());
         change.iter().for_each(|text| catalog.apply(&serde_json::from_str(text).unwrap()));
         id
@@ -472,7 +472,7 @@ mod tests {
             Refusal::SubjectDeleted("s".into())
         );
         assert!(catalog.subjects(Deleted::Exclude, "").is_empty());
-        // Its number goes on, and its old schema is still found by its own.
+        // Its version numbers continue, and identifiers still find the old schemas.
         assert_eq!(registered(&mut catalog, "s", A), 1);
         assert_eq!(
             catalog.version("s", VersionSelector::Latest, Deleted::Exclude).unwrap().number,
@@ -481,7 +481,7 @@ mod tests {
         assert_eq!(&**catalog.text(2).unwrap(), B);
     }
 
-    /// The samples of `_schemas`, in full; a rename must not change what is on disk.
+    /// The samples of `_schemas`, in full; a rename must not change the format on disk.
     #[test]
     fn the_format_of_changes() {
         let subject = || "s".to_owned();

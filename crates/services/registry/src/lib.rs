@@ -1,17 +1,17 @@
-//! A schema registry with Confluent's API, for those who have none: its changes are a topic of the
+//! A schema registry with Confluent's API, for sites without one. Its changes are a topic of the
 //! bus, and it answers when they are durable.
 //!
-//! It knows the bus, Avro schemas and the registry's REST calls; it must not know any transport.
+//! It knows the bus, Avro schemas and the registry's REST calls, and no transport.
 //!
-//! Constraints. What was answered is never lost: a change is published, and durable, before it is
-//! made and told. One registry has a topic at a time (it is exclusive); whoever comes second is
-//! refused. Bounded: [`MAX_SCHEMAS`] schemas, requests of [`MAX_BODY_BYTES`].
+//! Constraints. An acknowledged change is never lost: it is published and durable before it is
+//! applied and answered. The topic is exclusive: a second registry on it is refused. Bounds:
+//! [`MAX_SCHEMAS`] schemas, requests of [`MAX_BODY_BYTES`].
 //!
-//! Format. Each sample of the topic [`TOPIC`] is a change as JSON (`catalog::Change`). The registry
-//! is what all of them, in order, make of an empty one.
+//! Format. Each sample of the topic [`TOPIC`] is a change as JSON (`catalog::Change`). The
+//! registry's state results from applying all changes in order.
 //!
-//! Operation. `catalog` is the registry as a value, without I/O; `registry` gives it the topic;
-//! `service` gives that the REST calls.
+//! Operation. `catalog` holds the state, without I/O; `registry` stores its changes in the topic;
+//! `service` answers the REST calls.
 
 mod catalog;
 mod refusal;

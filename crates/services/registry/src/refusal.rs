@@ -1,4 +1,4 @@
-//! What the registry says no with: Confluent's codes.
+//! Why the registry rejects a request, with Confluent's error codes.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -7,7 +7,7 @@ use helio_core::confluent::CompatibilityError;
 use serde_json::json;
 use thiserror::Error;
 
-/// Why a request is not done.
+/// Why a request is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum Refusal {
     #[error("Subject '{0}' not found.")]
@@ -52,7 +52,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// Confluent's code: that of HTTP, with two digits of its own behind.
+    /// Confluent's code: the HTTP status, followed by two digits.
     fn code(&self) -> u32 {
         match self {
             Self::NoSubject(_) => 40_401,

@@ -1,4 +1,4 @@
-//! The registry's topic: changes are durable before they are made.
+//! The registry's topic: a change is durable before it is applied.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -14,39 +14,39 @@ use thiserror::Error;
 use crate::catalog::{Catalog, Change};
 use crate::refusal::Refusal;
 
-/// The topic that the registry is kept in.
+/// The topic that stores the registry.
 pub const TOPIC: &str = "_schemas";
-/// The longest that a change waits for being durable.
+/// How long a change may take to become durable, and the next stored change to be read.
 const BUS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why the registry cannot be opened.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// The topic cannot be.
+    /// The topic cannot be opened.
     #[error(transparent)]
     Topic(#[from] TopicError),
-    /// It cannot be read.
+    /// The topic cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// A sample of it is no change.
+    /// A sample of the topic is not a change of a registry.
     #[error("sample {offset} of {TOPIC} is no change of a registry: {reason}; keep it elsewhere")]
     Foreign {
-        /// Its place.
+        /// Its offset.
         offset: u64,
-        /// What is wrong.
+        /// The cause.
         reason: String,
     },
-    /// Not all of it can be read: numbers would be given twice.
+    /// Some changes cannot be read, so that identifiers would be assigned twice.
     #[error("{missing} samples of {TOPIC} cannot be read: {reason}")]
     Incomplete {
-        /// How many.
+        /// The number of missing samples.
         missing: u64,
-        /// What is wrong.
+        /// The cause.
         reason: &'static str,
     },
 }
 
-/// A registry that is kept in a bus's topic.
+/// A registry that is stored in a topic of a bus.
 pub struct Registry {
     topic: Topic,
     publisher: Publisher,
@@ -55,28 +55,27 @@ pub struct Registry {
 
 struct State {
     catalog: Catalog,
-    /// Whether it may have missed a change: what became of a publish is not known.
+    /// Whether the catalog may lack a change, as the outcome of a publish is unknown.
     is_uncertain: bool,
 }
 
 impl Registry {
-    /// Opens the registry of a bus, and makes it where there is none. It is this one's until it is
-    /// dropped.
+    /// Opens the registry of a bus, or creates it. It is held exclusively until dropped.
     ///
     /// # Errors
-    /// [`OpenError`]; [`TransportError::Owned`](helio_bus::TransportError::Owned) where another
+    /// [`OpenError`]; [`TransportError::Owned`](helio_bus::TransportError::Owned) if another
     /// registry has it.
     pub fn open(bus: &Bus) -> Result<Self, OpenError> {
         let spec = TopicSpec::new(TOPIC)?.qos(Qos::state());
         let topic = bus.topic(spec)?;
-        // Whoever had it before writes no more, from here on.
+        // From here on an earlier owner is fenced.
         let publisher = topic.publisher()?;
         let catalog = read(&topic)?;
         let state = Mutex::new(State { catalog, is_uncertain: false });
         Ok(Self { topic, publisher, state })
     }
 
-    /// Looks at what there is.
+    /// Queries the catalog.
     pub(crate) fn query<R>(
         &self,
         query: impl FnOnce(&Catalog) -> Result<R, Refusal>,
@@ -84,7 +83,7 @@ impl Registry {
         query(&locked(&self.state).catalog)
     }
 
-    /// Decides on a change, and makes it: it is durable when this returns.
+    /// Decides on a change and applies it; it is durable on return.
     pub(crate) fn change<R>(
         &self,
         decide: impl FnOnce(&Catalog) -> Result<(R, Option<Change>), Refusal>,
@@ -101,7 +100,7 @@ impl Registry {
             let message = Message::new(&text).guarantee(Guarantee::Durable);
             let published = self.publisher.publish(message).wait_timeout(BUS_TIMEOUT);
             if let Err(error) = published {
-                // It may have arrived nevertheless.
+                // The change may be stored nevertheless.
                 state.is_uncertain = true;
                 return Err(failed(&error));
             }
@@ -111,7 +110,7 @@ impl Registry {
     }
 }
 
-/// What all changes so far make.
+/// Reads all changes into a catalog.
 fn read(topic: &Topic) -> Result<Catalog, OpenError> {
     let mut catalog = Catalog::default();
     let ends: Vec<u64> = topic.partitions()?.iter().map(|partition| partition.end).collect();
@@ -203,7 +202,7 @@ mod tests {
         folders.iter().flat_map(|folder| segments(folder)).chain(files).collect()
     }
 
-    /// Changes a byte of the first change, where the file has it.
+    /// Changes a byte of the first change, if the file contains it.
     fn damage(path: &Path) -> bool {
         let Ok(mut bytes) = fs::read(path) else { return false };
         let Some(at) = bytes.windows(5).position(|at| at == b"first") else { return false };

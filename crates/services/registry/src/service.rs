@@ -1,4 +1,4 @@
-//! The REST calls, as Confluent's clients make them.
+//! The REST calls of Confluent's clients.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,13 +22,13 @@ use crate::registry::Registry;
 
 /// The most bytes of a request: the largest schema, escaped as JSON.
 pub const MAX_BODY_BYTES: usize = 9 << 20;
-/// What answers are called.
+/// The content type of responses.
 const CONTENT_TYPE: &str = "application/vnd.schemaregistry.v1+json";
 
 type Shared = State<Arc<Registry>>;
 type Options = Query<HashMap<String, String>>;
 
-/// A registry that serves. Dropping it ends that.
+/// A registry that answers requests until it is dropped.
 pub struct Server {
     address: SocketAddr,
     end: Option<oneshot::Sender<()>>,
@@ -36,7 +36,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Where it listens.
+    /// The address that it listens at.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -44,7 +44,7 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// Lets nobody in any more; calls under way get their time.
+    /// Accepts no more requests; pending ones get 5 s.
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(runtime) = self.runtime.take() {
@@ -53,10 +53,10 @@ impl Drop for Server {
     }
 }
 
-/// Serves a registry at an address such as `127.0.0.1:8081`, in threads of its own.
+/// Serves a registry at an address such as `127.0.0.1:8081`, in its own threads.
 ///
 /// # Errors
-/// What the system says of the address.
+/// If the system refuses the address.
 pub fn serve(registry: Registry, listen: &str) -> io::Result<Server> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -116,7 +116,7 @@ fn reply(result: Result<Value, Refusal>) -> Response {
     })
 }
 
-/// Looks, which waits for nothing but those who change.
+/// Answers a query, which waits for changes in progress at most.
 async fn query(
     registry: Arc<Registry>,
     query: impl FnOnce(&Catalog) -> Result<Value, Refusal> + Send + 'static,
@@ -124,7 +124,7 @@ async fn query(
     blocking(move || registry.query(query)).await
 }
 
-/// Changes, which waits for the disk.
+/// Makes a change, which waits for the disk.
 async fn change(
     registry: Arc<Registry>,
     decide: impl FnOnce(&Catalog) -> Result<(Value, Option<Change>), Refusal> + Send + 'static,
@@ -137,7 +137,7 @@ async fn blocking(work: impl FnOnce() -> Result<Value, Refusal> + Send + 'static
     reply(done.unwrap_or_else(|error| Err(Refusal::Store(error.to_string()))))
 }
 
-/// A schema as clients send it.
+/// A schema in a request.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct SchemaRequest {
@@ -492,7 +492,7 @@ async fn unset_mode(State(registry): Shared, Path(subject): Path<String>) -> Res
 mod tests {
     use super::*;
 
-    /// The keys of requests, as Confluent's clients send them.
+    /// The keys of requests from Confluent's clients.
     #[test]
     fn the_bodies_of_requests() {
         let body = r#"{"schema":"{}","schemaType":"AVRO","references":[]}"#;
