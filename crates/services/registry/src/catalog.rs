@@ -146,7 +146,7 @@ fn normal(text: &str) -> Option<String> {
 
 fn parse(text: &str) -> Result<(Schema, String), Refusal> {
     let schema = Schema::parse(text).map_err(|error| Refusal::Schema(error.to_string()))?;
-    let normal = normal(text).ok_or_else(|| Refusal::Schema("it is no JSON".to_owned()))?;
+    let normal = normal(text).ok_or_else(|| Refusal::Schema("not JSON".to_owned()))?;
     Ok((schema, normal))
 }
 
@@ -278,7 +278,7 @@ impl Catalog {
             return Err(Refusal::ReadOnly(subject.to_owned()));
         }
         if known.is_none() && self.texts.len() >= MAX_SCHEMAS {
-            return Err(Refusal::Request(format!("there are {MAX_SCHEMAS} schemas: it is full")));
+            return Err(Refusal::Request(format!("the registry is full: {MAX_SCHEMAS} schemas")));
         }
         let objections = self.level(subject).objections(&self.schemas(&versions), &schema);
         if !objections.is_empty() {

@@ -41,7 +41,7 @@ pub(crate) enum Refusal {
     Version(String),
     #[error("{0}")]
     Level(#[from] CompatibilityError),
-    #[error("Invalid mode: {0}; there are READWRITE, READONLY and READONLY_OVERRIDE")]
+    #[error("Invalid mode: {0}; use READWRITE, READONLY or READONLY_OVERRIDE")]
     Mode(String),
     #[error("Subject {0} is in read-only mode")]
     ReadOnly(String),

@@ -29,7 +29,7 @@ pub enum OpenError {
     #[error(transparent)]
     Read(#[from] ReadError),
     /// A sample of the topic is not a change of a registry.
-    #[error("sample {offset} of {TOPIC} is no change of a registry: {reason}; keep it elsewhere")]
+    #[error("sample {offset} of {TOPIC} is not a change of a registry: {reason}; use another bus")]
     Foreign {
         /// Its offset.
         offset: u64,
@@ -134,7 +134,7 @@ fn read(topic: &Topic) -> Result<Catalog, OpenError> {
                 let missing = end - next(&changes.positions());
                 return Err(OpenError::Incomplete {
                     missing,
-                    reason: "the bus does not hand them out",
+                    reason: "the bus does not deliver them",
                 });
             }
         }
@@ -177,7 +177,7 @@ mod tests {
         let topic = bus.topic(TopicSpec::new(TOPIC).unwrap().qos(Qos::state())).unwrap();
         topic.publisher().unwrap().publish(Message::new(b"7")).wait().unwrap();
         let refused = Registry::open(&bus).map(drop).unwrap_err().to_string();
-        assert!(refused.contains("sample 0 of _schemas is no change"), "{refused}");
+        assert!(refused.contains("sample 0 of _schemas is not a change"), "{refused}");
     }
 
     #[test]

@@ -150,10 +150,10 @@ struct SchemaRequest {
 fn schema_of(body: &[u8]) -> Result<String, Refusal> {
     let request: SchemaRequest = body_of(body)?;
     if request.schema_type.as_deref().is_some_and(|kind| kind != "AVRO") {
-        return Err(Refusal::Schema("only AVRO is kept here".to_owned()));
+        return Err(Refusal::Schema("only AVRO is supported".to_owned()));
     }
     if request.references.is_some_and(|others| !others.is_empty()) {
-        return Err(Refusal::Schema("references to other schemas are not kept here".to_owned()));
+        return Err(Refusal::Schema("references to other schemas are not supported".to_owned()));
     }
     Ok(request.schema)
 }
