@@ -17,7 +17,7 @@ from typing import Any
 import heliograph
 
 _SPIN_NS = 1_500_000
-"""The event loop's timers are late by up to so much; what is left is waited for without them."""
+"""How late the event loop's timers may be; the rest is waited for without them."""
 
 _TIMEOUT_S = 5.0
 
@@ -45,7 +45,7 @@ def _used(cpu_s: float) -> dict[str, float]:
 
 async def _component(task: dict[str, Any]) -> None:
     async def nothing(self: Any, command: Any) -> None:
-        """Run the command that is measured."""
+        """Run the measured command."""
 
     body = {"component": task["component"], f"do_{task['command']}": nothing}
     kind = type(task["component"], (heliograph.Component,), body)

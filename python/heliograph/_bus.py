@@ -98,7 +98,7 @@ class _Waiter:
         return self._loop
 
     def add_done_callback(self, wakeup: Callable[[Any], object], *, context: Context) -> None:
-        """Have the task woken; it calls this when it begins to wait."""
+        """Register the task to be woken; called when its wait begins."""
         self._task = (wakeup, context)
         if self._done:
             self._loop.call_soon(wakeup, self, context=context)
@@ -113,7 +113,7 @@ class _Waiter:
             raise asyncio.CancelledError(*self._cancelled)
 
     def cancel(self, msg: Any = None) -> bool:
-        """Wake the task with a CancelledError; false where it is on its way already."""
+        """Wake the task with a CancelledError; return false if it is being woken already."""
         if self._done:
             return False
         self._cancelled = () if msg is None else (msg,)
@@ -302,7 +302,7 @@ class Bus:
             if len(tokens) == 1:
                 waiter.wake()
             else:
-                # A task that ends the loop by its error must not keep the others from being woken.
+                # A task that ends the loop by its error must not prevent others from being woken.
                 waiter.wake_soon()
 
     def _waiter(self, token: int) -> _Waiter:
@@ -385,13 +385,13 @@ class Topic(TopicBase[_T]):
             await self._open_writer()
         options = self._publish_options(key, level, time, trace, headers, guarantee, partition)
         outcome: Receipt | Pending | None = None
-        # Those that wait in the thread must not be overtaken.
+        # Samples queued in the thread must not be overtaken.
         if self._held_up is None or self._held_up.done():
             outcome = (
                 self._offer(value) if options is None else self._raw.offer_with(value, options)
             )
         if outcome is None:
-            # A copy, for whoever gave the value may change it while it waits in line.
+            # A copy, because the caller may change the value while it is queued.
             outcome = await self._in_turn(partial(self._send, copy.copy(value), options))
         bus = self._bus
         bus._turn -= 1
@@ -501,15 +501,14 @@ class Subscription(SubscriptionBase[_T]):
     async def __anext__(self) -> Sample[_T]:
         try:
             while True:
-                # Before a sample is taken: what is taken cannot be lost by a cancellation.
+                # Before a sample is taken: a cancellation cannot lose a taken one.
                 self._turn -= 1
                 if self._turn <= 0:
                     await self._breathe()
                 item = self._take()
                 if type(item) is _Sample:
                     return item
-                # Not by way of `_other`: each call on the way costs a sample, after a pause, much
-                # more than it seems.
+                # Not via `_other`: after a pause each call costs a sample much more than it seems.
                 await (self._arrival() if item is None else self._other(item))
         except ClosedError:
             if self._closed or self._bus._closed:

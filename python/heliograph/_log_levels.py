@@ -34,7 +34,7 @@ class PublishingHandler(logging.Handler):
 
 
 class _OverrideLevel(int):
-    """A level that a logger has been given here: who saves it and sets it again sets the same."""
+    """A level that a handler's patterns gave a logger; saving and restoring it keeps its kind."""
 
     program_level: int
     """The level that the program has set."""
@@ -46,19 +46,19 @@ def _program_level(logger: logging.Logger) -> int:
 
 
 class _LevelFilter:
-    """A filter of a logger, which hands on what only some handlers take."""
+    """A filter of a logger for records that only some handlers accept."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self.logger = logger
         self.receivers: tuple[int, list[tuple[PublishingHandler, int]]] = (0, [])
-        """The lowest level that goes to all handlers, and who takes from which level on."""
+        """The lowest level for all handlers, and each publishing handler's own."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Hand a record to those who take it but would not get it otherwise."""
+        """Hand a record below the program's level to the handlers that accept it."""
         own, receivers = self.receivers
         level = self.logger.level
         if level and not isinstance(level, _OverrideLevel):
-            # The program has set it since.
+            # The program has set another level since.
             own = level
         for handler, lowest in receivers:
             if lowest <= record.levelno < max(own, handler.level) and handler in _HANDLERS:
@@ -71,11 +71,11 @@ _FILTERS: dict[logging.Logger, _LevelFilter] = {}
 _HAS_HANDLERS = threading.Event()
 _THREADS: list[threading.Thread] = []
 _LOCK = threading.Lock()
-"""Of the handlers and the thread; held where nothing else is waited for."""
+"""Lock of the handlers and the thread; no other lock is taken while it is held."""
 
 
 def _forked() -> None:
-    """What handlers have of their parent's is not their own, and its thread is not there."""
+    """Forget the parent's handlers and thread in a forked child."""
     global _HAS_HANDLERS, _LOCK
     _HAS_HANDLERS, _LOCK = threading.Event(), threading.Lock()
     _THREADS.clear()
@@ -91,7 +91,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def follow(handler: PublishingHandler) -> None:
-    """Have loggers follow what is said to a handler, until it is let go."""
+    """Apply a handler's levels to the loggers, until :func:`leave`."""
     with _LOCK:
         _HANDLERS.add(handler)
         _HAS_HANDLERS.set()
@@ -102,7 +102,7 @@ def follow(handler: PublishingHandler) -> None:
 
 
 def leave(handler: PublishingHandler) -> None:
-    """Let a handler go; a moment later its loggers are as the program has them."""
+    """Release a handler; its loggers soon get the program's levels back."""
     with _LOCK:
         _HANDLERS.discard(handler)
 
@@ -114,7 +114,7 @@ def _poll() -> None:
             handlers = sorted(_HANDLERS, key=id)
             if not handlers:
                 _HAS_HANDLERS.clear()
-        # Programs change loggers and handlers meanwhile: what fails is done by the next look.
+        # Programs change loggers and handlers concurrently; the next poll retries a failure.
         with contextlib.suppress(Exception):
             loggers = _loggers()
             now = ([(id(one), one.level, _changes(one)) for one in handlers], _state(loggers))
@@ -122,7 +122,7 @@ def _poll() -> None:
                 _apply(loggers, handlers)
                 seen = now
         some = bool(handlers)
-        # So that who drops a handler without closing it is not held up by this.
+        # The thread must not keep a handler alive that was dropped without closing.
         del handlers
         if some:
             pause.wait(_POLL_INTERVAL_S)
@@ -131,14 +131,14 @@ def _poll() -> None:
 
 
 def _loggers() -> list[logging.Logger]:
-    """All there are, parents first."""
+    """All loggers, parents first."""
     known = [*logging.root.manager.loggerDict.values()]
     loggers = [logger for logger in known if isinstance(logger, logging.Logger)]
     return [logging.root, *sorted(loggers, key=lambda logger: logger.name.count("."))]
 
 
 def _state(loggers: list[logging.Logger]) -> object:
-    """What decides of a logger's records besides what is said from outside."""
+    """The loggers' state as the program has set it."""
     return [
         (
             one.level,
@@ -152,7 +152,7 @@ def _state(loggers: list[logging.Logger]) -> object:
 
 
 def _changes(handler: PublishingHandler) -> int:
-    # A handler may be closed meanwhile.
+    # The handler may be closed concurrently.
     with contextlib.suppress(Exception):
         return handler._raw.level_changes() if handler._raw else -1
     return -1
@@ -185,9 +185,9 @@ def _apply(loggers: list[logging.Logger], handlers: list[PublishingHandler]) -> 
             given = _OverrideLevel(wanted)
             given.program_level = program_level
         if logger.level is not level:
-            # The program has set it just now: the next look's.
+            # The program has just set it; the next poll handles it.
             continue
-        # The filter is there before what it is for, and until it is over; behind all others.
+        # The filter is added before the level, removed after it, and is the last filter.
         if receivers or isinstance(given, _OverrideLevel):
             level_filter = _FILTERS.setdefault(logger, _LevelFilter(logger))
             level_filter.receivers = (own[logger], receivers)
@@ -196,7 +196,7 @@ def _apply(loggers: list[logging.Logger], handlers: list[PublishingHandler]) -> 
                 logger.addFilter(level_filter.filter)
             _set(logger, given)
         else:
-            # Also where a level that was given once was saved, and is set again now.
+            # Also restores a level that was saved while a pattern was in force.
             _set(logger, given)
             if gone := _FILTERS.pop(logger, None):
                 logger.removeFilter(gone.filter)
@@ -210,7 +210,7 @@ def _set(logger: logging.Logger, level: int) -> None:
 def _handlers_of(
     logger: logging.Logger, handlers: list[PublishingHandler]
 ) -> Iterator[PublishingHandler]:
-    """The handlers that a logger's records come to."""
+    """The handlers that receive a logger's records."""
     at: logging.Logger | None = logger
     while at:
         yield from (handler for handler in handlers if handler in at.handlers)

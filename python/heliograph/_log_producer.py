@@ -20,7 +20,7 @@ from typing import Any
 from heliograph.logging import EMERGENCY, NOTICE, Handler
 
 _TICK_NS = 1_000_000
-"""From one beginning of the schedule's ticks to the next; what is due in one is logged at once."""
+"""The schedule's tick; records due in one are logged at once."""
 
 _TICKS_PER_S = 1000
 
@@ -35,7 +35,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> None:
-    """Log by the task."""
+    """Log as the task demands."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     task = json.loads(arguments[2])
     handler = Handler(task["url"], producer=task["name"], prefix=task["prefix"])
@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> None:
         offered = producer.run()
         handler.flush()
         _say(_report(handler, offered, cpu_s) | {"pacing_cpu_s": producer.pacing_cpu_s})
-        # It stays until all have read: on some transports what was said goes with the process.
+        # The process stays until all have read: some transports drop its samples when it ends.
         sys.stdin.readline()
     handler.close()
 
@@ -80,7 +80,7 @@ class _Producer:
         self.pacing_cpu_s = 0.0
 
     def run(self) -> Counter[int]:
-        """Log until the time is over; how many records of each level, by ACS's numbers."""
+        """Log until the end; return the number of records of each ACS level."""
         logged, rate_hz = 0, self._task["rate_hz"]
         for tick in range(-(-self._task["time_ns"] // _TICK_NS)):
             due_ns = self._start_ns + tick * _TICK_NS

@@ -1,4 +1,4 @@
-"""Avro's logical types as Python values; what lies on the wire is in the base type."""
+"""Avro's logical types as Python values; the base type is encoded."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ _TABLE: dict[tuple[str, str], tuple[Converter, Converter]] = {
 def converters(
     name: str, base: str, precision: int | None, scale: int | None, size: int | None
 ) -> tuple[Converter, Converter] | None:
-    """Return the conversions from and to the base type; None where the pair means nothing."""
+    """Return the conversions from and to the base type; None if the combination is invalid."""
     if name == "decimal" and base in ("bytes", "fixed") and precision:
         return partial(_decimal, scale or 0), partial(_unscaled, precision, scale or 0, size)
     return _TABLE.get((name, base))

@@ -33,12 +33,12 @@ def field(
     default: Any = dataclasses.MISSING,
     default_factory: Callable[[], Any] | None = None,
 ) -> Any:
-    """Say more about a record's field.
+    """Describe a field of a record.
 
-    ``unit`` is kept in the schema (``m/s``, ``deg``, as astropy writes them), and so is
-    ``description``. Fields with ``key=True`` are the topic's key, in their order. ``default`` may
-    be a list, a dict or a numpy array: each record gets its own copy. The schema has the default
-    too, so that readers with this field understand writers without it.
+    ``unit`` (``m/s``, ``deg``, as in astropy) and ``description`` are stored in the schema. Fields
+    with ``key=True`` form the topic's key, in their order. ``default`` may be a list, a dict or a
+    numpy array: each record gets its own copy. The schema has the default, too, so that readers
+    with this field understand writers without it.
     """
     attributes: dict[str, Any] = {}
     if unit is not None:

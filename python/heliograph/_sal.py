@@ -72,11 +72,11 @@ class InterfaceTopic:
 
 @dataclass(frozen=True)
 class FieldInfo:
-    """A public field of a topic: its type in SAL's words, and how many elements it has.
+    """A public field of a topic: its SAL type and number of elements.
 
     A field of an ``.avsc`` file has the JSON of its Avro type as ``type``. ``enumeration`` is the
-    name and the labels with their values, None where there is none; the name is empty where the
-    labels stand at the field itself.
+    name and the labels with their values, or None. The name is empty if the labels are declared at
+    the field itself.
     """
 
     name: str
@@ -107,7 +107,7 @@ class Interfaces(Mapping[str, InterfaceTopic]):
 
     @property
     def release(self) -> str:
-        """Their release, such as ``27.1.1``; empty where the folder does not tell it."""
+        """Their release, such as ``27.1.1``; empty if the folder does not state it."""
         return self._raw.release()
 
     @property
@@ -125,8 +125,8 @@ def load_interfaces(folder: str | os.PathLike[str]) -> Interfaces:
 
 
 def read_folder(folder: str | os.PathLike[str], component: str | None = None) -> RawInterfaces:
-    """Read what a folder says of one component, or of all.
+    """Read the interface of one component, or of all.
 
-    The topics of the others are their generic ones then: a fraction of the time of reading all.
+    Other components then have only their generic topics, which takes a fraction of the time.
     """
     return RawInterfaces(os.fspath(folder), component)

@@ -1,4 +1,4 @@
-"""Every way of naming a schema: a record class, Avro's JSON as text or dict, an ``.avsc`` file."""
+"""Schemas from record classes, Avro's JSON as text or dict, or ``.avsc`` files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from heliograph._record import schema_of
 
 
 def schema(source: Any) -> Schema:
-    """Return the schema that ``source`` stands for.
+    """Return the schema of ``source``.
 
     ``source`` is a record class, a :class:`Schema`, Avro's JSON as a dict, a list (union) or text,
     or a path (``pathlib.Path``, or text that ends in ``.avsc``) to a file of it.

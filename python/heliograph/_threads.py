@@ -33,6 +33,6 @@ os.register_at_fork(after_in_child=_renew)
 
 
 async def in_thread(work: Callable[_P, _R], *given: _P.args, **named: _P.kwargs) -> _R:
-    """Do as ``asyncio.to_thread``, in a thread of ours."""
+    """Do as ``asyncio.to_thread``, in one of these threads."""
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(_pool, partial(work, *given, **named))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Primitive:
-    """The Avro type that an annotated Python type stands for."""
+    """The Avro type of an annotated Python type."""
 
     avro: str
 
@@ -122,14 +122,14 @@ _LOGICAL: dict[Any, dict[str, str]] = {
 
 @dataclass
 class Builder:
-    """Collects, while a schema is built, which Python class stands for which of its names."""
+    """Collects the Python classes of a schema's names while it is built."""
 
     classes: dict[str, type] = field(default_factory=dict)
     names: dict[type, str] = field(default_factory=dict)
     namespace: str = ""
 
     def schema_of(self, hint: Any, attributes: dict[str, Any], where: str) -> Any:
-        """Return the Avro type of an annotation; what belongs to the field goes to attributes."""
+        """Return the Avro type of an annotation; add the field's own attributes to `attributes`."""
         if typing.get_origin(hint) is Annotated:
             return self._annotated(hint, attributes, where)
         if hint is None or hint is type(None):
@@ -160,7 +160,7 @@ class Builder:
         return {"type": "array", "items": items}
 
     def _inner(self, hint: Any, attributes: dict[str, Any], where: str) -> Any:
-        """Return an element's type: a length inside another array has no field to be written at."""
+        """Return an element's type. An inner array has no field that could hold its length."""
         inner: dict[str, Any] = {}
         items = self.schema_of(hint, inner, where)
         if "length" in inner:
@@ -201,7 +201,7 @@ class Builder:
         return self._named(cls.__helio_record__.fullname, cls, None)
 
     def _named(self, name: str, cls: type, body: dict[str, Any] | None) -> Any:
-        """Define a name where it first stands, and refer to it from then on."""
+        """Define a name at its first use, and refer to it later."""
         if cls in self.names:
             return self.names[cls]
         inherits = self.namespace and "." not in name
@@ -221,7 +221,7 @@ class Builder:
 
 @dataclass(frozen=True)
 class RecordInfo:
-    """What ``@record`` knows about a class: its Avro name, its text, its fields."""
+    """A record class's Avro name, description and fields."""
 
     fullname: str
     description: str | None

@@ -176,7 +176,7 @@ def _trace(record: logging.LogRecord) -> str | None:
     if not (record.exc_info or record.exc_text or record.stack_info):
         return None
     if record.exc_info and not record.exc_text:
-        # Kept for other handlers, as logging's own formatter does.
+        # Cached for other handlers, as logging's own formatter does.
         record.exc_text = _FORMATTER.formatException(record.exc_info)
     return "\n".join(part for part in (record.exc_text, record.stack_info) if part)
 

@@ -1,4 +1,4 @@
-"""Sent commands: their acknowledgements, and how they end."""
+"""Sent commands: their acknowledgements and their end."""
 
 from __future__ import annotations
 

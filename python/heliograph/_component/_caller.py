@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("heliograph")
 
 DEFAULT_TIMEOUT_S = 10.0
-"""How long a call waits for a first acknowledgement that says how long it takes."""
+"""The timeout of a call until an acknowledgement sets another one."""
 
 _SECONDS_MAX = 3e9
-"""The latest expiry: a century from now, and nanoseconds in 64 bits hold it."""
+"""The latest expiry: a century from now, which nanoseconds in 64 bits can represent."""
 
 _SCHEMA = "helio-schema"
-"""The header that says in whose schema a command is that another sample holds."""
+"""The header with the schema of a command that is embedded in another sample."""
 
 PRESENCE_POLL_INTERVAL_S = 0.05
-"""How often one looks whether a component is still there while calls wait for it."""
+"""How often a component's presence is checked while calls are pending."""
 
 
 class CallerEngine:
-    """The caller's side of the protocol, driven in the event loop; one for each remote."""
+    """The caller's side of the protocol, driven by the event loop; one for each remote."""
 
     def __init__(
         self,
@@ -74,11 +74,11 @@ class CallerEngine:
 
     @property
     def late_sent(self) -> int:
-        """Number of commands of streams that were sent too short a time before their time."""
+        """Number of stream commands that were sent too late before their time."""
         return self._caller.late_sent
 
     def presence(self) -> str:
-        """Look whether the component is there: here, gone or unknown; away where nobody knows."""
+        """Return the presence: here, gone or unknown; away if the bus does not answer."""
         self._open()
         assert self._watch is not None, "it was opened"
         known, instance = self._watch.look()
@@ -98,7 +98,7 @@ class CallerEngine:
         until_done: bool = True,
         progress: Callable[[Ack], object] | None = None,
     ) -> CommandCall:
-        """Send a command, or a request beside commands where `what` is not to run it."""
+        """Send a command, or another request, as `what` selects."""
         self._open()
         command = "" if topic is None else topic.name
         title = f"{self.name}.{command or what[0]}"
@@ -116,10 +116,10 @@ class CallerEngine:
         return call
 
     def cancel(self, call: CommandCall, timeout: float | None) -> CommandCall:
-        """Ask for a call to be cancelled."""
+        """Request the cancellation of a call."""
         return self.send(None, ("cancel", float(call.number)), None, timeout=timeout)
 
-    # The machinery.
+    # Internals.
 
     def _now(self) -> int:
         return self._bus._raw.now_ns()
@@ -170,10 +170,10 @@ class CallerEngine:
         if known == "away":
             if self._last_presence != "gone":
                 return
-            # Whoever was gone may have come.
+            # The component may have started meanwhile.
             known = "unknown"
         if known != "unknown" and self._caller.pending and self._acks is not None:
-            # What it has said before it went counts.
+            # Acknowledgements from before its end count.
             self._acks.poll()
         self._last_presence = known
         self._caller.presence(known, instance)
@@ -235,7 +235,7 @@ class CallerEngine:
                 target = self._control_topic()
                 if what == "validate":
                     assert topic is not None, "what is validated is a command"
-                    # What could not be sent is not valid; and the component finds the schema.
+                    # What cannot be sent is not valid; the component checks the schema.
                     self._topic(topic)
                     headers[_SCHEMA] = bytes.fromhex(topic.schema.id)[::-1]
                 value = self._control_record(what, argument, topic, value, sequence)
@@ -298,7 +298,7 @@ class CallerEngine:
         _LOG.warning("%s", text)
 
     def close(self) -> None:
-        """Let go; calls that wait end as not acknowledged."""
+        """Close; pending calls end as not acknowledged."""
         if self._closed:
             return
         self._closed = True

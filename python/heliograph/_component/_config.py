@@ -21,24 +21,24 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_BYTES = 4 << 20
-"""The longest file of configuration: whoever writes more wants a data file beside it."""
+"""The longest configuration file in bytes; more belongs in a separate data file."""
 
 
 def site() -> str:
-    """Return the site's name, empty where none is set."""
+    """Return the site's name; empty if none is set."""
     return os.environ.get("HELIO_SITE") or os.environ.get("LSST_SITE") or ""
 
 
 @dataclass(frozen=True)
 class LoadedConfig:
-    """A configuration, and where it came from."""
+    """A configuration and its sources."""
 
     values: dict[str, Any]
     files: list[str]
     version: str
 
     def namespace(self) -> SimpleNamespace:
-        """Return it with attributes for keys, nested ones too."""
+        """Return the values as attributes, nested ones too."""
         made: SimpleNamespace = _namespace(self.values)
         return made
 
@@ -66,7 +66,7 @@ def overrides(folder: Path) -> list[str]:
 def load(folder: Path, override: str, schema: Mapping[str, Any] | None) -> LoadedConfig:
     """Read, merge and check the layers.
 
-    Raises :class:`ExpectedError` naming the file and what is wrong there.
+    Raises :class:`ExpectedError`, which names the file and the fault.
     """
     files = ["_init.yaml"]
     if site() and (folder / f"_{site()}.yaml").is_file():
@@ -105,7 +105,7 @@ def _read(folder: Path, name: str) -> str:
 
 
 def _checked(values: Any, schema: Mapping[str, Any], files: list[str]) -> Any:
-    """Check against the schema, which may give defaults for what is not there."""
+    """Check against the schema, and add its defaults."""
     import jsonschema  # type: ignore[import-untyped]
 
     kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft7Validator)

@@ -32,10 +32,10 @@ PRIVATE = (
     "private_identity",
     "private_origin",
 )
-"""The fields that every topic begins with, after ``salIndex`` where there is one."""
+"""The fields at the beginning of every topic, after ``salIndex`` if it has one."""
 
 _SHOWN_MAX = 6
-"""So many elements of an array, and twice as many fields, are shown in a ``repr``."""
+"""A ``repr`` shows this many elements of an array, and twice as many fields."""
 
 
 class TopicData:
@@ -55,13 +55,13 @@ class TopicData:
     _defaults: ClassVar[bytes] = b""
 
     def __new__(cls, **fields: Any) -> Self:
-        """Make a value with every field at its default, and then the given ones (not None) set.
+        """Make a value with every field at its default, except the given ones that are not None.
 
-        Raises :class:`TypeError` naming a field that is not there.
+        Raises :class:`TypeError` naming an unknown field.
         """
         made: Self = cls._schema.decode(cls._defaults)
         for name in cls._arrays:
-            # Decoded arrays are read-only, and this one is the caller's own.
+            # Decoded arrays are read-only, but this one belongs to the caller.
             object.__setattr__(made, name, getattr(made, name).copy())
         for name, value in fields.items():
             if name not in cls._fields:
@@ -103,7 +103,7 @@ def same(one: Any, two: Any) -> bool:
 
 
 def sayable(text: Any) -> str:
-    """Return a text that can be encoded, of whatever somebody gave for one."""
+    """Return an encodable text of any object."""
     return "" if text is None else str(text).encode(errors="replace").decode()
 
 
@@ -139,7 +139,7 @@ def bind(cls: Any, schema: Schema, zeros: Mapping[str, Any]) -> None:
 
 
 def zero(field: FieldInfo) -> Any:
-    """Return what a field without a default holds until it is set."""
+    """Return the initial value of a field without a default."""
     if "null" in field.type:
         return None
     if '"array"' in field.type:
@@ -154,9 +154,9 @@ def zero(field: FieldInfo) -> Any:
 class Enums:
     """The enumerations of a component, as attributes: ``enums.AxisState.Moving``.
 
-    An enumeration has the name that it has in the interface. One that stands at a field without a
-    name of its own is called by topic and field: ``Target_tracksys``. Labels are the interface's;
-    what cannot stand in a Python name is ``_``.
+    An enumeration has its name in the interface. One declared at a field is named by topic and
+    field: ``Target_tracksys``. Labels are the interface's; characters that a Python name cannot
+    have become ``_``.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class Enums:
 
 
 def int_enum(name: str, labels: Sequence[tuple[str, int]]) -> type[enum.IntEnum]:
-    """Return the enumeration with these labels; two labels of one value are aliases."""
+    """Return the enumeration with these labels; labels with the same value are aliases."""
     members = {_member(label): value for label, value in labels}
     made = enum.IntEnum(name, members, module="heliograph")  # type: ignore[misc]
     return cast("type[enum.IntEnum]", made)
@@ -201,7 +201,7 @@ def _member(label: str) -> str:
     name = re.sub(r"\W", "_", label)
     if not name.isidentifier():
         name = f"_{name}"
-    # What an IntEnum cannot have as a member, or a program cannot write.
+    # Names that an IntEnum cannot have as members, or a program cannot write.
     return (
         f"{name}_"
         if name == "mro" or keyword.iskeyword(name) or (name[:1] == "_" == name[-1:])

@@ -41,9 +41,9 @@ class CallbackSubscription:
         self.raw = raw
 
     def listen(self) -> None:
-        """Have the callback called once, when there may be something (perhaps there is already).
+        """Call the callback once, when samples may be available (or are already).
 
-        Nothing happens where it is waited for already.
+        Does nothing if the callback is registered already.
         """
         if self._listening or self._closed:
             return
@@ -61,14 +61,14 @@ class CallbackSubscription:
             raise
 
     def wake(self) -> None:
-        """Call back; the bus calls this."""
+        """Call back; called by the bus."""
         if self._listening:
             self._listening = False
             if not self._closed:
                 self._ready()
 
     def wake_soon(self) -> None:
-        """Call back in the loop's next round; the bus calls this."""
+        """Call back in the loop's next iteration; called by the bus."""
         self._loop.call_soon(self.wake)
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class Dispatcher:
         on_sample: Callable[[Sample[Any]], object],
         on_event: Callable[[Any], object] | None = None,
     ) -> CallbackSubscription:
-        """Hand over the samples of one more subscription, and what else it tells."""
+        """Add a subscription and the callbacks for its samples and events."""
         source = _Source(self, raw, on_sample, on_event)
         source.listen()
         self._sources.append(source)
@@ -118,7 +118,7 @@ class Dispatcher:
         return len(self._sources)
 
     def poll(self) -> None:
-        """Hand over what is there now, of all subscriptions."""
+        """Dispatch the available samples of all subscriptions."""
         self._take([*self._sources])
 
     def _listen(self, source: _Source) -> None:
@@ -129,7 +129,7 @@ class Dispatcher:
 
     def _fail(self, source: _Source, error: HelioError, *, skipped: bool = False) -> None:
         if self._closed or self._bus._closed or source not in self._sources:
-            # A sample of the same turn may have had it looked at, or passed over: it is known.
+            # A sample of the same turn may have caused it to be polled or skipped already.
             return
         self._sources.remove(source)
         at: Positions = []
@@ -140,7 +140,7 @@ class Dispatcher:
         self._on_failure(source, at, error)
 
     def skip(self) -> int:
-        """Pass over what is there now, also what is being handed over; return how much it is."""
+        """Skip all available samples, also the ones being dispatched; return their number."""
         if self._closed:
             return 0
         self._skips += 1
@@ -155,7 +155,7 @@ class Dispatcher:
         return passed
 
     def run(self, sources: list[_Source]) -> None:
-        """Hand over some of what these have, then wait for more; the loop is not held up long."""
+        """Dispatch some samples of these subscriptions, then wait; the loop is not blocked long."""
         if self._closed or self._bus._closed:
             return
         more = self._take(sources)
@@ -166,13 +166,13 @@ class Dispatcher:
             if source not in self._sources:
                 continue
             if source in more:
-                # The next turn finds it, after other callbacks had theirs.
+                # The next turn continues, after other callbacks ran.
                 self.schedule(source)
             else:
                 self._listen(source)
 
     def schedule(self, source: _Source) -> None:
-        """Look at a subscription in the loop's next round, together with others."""
+        """Poll a subscription in the loop's next iteration, together with others."""
         if not self._ready:
             source._loop.call_soon(self._run_ready)
         self._ready.append(source)
@@ -182,7 +182,7 @@ class Dispatcher:
         self.run(ready)
 
     def _take(self, sources: list[_Source]) -> list[_Source]:
-        """Hand over; return those that may have more."""
+        """Dispatch; return the subscriptions that may have more."""
         more = []
         samples: list[tuple[int, int, Sample[Any]]] = []
         failed: list[tuple[_Source, HelioError]] = []
@@ -199,7 +199,7 @@ class Dispatcher:
             if seen:
                 more.append(source)
         if len(sources) > 1:
-            # Of one subscription they are in order, and stay so.
+            # The sort keeps the order within a subscription.
             samples.sort(key=lambda item: item[0])
         skips = self._skips
         for left, (_, place, sample) in zip(range(len(samples) - 1, -1, -1), samples, strict=True):
@@ -208,7 +208,7 @@ class Dispatcher:
             self._at_hand = left
             _guarded(sources[place].on_sample, sample)
         for broken, why in failed:
-            # After what could be read yet.
+            # After the samples that could still be read.
             self._fail(broken, why)
         return more
 
@@ -240,7 +240,7 @@ class _Source(CallbackSubscription):
         self._dispatcher.run([self])
 
     def wake_soon(self) -> None:
-        """Look later, together with the others that are woken now; the bus calls this."""
+        """Poll later, together with the others that are woken now; called by the bus."""
         if self._listening:
             self._listening = False
             self._dispatcher.schedule(self)

@@ -69,7 +69,7 @@ ENGINE_EVENTS = (
     "configurationsAvailable",
     "configurationApplied",
 )
-"""The events that the machinery itself writes, where the interface has them."""
+"""The events that the engine itself writes, if the interface has them."""
 
 DISCARDABLE_EVENTS = frozenset(("heartbeat", "logMessage"))
 """Engine events that are discarded rather than retried."""
@@ -79,7 +79,7 @@ FAILED, ABORTED, TIMED_OUT = "failed", "aborted", "timeout"
 
 @dataclass
 class _Command:
-    """A command of the interface, as this component takes it."""
+    """A command of the interface, with this component's handler and options."""
 
     topic: TopicType
     options: CommandOptions
@@ -152,7 +152,7 @@ class Engine:
         """The summary state."""
         return State(self.controller.summary_state)
 
-    # What is there: commands and their handlers.
+    # Commands and their handlers.
 
     def _commands(self) -> dict[str, _Command]:
         sal_names = sorted(
@@ -179,7 +179,7 @@ class Engine:
     def _check_handlers(self, known: dict[str, _Command]) -> None:
         named = {name[3:] for name in dir(type(self.component)) if name.startswith("do_")}
         named |= set(self.component.command_options)
-        # The base class has a handler for it, which not every interface has.
+        # The base class has a handler for it, which some interfaces lack.
         named.discard("setLogLevel")
         strangers = named - set(known) - set(self.component.extra_commands)
         if strangers:
@@ -220,7 +220,7 @@ class Engine:
             raise
 
     def begin(self) -> None:
-        """Be there: the state is published, and commands are answered from now on."""
+        """Publish the state and accept commands."""
         self.check_lease()
         self._carry_out()
         self._changed = False
@@ -228,9 +228,9 @@ class Engine:
 
     def _open(self) -> list[tuple[_Command | None, RawSubscription]]:
         interface, who, bus = self.interface, self.who, self.bus._raw
-        # On brokers one after the other takes several times as long.
+        # On brokers, opening one after the other takes several times as long.
         make_topics(bus, interface.raw, interface.name, who.index)
-        # Whoever sees the lease may send at once: subscriptions come before it.
+        # Callers that see the lease may send at once, so subscriptions come first.
         opened = self._listen()
         self.lease = Lease(bus, interface.raw, interface.name, who.index, self._software())
         assert self._ack_type is not None, "every component has acknowledgements"
@@ -257,10 +257,10 @@ class Engine:
         return opened
 
     def _subscribe(self, command: _Command | None) -> RawSubscription:
-        """Subscribe to a command, or to what is asked besides commands.
+        """Subscribe to a command, or to the topic of other requests.
 
-        Where its schema and that of another release cannot be resolved, and no policy was chosen,
-        each such command is answered.
+        If its schema cannot be resolved with another release's, and no policy was chosen, each such
+        command is answered.
         """
         interface, bus, kind = self.interface, self.bus._raw, self._ack_type
         assert kind is not None, "every component has acknowledgements"
@@ -282,7 +282,7 @@ class Engine:
 
     @contextlib.contextmanager
     def _skip_incompatible(self, topic: TopicType) -> Iterator[None]:
-        """Go on without a topic whose schema cannot be resolved with that of another release."""
+        """Continue without a topic whose schema cannot be resolved with another release's."""
         try:
             yield
         except IncompatibleSchema as error:
@@ -304,7 +304,7 @@ class Engine:
     def _on_read_failure(
         self, source: CallbackSubscription, at: Positions, error: HelioError
     ) -> None:
-        """Go on without a topic that cannot be read, unless there is no other."""
+        """Continue without a topic that cannot be read, unless there is no other."""
         command, resumed = self._sources.pop(source)
         if not len(self._dispatcher):
             self.stop(error)
@@ -347,9 +347,9 @@ class Engine:
         return self.bus._raw.now_ns()
 
     def refusal(self) -> NotLive | StorageError | None:
-        """Return why this is not for sure the one live instance, if it is not.
+        """Return why this may not be the live instance, or None.
 
-        In an outage nobody knows, which is no end of it.
+        During an outage the holder is unknown, which does not end the component.
         """
         if self.lease is None:
             return NotLive(_ENDED if self._stopping is not None else _NOT_STARTED)
@@ -359,10 +359,10 @@ class Engine:
         return StorageError(self.lease.outage()) if standing == "lapsed" else NotLive(_LOST)
 
     def check_lease(self) -> bool:
-        """Look whether this is still the one live instance, as far as known; if not, it ends.
+        """Check whether this is still the live instance, as far as known; end if not.
 
-        The controller hears at once where the lease is not held; that it is again it hears from
-        :meth:`takes`.
+        The controller is notified at once of a lease that is not held, and by :meth:`admits` of one
+        that is held again.
         """
         standing, instance = ("lost", 0) if self.lease is None else self.lease.standing()
         if standing == "held" and self._is_unconfirmed:
@@ -378,12 +378,11 @@ class Engine:
         return not is_lost
 
     def admits(self, at_hand: int = 0) -> bool:
-        """Look whether what was received is this instance's to answer.
+        """Return whether received samples are this instance's to answer.
 
-        Where the lease had run out and nobody took it, callers were told that the component is
-        gone: what lies in its topics is dropped then, up to the ends that they have now. Who was
-        awake meanwhile, and could not confirm it, answers first that nothing of that is run, as
-        far as there is room for it.
+        If the lease expired and nobody took it, callers were notified that the component is gone.
+        Samples up to the topics' present ends are then dropped. A component that ran meanwhile
+        without confirming its lease rejects those commands first, as far as there is room.
         """
         if not self.check_lease():
             return False
@@ -463,12 +462,12 @@ class Engine:
         return round(seconds * 1e9), None
 
     def _control(self, sample: Sample[Any]) -> None:
-        """Take what was asked on the topic `control`."""
+        """Process a request of the topic `control`."""
         asked = sample.value
         if not self.admits(1):
             return
         if asked["action"] == "cancel":
-            # What is to be cancelled may lie in its own topic yet.
+            # The command to cancel may still be unread in its own topic.
             self._dispatcher.poll()
         value, refusal, arguments = None, None, ""
         command = self.commands.get(asked["command"])
@@ -492,14 +491,14 @@ class Engine:
     def _embedded(
         command: _Command, sample: Sample[Any], payload: bytes
     ) -> tuple[Any, str | None, str]:
-        """Return a command that came inside another sample, as this interface has it."""
+        """Return a command embedded in another sample, in this interface's schema."""
         if command.raw is not None:
             payload = command.raw.resolve(sample, payload)
         value = command.topic.schema.decode(payload)
         return value, command.checks.refusal(payload), command.arguments(payload)
 
     def _event(self, command: _Command | None, event: Any) -> None:
-        """Hear what a subscription to commands tells besides samples."""
+        """Process an event of a subscription to commands."""
         name = "control" if command is None else command.topic.name
         if isinstance(event, Gap) and command is not None:
             self.controller.lost(name, event.lost)
@@ -511,7 +510,7 @@ class Engine:
             self.component.log.warning("a command %s was not received: %s", name, event)
 
     def tick(self) -> None:
-        """Do what is due by time."""
+        """Process what is due."""
         if self.bus._closed:
             return
         self.controller.tick(self._now())
@@ -522,7 +521,7 @@ class Engine:
     def _drain(self) -> None:
         self._carry_out()
         if self._changed:
-            # Neither a hook of the command nor anything else tells of this change.
+            # No hook reports this change.
             self._changed = False
             self.spawn(self._notify_state())
         self._schedule()
@@ -559,8 +558,8 @@ class Engine:
         call.task.add_done_callback(partial(self._on_handler_end, number))
 
     async def _taken_up(self, number: int, work: Callable[[], Awaitable[Any]]) -> Any:
-        """Run a handler or a check, unless meanwhile its time is over: then it has ended."""
-        # This task had to wait for the others of the loop, perhaps for long.
+        """Run a handler or a check, unless its time is over: then it has ended."""
+        # This task had to wait for other tasks of the loop, perhaps for long.
         self.check_lease()
         return await work() if self.controller.take_up(self._now(), number) else None
 
@@ -642,7 +641,7 @@ class Engine:
     def _on_audit(self, entry: dict[str, Any]) -> None:
         assert self._audit is not None, "it is open"
         value = {**entry, "component": self.interface.name, "index": self.who.index}
-        # Also of an instance that has lost its lease: what it did until then is recorded.
+        # Also for an instance that has lost its lease: its commands until then are recorded.
         self.sender.send(self._audit, value, policy=self._audit_policy)
 
     def _on_error(self, code: int, report: str) -> None:
@@ -675,11 +674,11 @@ class Engine:
         self._drain()
         call = self._calls.get(number)
         if call is not None and call.task is task:
-            # No end hook followed: it has failed.
+            # No end hook followed, so it has failed.
             self._forget(number)
 
     def _failure(self, task: asyncio.Task[Any]) -> tuple[str, int, str] | None:
-        """Return how a handler has failed; an unexpected error is logged with its traceback."""
+        """Return a handler's failure; an unexpected error is logged with its traceback."""
         if task.cancelled():
             return (ABORTED, 0, "cancelled")
         error = task.exception()
@@ -711,12 +710,12 @@ class Engine:
         except Exception:
             self.component.log.exception("handle_summary_state failed")
 
-    # What components do.
+    # Called by components.
 
     def in_progress(
         self, value: Any, timeout: float, text: str, progress: float | None, result: Any
     ) -> None:
-        """Tell the caller of a running command how it gets on."""
+        """Report a running command's progress to its caller."""
         number = self._by_value.get(id(value))
         if number is None:
             raise RuntimeError("in_progress: this command does not run (any more)")
@@ -725,27 +724,27 @@ class Engine:
         self._drain()
 
     def put(self, event: str, *, force: bool = False, **fields: Any) -> bool:
-        """Write an event of the machinery's, where the interface has it."""
+        """Write one of the engine's events, if the interface has it."""
         topic = self.events.get(event)
         if topic is None or not topic.is_open:
             return False
         return topic.put(self.sender, force=force, keep=event not in DISCARDABLE_EVENTS, **fields)
 
     def beat(self) -> None:
-        """Write the heartbeat, unless one waits already: nobody wants a late one."""
+        """Write the heartbeat, unless one is queued already."""
         topic = self.events.get("heartbeat")
         if topic is not None and not topic.is_held_up(self.sender):
             self.put("heartbeat", force=True)
 
     def _on_queue(self, queue: TopicQueue) -> None:
-        """Hear that something cannot be published at once, or has been at last."""
+        """Process that a topic is blocked, or no longer blocked."""
         if queue.ack_order is AckOrder.AUDIT:
-            # Not from within: this may come in the midst of effects.
+            # Not directly: this may be called while effects are carried out.
             asyncio.get_running_loop().call_soon(self._check_audit)
         if queue.discarded + queue.shed and not self.sender.is_queued(queue.topic):
             name, discarded, shed = queue.topic.name, queue.discarded, queue.shed
             text = "%s could not be published: %d passed, %d too many"
-            # What is logged of the log messages' own topic must not go there.
+            # Messages about the log messages' own topic must not be published there.
             log = _SEND_LOG if queue.ack_order is AckOrder.UNORDERED else self.component.log
             log.warning(text, name, discarded, shed)
 
@@ -760,9 +759,9 @@ class Engine:
         self._drain()
 
     async def ask(self, command: str, **fields: Any) -> None:
-        """Have a state command done as if it had been received; for the component's own use.
+        """Run a state command as if it had been received; for the component's own use.
 
-        Raises :class:`ExpectedError` where it fails.
+        Raises :class:`ExpectedError` if it fails.
         """
         known = self.commands.get(command)
         if known is None:
@@ -798,7 +797,7 @@ class Engine:
     # Ending.
 
     def stop(self, error: BaseException | None) -> asyncio.Task[None]:
-        """End the component; what has called for it may be one of its tasks."""
+        """End the component; the caller may be one of its tasks."""
         if self._stopping is None:
             self._stopping = asyncio.get_running_loop().create_task(self._stop(error))
         return self._stopping
@@ -811,7 +810,7 @@ class Engine:
                 except Exception:
                     self.component.log.exception("a step of the end failed, the others follow")
         finally:
-            # The last thing: from now on another instance may run.
+            # Last, because from now on another instance may run.
             lease, self.lease = self.lease, None
             try:
                 if lease is not None:
@@ -840,7 +839,7 @@ class Engine:
         self._carry_out()
 
     async def _close_tasks(self) -> None:
-        # A task of its own: it may end as cancelled, or not at all, and the lease must be let go.
+        # In a task of its own: it may be cancelled or never end, and the lease must be released.
         closing = asyncio.ensure_future(self.component.close_tasks())
         done, _ = await asyncio.wait([closing], timeout=STOP_TIMEOUT_S)
         if not done:
@@ -865,13 +864,13 @@ REOPEN_INTERVAL_S = 1.0
 """The retry interval of a subscription that cannot be read."""
 
 STOP_TIMEOUT_S = 5.0
-"""The timeout of an ending component for its tasks, for `close_tasks`, and for its queues, each."""
+"""The timeout of an ending component for its tasks, for `close_tasks` and for its queues, each."""
 
 _SECONDS_MAX = 9e9
-"""A little more TAI seconds than this nanoseconds in 64 bits do not hold: the year 2255."""
+"""The latest time in TAI seconds, just within nanoseconds in 64 bits: the year 2255."""
 
 RESULT_MAX = 3_900
-"""The longest typed result in bytes, of the 4096 that may stand beside an acknowledgement."""
+"""The longest typed result in bytes, of an acknowledgement's 4096 bytes of headers."""
 
 _KINDS = ("command", "event", "telemetry", "ackcmd")
 _NUMBER, _IDENTITY, _LAST = "private_seqNum", "private_identity", "private_origin"
@@ -888,7 +887,7 @@ def _title(command: _Command | None) -> str:
 def checks_of(topic: TopicType, options: CommandOptions) -> Checks:
     """Return the checks of a command's values.
 
-    Raises :class:`TypeError` where a limit names a field that is not there, or is no number.
+    Raises :class:`TypeError` if a limit names an unknown field, or is not a number.
     """
     names = [*options.limits, *(n for n in options.refuse_nan if n not in options.limits)]
     none = (None, None)

@@ -1,4 +1,4 @@
-"""One component's interface: its topics and enumerations, each looked into when it is used."""
+"""A component's interface: its topics and enumerations, each loaded at its first use."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     _Key = tuple[object, str, Evolution | None]
 
 KINDS = {"command": "cmd_", "event": "evt_", "telemetry": "tel_", "ackcmd": "ack_"}
-"""The kinds of topics, as a topic's name has them, and what their attributes begin with."""
+"""The kinds of topics in their names, and the prefixes of their attributes."""
 
 _CACHE_MAX = 256
 """The most cached interfaces of components: an observatory has 63."""
@@ -56,7 +56,7 @@ class TopicType:
 
     @cached_property
     def info(self) -> InterfaceTopic:
-        """What the interface says of it."""
+        """Its description in the interface."""
         raw = self._interface.raw
         return InterfaceTopic(**raw.topic(self.topic), _raw=raw)
 
@@ -84,7 +84,7 @@ class TopicType:
     def open(
         self, bus: RawBus, *, producer: str | None = None, evolution: Evolution | None = None
     ) -> RawTopic:
-        """Open the topic on a bus, under the interface's policy for schemas unless one is given."""
+        """Open the topic on a bus, by default under the interface's policy for schemas."""
         policy = evolution or self._interface.evolution
         return open_topic(bus, self.topic, self.schema, self.qos, policy, producer)
 
@@ -95,26 +95,26 @@ class TopicType:
 
     @cached_property
     def first(self) -> int:
-        """The place of the first public field; the private ones come before it."""
+        """The index of the first public field, after the private ones."""
         return len(self.data_type._fields) - len(self.info.fields)
 
     @cached_property
     def checks(self) -> Checks:
-        """What its values must be, beyond what their encoding can hold."""
+        """The constraints on its values beyond their encoding."""
         return Checks(self.schema, [])
 
     @cached_property
     def labelled(self) -> frozenset[str]:
-        """The fields that have labels."""
+        """The fields with labels."""
         return frozenset(self.checks.labelled)
 
     @cached_property
     def unlabelled(self) -> list[str]:
-        """The fields with labels, none of which is the default's: as whoever did not set them."""
+        """The fields with labels whose default has none; callers that set nothing send it."""
         return self.checks.refused(self.data_type._defaults)
 
     def check(self, fields: Mapping[str, Any]) -> None:
-        """Refuse numbers that have no label, where the fields that are being set have labels.
+        """Reject numbers without a label among the fields that are being set.
 
         Raises :class:`EncodeError` naming the field.
         """
@@ -124,7 +124,7 @@ class TopicType:
                 raise self.refused(refusal)
 
     def refused(self, refusal: str) -> EncodeError:
-        """Return the error that says what is wrong with a value."""
+        """Return the error of an invalid value."""
         field = refusal.split(" ", 1)[0]
         return EncodeError(f"{self.component}.{self.attribute}: {refusal}", field)
 
@@ -143,7 +143,7 @@ class TopicType:
 
 
 def _missing(schema: Schema, zeros: dict[str, Any]) -> dict[str, Any]:
-    """Return those of the zeros for which the schema has no default."""
+    """Return the zeros of fields without a default in the schema."""
     if not zeros:
         return {}
     try:
@@ -154,7 +154,7 @@ def _missing(schema: Schema, zeros: dict[str, Any]) -> dict[str, Any]:
 
 
 class ComponentInterface:
-    """What a component's interface says: topics by kind and name, and enumerations."""
+    """A component's interface: topics by kind and name, and enumerations."""
 
     def __init__(
         self, raw: RawInterfaces, component: str, evolution: Evolution | None = None
@@ -208,7 +208,7 @@ class ComponentInterface:
         return self._enumeration(name or _own_name(topic, field), labels)
 
     def _enumeration(self, name: str, labels: list[tuple[str, int]]) -> type[enum.IntEnum]:
-        """Return the one class for a name and its labels, wherever they stand."""
+        """Return the only class for a name and its labels, wherever they are used."""
         key = (name, tuple(labels))
         made = self._made.get(key)
         if made is None:
@@ -233,11 +233,9 @@ def find_interface(
 ) -> ComponentInterface:
     """Return a component's interface.
 
-    ``given`` is a folder, an :class:`heliograph.Interfaces`, or None for the folder that
-    ``HELIO_INTERFACES`` names. Interfaces of a folder are kept: files that change later are not
-    read again by this process.
-
-    Raises :class:`SchemaError` where there is none, or no such component in it.
+    ``given`` is a folder, an :class:`heliograph.Interfaces`, or None for the folder in
+    ``HELIO_INTERFACES``. A folder's interfaces are cached; this process does not read changed files
+    again. Raises :class:`SchemaError` if there is no folder, or no such component in it.
     """
     if isinstance(given, ComponentInterface):
         return given

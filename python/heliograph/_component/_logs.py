@@ -1,9 +1,8 @@
 """Python's log records as the event logMessage.
 
-Constraints: logging never waits and never fails; a record that logging itself makes on its way out
-is not published (no recursion); records come from any thread. What comes before the component has
-started, or faster than it is published, is kept up to a bound, and what falls out is counted and
-told.
+Constraints: logging never waits and never fails. A record that arises while one is published is not
+published (no recursion). Records come from any thread. Records from before the start, or faster
+than they are published, are queued up to a bound; dropped ones are counted and reported.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 QUEUE_MAX = 1000
-"""So many records wait to be published: a start's worth, and 10 s of a busy component's."""
+"""The most queued records: those of a start, and 10 s of a busy component's."""
 
 _BATCH_MAX = 100
-"""So many records are published before other tasks of the loop get their turn."""
+"""Records published before other tasks of the loop get their turn."""
 
 _OWN_LOGGER = "heliograph"
-"""Whatever this package logs while a record is published is about the publishing."""
+"""This package's loggers, whose records during a publish are about the publish."""
 
 _SEND_LOGGER = "heliograph.send"
-"""What cannot be published is told here: publishing that would fail in turn."""
+"""The logger for unpublished records, whose own records are not published."""
 
 TEXT_MAX = 32_768
-"""The longest message and traceback, in characters: a record is for people."""
+"""The longest message and traceback, in characters."""
 
 
 class LogPublisher(logging.Handler):
@@ -48,7 +47,7 @@ class LogPublisher(logging.Handler):
         self.dropped = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the record for the loop; called by any thread."""
+        """Queue the record for the loop; called by any thread."""
         own = self._publishing == threading.get_ident() and record.name.split(".")[0] == _OWN_LOGGER
         if own or record.name == _SEND_LOGGER:
             return
@@ -68,16 +67,16 @@ class LogPublisher(logging.Handler):
             try:
                 loop.call_soon_threadsafe(self.drain)
             except RuntimeError:
-                # The loop is closed: nobody publishes any more.
+                # The loop is closed, so nothing is published any more.
                 self._loop = None
 
     def start(self) -> None:
-        """Publish from now on, what came before first."""
+        """Start publishing, queued records first."""
         self._loop = asyncio.get_running_loop()
         self.drain()
 
     def drain(self) -> None:
-        """Publish some of what waits."""
+        """Publish some queued records."""
         for _ in range(_BATCH_MAX):
             with self._guard:
                 if not self._records:
@@ -91,7 +90,7 @@ class LogPublisher(logging.Handler):
                     self._publish(_told(fields, dropped))
                 self._publish(fields)
             except Exception:
-                # There is nobody left to tell.
+                # Nowhere left to report it.
                 with self._guard:
                     self.dropped += 1
             finally:
@@ -100,7 +99,7 @@ class LogPublisher(logging.Handler):
             self._loop.call_soon(self.drain)
 
     def stop(self) -> None:
-        """Publish what waits, and nothing after it."""
+        """Publish the queued records and stop."""
         while self._records and self._loop is not None:
             before = len(self._records)
             self.drain()

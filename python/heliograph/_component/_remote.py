@@ -74,7 +74,7 @@ class RemoteCommand:
         return made
 
     def _check(self, value: TopicData) -> None:
-        # What nobody set is the component's to judge: SAL's own callers send 0 then, whatever the
+        # Unset fields are the component's to check: SAL's own callers send 0 for them, whatever the
         # labels are.
         kind = self.type
         defaults = kind.data_type()
@@ -215,7 +215,7 @@ class Remote:
             made = RemoteCommand(self._calling, topic)
         else:
             made = ReadTopic(self.bus, topic, self.index, self._opened)
-        # From now on it is found without coming here.
+        # Later accesses find the attribute directly.
         self.__dict__[attribute] = made
         return made
 
@@ -238,16 +238,16 @@ class Remote:
         return self._calling.late_sent
 
     def presence(self) -> str:
-        """Look whether the component is there: ``here``, ``gone``, or ``unknown``.
+        """Return the component's presence: ``here``, ``gone``, or ``unknown``.
 
-        Unknown is what has never had a lease: it is no component of ours. So is everybody while the
-        bus does not answer.
+        It is unknown for a component that never had a lease, which is then not one of Heliograph's,
+        and while the bus does not answer.
         """
         known = self._calling.presence()
         return "unknown" if known == "away" else known
 
     def lock(self, seconds: float, *, timeout: float | None = None) -> CommandCall:
-        """Have the component take commands of this caller only, for so long (at most an hour)."""
+        """Lock the component: it accepts only this caller's commands, for at most an hour."""
         return self._calling.send(None, ("lock", float(seconds)), None, timeout=timeout)
 
     def unlock(self, *, timeout: float | None = None) -> CommandCall:
@@ -285,7 +285,7 @@ async def set_summary_state(
     :class:`WaitTimeout` if it reports no state, :class:`ExpectedError` if no command leads there.
     """
     if await _presence(remote, timeout) == "gone":
-        # The state that it told last is not its state any more.
+        # Its last state is no longer its state.
         text = f"nobody there: {remote.name} is not running"
         raise NobodyThere(text, Ack(AckCode.NO_ACK, 0, text, 0.0, None, None))
     states = [await _current_state(remote, timeout)]

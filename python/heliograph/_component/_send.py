@@ -107,7 +107,7 @@ _DEFAULT_POLICY = SendPolicy()
 
 
 def _pending_receipts(given: Any) -> Receipts | None:
-    """Return the receipts that have not come yet, if they have not."""
+    """Return the pending receipts, if any."""
     return given if hasattr(given, "poll") else None
 
 
@@ -118,14 +118,14 @@ class _QueuedSample:
     options: PublishOptions | None
     policy: SendPolicy
     maybe_published: bool = False
-    """Whether it was perhaps published already."""
+    """Whether it may be published already."""
     in_flight: Receipts | None = None
-    """Its receipts to come, where the bus has taken it."""
+    """Its pending receipts, if the bus has accepted it."""
 
     def offer(self) -> Receipts | bool:
-        """Publish at once, unless the loop would be held up; say whether it was published.
+        """Publish at once, unless that would block the loop; return whether it was published.
 
-        Of what somebody waits to hear of, the receipts that have not come yet are returned.
+        Also returns the pending receipts of samples that somebody waits for.
         """
         self._check()
         topic, value, options = self.topic, self.value, self.options
@@ -134,13 +134,13 @@ class _QueuedSample:
         except Fenced:
             if not self._owns():
                 raise
-            # To take the topic back takes its time.
+            # Taking the topic back takes time.
             return False
         receipts = None if self.policy.is_discardable else _pending_receipts(given)
         return receipts or given is not None
 
     async def publish(self, finish: Finish) -> None:
-        """Publish in a thread, until the receipt; a topic that was taken is taken back once."""
+        """Publish in a thread, until the receipt; take the topic back once if it was taken."""
         if self.in_flight is not None:
             await finish(self.in_flight)
             return
@@ -169,16 +169,17 @@ class _QueuedSample:
             raise refusal
 
     def _owns(self) -> bool:
-        """Whether the topic is the component's to take back."""
+        """Whether the component may take the topic back."""
         return self.policy.refusal is not None and self.policy.refusal() is None
 
     def is_permanent(self, error: HelioError) -> bool:
-        """Whether that error would come again, however often it is tried."""
+        """Whether the error is permanent."""
         if isinstance(error, Fenced):
-            # While nobody can tell who has the lease, it may be the component's yet.
+            # While the lease's holder is unknown, the component may still own the topic.
             return self.policy.refusal is None or isinstance(self.policy.refusal(), NotLive)
         if type(error) is PublishError:
-            # It may have arrived, and is better said twice than never; or it is too large.
+            # The outcome is unknown: a repeat is better than a loss, unless the sample is too
+            # large.
             return self.maybe_published
         return isinstance(error, (CodecError, ClosedError, NotLive))
 
@@ -190,20 +191,20 @@ class TopicQueue:
     topic: RawTopic
     ack_order: AckOrder
     settled: asyncio.Future[None]
-    """Done when it has failed, or patience is over: whoever comes after it waits for no more."""
+    """Done after a failure, a timeout or the end: acknowledgements wait for it no longer."""
     samples: deque[_QueuedSample] = field(default_factory=deque)
     task: asyncio.Task[None] | None = None
     in_flight_count: int = 0
     """Number of samples that are being published."""
     last_error: HelioError | None = None
-    """Why it was not published the last time."""
+    """The error of the last attempt."""
     discarded: int = 0
-    """Number of samples that were worth nothing later."""
+    """Number of discardable samples that were dropped."""
     shed: int = 0
-    """Number of samples that were too many."""
+    """Number of samples that were dropped because the queue was full."""
 
     def push(self, item: _QueuedSample) -> None:
-        """Put something at its end; where too much waits, something goes."""
+        """Append a sample; drop one if the queue is full."""
         if len(self.samples) < QUEUE_MAX:
             self.samples.append(item)
             return
@@ -226,7 +227,7 @@ class TopicQueue:
             removed.policy.failed(OverloadError(f"{QUEUE_MAX} samples wait already"))
 
     def requeue(self, item: _QueuedSample, error: HelioError) -> None:
-        """Note that something failed which is to be tried again, and let go what passes."""
+        """Record a failure that is retried; drop discardable samples."""
         self.last_error = error
         queued = [item, *self.samples]
         self.samples = deque(samples for samples in queued if not samples.policy.is_discardable)
@@ -234,16 +235,16 @@ class TopicQueue:
         self.settle()
 
     def settle(self) -> None:
-        """Let those go on who wait for it."""
+        """Wake the tasks that wait for it."""
         if not self.settled.done():
             self.settled.set_result(None)
 
 
 class Sender:
-    """Sends without waiting; an error is logged, for nobody waits for it either.
+    """Sends without waiting; errors are logged.
 
-    ``finish`` waits for receipts, as the bus does. ``on_line`` is told of each line, when it begins
-    and when it ends.
+    ``finish`` waits for receipts, as the bus does. ``on_queue`` is called when a topic's queue
+    begins and when it ends.
     """
 
     def __init__(
@@ -262,7 +263,7 @@ class Sender:
         options: PublishOptions | None = None,
         policy: SendPolicy = _DEFAULT_POLICY,
     ) -> None:
-        """Publish a value, or put it in line."""
+        """Publish a value, or queue it."""
         item = _QueuedSample(topic, value, options, policy)
         queue = self._queues.get(topic.name)
         last_error: HelioError | None = None
@@ -288,11 +289,11 @@ class Sender:
             queue.push(later)
 
     def is_queued(self, topic: RawTopic) -> bool:
-        """Whether something waits for a topic."""
+        """Whether samples of a topic are queued."""
         return topic.name in self._queues
 
     def _order_barriers(self) -> list[asyncio.Future[None]]:
-        """Return what acknowledgements wait for."""
+        """Return the samples that acknowledgements wait for."""
         ranks = (AckOrder.BEFORE_ACKS, AckOrder.AUDIT)
         queues = self._queues.values()
         return [
@@ -316,7 +317,7 @@ class Sender:
             self._on_queue(queue)
 
     def _retry_later(self, queue: TopicQueue, item: _QueuedSample, error: HelioError) -> None:
-        """Note that something failed which may not for ever."""
+        """Record a temporary failure."""
         if item.policy.is_discardable:
             self._report(item, error)
         elif queue.last_error is None:
@@ -325,7 +326,7 @@ class Sender:
         queue.requeue(replace(item, maybe_published=maybe_published, in_flight=None), error)
 
     def _report(self, item: _QueuedSample, error: HelioError) -> None:
-        """Say that something is not published; in the log once for each reason."""
+        """Report an unpublished sample; logged once for each reason."""
         name, reason = item.topic.name, str(error)
         if item.policy.failed is not None:
             item.policy.failed(error)
@@ -360,7 +361,7 @@ class Sender:
                 self._on_queue(queue)
 
     async def _wait_for_turn(self, queue: TopicQueue) -> None:
-        """Wait until the first of a line may be tried."""
+        """Wait until the first sample of a queue may be published."""
         if queue.last_error is not None:
             await asyncio.sleep(RETRY_INTERVAL_S)
         if queue.ack_order is not AckOrder.ACKS:
@@ -370,12 +371,12 @@ class Sender:
             await asyncio.wait(barriers)
 
     async def drained(self) -> None:
-        """Wait until nothing is in line."""
+        """Wait until all queues are empty."""
         while tasks := [queue.task for queue in self._queues.values() if queue.task is not None]:
             await asyncio.wait(tasks)
 
     def close(self) -> None:
-        """Give up what is in line, and keep nothing more."""
+        """Drop all queued samples, and queue no more."""
         self._closed = True
         for queue in self._queues.values():
             if queue.task is not None:

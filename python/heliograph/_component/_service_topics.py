@@ -1,4 +1,4 @@
-"""Topics of ours beside a component's own: what is asked of it besides commands, and its audit."""
+"""Heliograph's own topics of a component: requests other than commands, and the audit."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ _KEYS = {"control": "salIndex", "audit": "index"}
 def service_topic(
     bus: RawBus, kind: str, component: str, indexed: bool, producer: str | None
 ) -> RawTopic:
-    """Open ``X/control`` or ``X/audit``; its key is the index where the component is indexed."""
+    """Open ``X/control`` or ``X/audit``; the key is the index if the component is indexed."""
     schema, qos = _known(kind, (_KEYS[kind],) if indexed else ())
     return bus.topic(f"{component}/{kind}", qos, schema, None, producer)

@@ -53,7 +53,7 @@ class _Loop:
             raise
 
     def call(self, act: Callable[[], _T]) -> _T:
-        """Call a function there, and wait for what it returns."""
+        """Call a function there, and wait for its result."""
 
         async def once() -> _T:
             return act()
@@ -111,7 +111,7 @@ class ReadTopic:
         return self._loop.call(self._topic.get_oldest)
 
     def flush(self) -> None:
-        """Forget what :meth:`next` would give at once."""
+        """Discard the available unread values."""
         self._loop.call(self._topic.flush)
 
     def __iter__(self) -> Iterator[Any]:
@@ -137,7 +137,7 @@ class ReadTopic:
 
 
 class CommandCall:
-    """A command that was sent; see :class:`heliograph.CommandCall`."""
+    """A sent command; see :class:`heliograph.CommandCall`."""
 
     def __init__(self, loop: _Loop, call: _CommandCall) -> None:
         self._loop = loop
@@ -148,7 +148,7 @@ class CommandCall:
 
     @property
     def ack(self) -> Ack | None:
-        """What was heard last."""
+        """The last acknowledgement."""
         return self._call.ack
 
     @property
@@ -161,7 +161,7 @@ class CommandCall:
         return self._loop.run(self._call.wait())
 
     def next_ack(self, timeout: float | None = None) -> Ack:
-        """Return the next acknowledgement that was not read yet, final or not."""
+        """Return the next unread acknowledgement, final or not."""
         return self._loop.run(self._call.next_ack(timeout))
 
     def __iter__(self) -> Iterator[Ack]:
@@ -169,7 +169,7 @@ class CommandCall:
             yield self.next_ack()
 
     def cancel(self, *, timeout: float | None = None) -> Ack:
-        """Have the component stop it; return when it has taken the request."""
+        """Request the cancellation; return when the component has accepted the request."""
 
         async def cancel() -> Ack:
             return await self._call.cancel(timeout=timeout)
@@ -189,7 +189,7 @@ class RemoteCommand:
 
     @property
     def data(self) -> TopicData:
-        """What :meth:`start` sends."""
+        """The value that :meth:`start` sends."""
         return self._command.data
 
     @property
@@ -198,15 +198,15 @@ class RemoteCommand:
         return self._command.data_type
 
     def set(self, **fields: Any) -> None:
-        """Set fields of what :meth:`start` sends."""
+        """Set fields of the value that :meth:`start` sends."""
         self._command.set(**fields)
 
     def stream(self, field: str) -> None:
-        """Say which field has the time that each command is for, in TAI seconds."""
+        """Set the field that has each command's time, in TAI seconds."""
         self._command.stream(field)
 
     def send(self, **options: Any) -> CommandCall:
-        """Send the command, and do not wait; takes what :meth:`set_start` takes."""
+        """Send the command without waiting; parameters as for :meth:`set_start`."""
         return CommandCall(self._loop, self._loop.call(lambda: self._command.set_start(**options)))
 
     def set_start(self, **options: Any) -> Ack:
@@ -218,7 +218,7 @@ class RemoteCommand:
         return self._loop.run(send())
 
     def start(self, data: TopicData | None = None, **options: Any) -> Ack:
-        """Send ``data``, or what was set, and wait for the end."""
+        """Send ``data``, by default the fields that were set, and wait for the end."""
 
         async def send() -> Ack:
             return await self._command.start(data, **options)
@@ -237,7 +237,7 @@ class Remote:
     """
 
     def __init__(self, bus: Bus, name: str, index: int | None = None, **options: Any) -> None:
-        # Not at the top of the file: the bus's module would import this one in turn.
+        # Not at the top of the file: the bus's module imports this one.
         from heliograph._bus import Bus as AsyncBus
 
         self._loop = _Loop()
@@ -273,7 +273,7 @@ class Remote:
 
     @property
     def index(self) -> int:
-        """The component's index; 0 where it has none, or all are read."""
+        """The component's index; 0 if it has none, or if all are read."""
         return self._remote.index
 
     @property
@@ -283,15 +283,15 @@ class Remote:
 
     @property
     def late_sent(self) -> int:
-        """Number of commands of streams that were sent too short a time before their time."""
+        """Number of stream commands that were sent too late before their time."""
         return self._remote.late_sent
 
     def presence(self) -> str:
-        """Look whether the component is there: ``here``, ``gone``, or ``unknown``."""
+        """Return the component's presence: ``here``, ``gone``, or ``unknown``."""
         return self._loop.call(self._remote.presence)
 
     def lock(self, seconds: float, *, timeout: float | None = None) -> Ack:
-        """Have the component take commands of this caller only, for so long."""
+        """Lock the component: it accepts only this caller's commands, for at most an hour."""
 
         async def lock() -> Ack:
             return await self._remote.lock(seconds, timeout=timeout)
@@ -299,7 +299,7 @@ class Remote:
         return self._loop.run(lock())
 
     def unlock(self, *, timeout: float | None = None) -> Ack:
-        """Have the component take commands of everybody again."""
+        """Release the lock: the component accepts commands of all callers again."""
 
         async def unlock() -> Ack:
             return await self._remote.unlock(timeout=timeout)
@@ -311,7 +311,7 @@ class Remote:
         return self._loop.run(set_summary_state(self._remote, state, override, **options))
 
     def close(self) -> None:
-        """Let go of all topics, and end the thread; whoever waits is told."""
+        """Close all topics and end the thread; pending calls are notified."""
         if self._closed:
             return
         self._closed = True

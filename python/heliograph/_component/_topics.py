@@ -178,7 +178,7 @@ class WriteTopic:
         return value
 
     def _differs(self, public: bytes) -> bool:
-        """Whether what would be published differs from what was; any NaN is any other, -0 is 0."""
+        """Whether the fields differ from the published ones; any NaN is any other, -0 is 0."""
         written = self._written
         if public == written:
             return False
@@ -190,7 +190,7 @@ class WriteTopic:
         return bool(self._schema.decode(now) != self._schema.decode(before))
 
     def _take(self, fields: dict[str, Any]) -> bytes:
-        """Set fields, not to None, and encode all; nothing is set where that fails."""
+        """Set the fields that are not None, and encode all; set nothing if that fails."""
         data = self._data
         before = {name: getattr(data, name) for name in fields}
         try:
@@ -223,18 +223,19 @@ class WriteTopic:
     async def _publish(self, topic: Topic[Any], public: bytes) -> TopicData:
         self._stamp(self._data)
         published = self._snapshot()
-        # Before the publish: a task that sets the same values meanwhile need not write them.
+        # Before the publish, so that a task that sets the same values meanwhile need not write
+        # them.
         self._written = public
         try:
             try:
                 await topic.publish(self._data)
             except Fenced:
-                # Another process has taken the topic: who holds the lease takes it back.
+                # Another process has taken the topic; the lease's holder takes it back.
                 self._live()
                 await in_thread(topic._raw.reopen)
                 await topic.publish(published)
         except BaseException:
-            # What readers have is not known: a cancelled publish may happen yet.
+            # The readers' values are unknown: a cancelled publish may still happen.
             self._written = None
             raise
         return published
@@ -249,9 +250,9 @@ class WriteTopic:
         stamp(data, "private_seqNum", sequence)
 
     def put(self, sender: Sender, *, force: bool, keep: bool, **fields: Any) -> bool:
-        """Set fields and publish without waiting; for what is open. Say whether it was written.
+        """Set fields and publish without waiting; for open topics. Return whether it was written.
 
-        What cannot be published is tried again where it is to be kept.
+        A sample that cannot be published is retried if it must be kept.
         """
         assert self._topic is not None, "the machinery opens what it writes"
         if isinstance(self._refusal(), NotLive):
@@ -279,7 +280,7 @@ class WriteTopic:
         self._topic = topic
 
     def open_now(self) -> RawTopic:
-        """Open the topic in this thread, its writer too."""
+        """Open the topic and its writer in this thread."""
         raw, self._sequence = self._open_raw()
         raw.claim()
         return raw
@@ -287,7 +288,7 @@ class WriteTopic:
     async def _open(self) -> Topic[Any]:
         async with self._opening:
             if self._topic is None:
-                # To open it is to silence whoever wrote it under the same name before.
+                # Opening it fences an earlier writer of the same name.
                 self._live()
                 raw = await in_thread(self.open_now)
                 topic = self._bus._adopt(raw)
@@ -296,7 +297,7 @@ class WriteTopic:
             return self._topic
 
     def _open_raw(self) -> tuple[RawTopic, int]:
-        """Open the topic, and find the number that this writer's last sample has."""
+        """Open the topic, and find the last sequence number of this writer."""
         topic = self.type
         raw = topic.open(self._bus._raw, producer=self._who.producer)
         keys = [topic.schema.key(self._who.index)] if topic.indexed else None
@@ -307,14 +308,14 @@ class WriteTopic:
 
 
 def unknown_field(topic: TopicType, name: str) -> EncodeError:
-    """Return the error that names a field which is not there."""
+    """Return the error that names an unknown field."""
     known = ", ".join(field.name for field in topic.info.fields[:40]) or "no fields"
     message = f"{topic.component}.{topic.attribute} has no field {name!r}; it has {known}"
     return EncodeError(message, name, "a field of the topic", name)
 
 
 def subscribe_options(start: Start, keys: list[bytes] | None = None, **more: Any) -> Any:
-    """Return what a raw subscription is to be."""
+    """Return the options of a raw subscription."""
     return {
         "start": (start.kind, start.number, start.partition),
         "keys": keys,
@@ -332,10 +333,10 @@ def subscribe_options(start: Start, keys: list[bytes] | None = None, **more: Any
 class ReadTopic:
     """An event or telemetry topic of a remote component.
 
-    :meth:`get` returns the newest value, :meth:`next` one value after the other: of an event
-    everything since the remote was opened, preceded by the newest from before, of telemetry the
-    newest and everything since `next` (or a callback) was first used. Neither takes anything from
-    the other. Of what nobody has read the newest 1000 are kept; ``lost`` counts the others.
+    :meth:`get` returns the newest value, :meth:`next` one value after the other. For an event these
+    are all since the remote was opened, after the newest from before. For telemetry they are the
+    newest and all since `next` (or a callback) was first used. The two methods are independent. The
+    newest 1000 unread values are stored; ``lost`` counts the others.
     """
 
     def __init__(self, bus: Bus, topic: TopicType, index: int, opened: int) -> None:
@@ -415,24 +416,22 @@ class ReadTopic:
         try:
             writers = self._topic().writers()
         except StorageError:
-            # Nobody knows while the bus does not answer.
+            # Unknown while the bus does not answer.
             return False
         return any(of == who[:2] and who[2] is not False for who in writers)
 
     async def _wait_newer(self, timeout: float) -> None:
-        """Wait for a newer value than the newest that was looked at, or for so many seconds."""
+        """Wait for a newer value than the last one checked, at most these seconds."""
         assert self._newest is not None, "it was opened by the look"
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._arrival(self._newest)
 
     async def next(self, *, flush: bool = False, timeout: float | None = None) -> Any:
-        """Return the oldest value that was not given yet, waiting at most ``timeout`` seconds.
+        """Return the oldest unread value, waiting at most ``timeout`` seconds.
 
-        With ``flush`` only a value that comes from now on.
-
-        Raises :class:`WaitTimeout`, :class:`ClosedError`, and RuntimeError where there is a
-        callback.
+        With ``flush`` only later values count. Raises :class:`WaitTimeout`, :class:`ClosedError`,
+        and RuntimeError if a callback is set.
         """
         self._refuse_beside_callback()
         if flush:
@@ -452,23 +451,23 @@ class ReadTopic:
                 await self._arrival(self._subscription)
 
     def get_oldest(self) -> Any:
-        """Return the oldest value that was not given yet, at once; None where there is none."""
+        """Return the oldest unread value without waiting; None if there is none."""
         self._refuse_beside_callback()
         self._fill()
         return self._received(self._queue.popleft()) if self._queue else None
 
     def flush(self) -> None:
-        """Forget what :meth:`next` would give at once."""
+        """Discard the available unread values."""
         self._refuse_beside_callback()
         self._fill()
         self._queue.clear()
 
     @property
     def callback(self) -> Callable[[Any], object] | None:
-        """Called with each value, in order, those that wait first; it may be a coroutine function.
+        """Called with each value in order, unread ones first; may be a coroutine function.
 
-        What it raises is logged, and so is why it is called no more, where the topic cannot be read
-        (any more). None ends it.
+        Its errors are logged. If the topic cannot be read any more, that is logged, too, and the
+        calls end. None removes the callback.
         """
         return self._callback
 
@@ -485,7 +484,7 @@ class ReadTopic:
 
     def _stop_calling(self) -> None:
         calling, self._calling = self._calling, None
-        # A callback that sets another one, or closes, goes on to its own end.
+        # A callback that sets another one, or closes, still runs to its own end.
         if calling is not None and calling is not asyncio.current_task():
             calling.cancel()
 
@@ -514,7 +513,7 @@ class ReadTopic:
                 _LOG.exception("the callback of %r failed", self)
 
     def close(self) -> None:
-        """Let go of the subscriptions; whoever waits gets :class:`ClosedError`."""
+        """Close the subscriptions; pending waits raise :class:`ClosedError`."""
         self._closed = True
         self._stop_calling()
         for subscription in (self._newest, self._subscription):
@@ -534,7 +533,7 @@ class ReadTopic:
         return self._raw
 
     def _latest(self) -> Sample[Any] | None:
-        """Take the newest sample from the log."""
+        """Return the newest sample of the log."""
         if self._newest is None:
             lagging = conflate()
             raw = self._topic().subscribe(
@@ -550,7 +549,7 @@ class ReadTopic:
                 return self._value
 
     def _hear(self, events: list[Event]) -> None:
-        """Say what cannot be read, and that something is lost; :attr:`lost` says how much."""
+        """Log unreadable samples, and the first loss; :attr:`lost` has the number."""
         for event in events:
             if isinstance(event, Undecodable):
                 _LOG.warning("a value of %r cannot be read: %s", self, event.reason)
@@ -561,7 +560,7 @@ class ReadTopic:
                 _LOG.warning(text, event.lost, self, event.producer, *place)
 
     def _fill(self) -> None:
-        """Move what has come from the log to the queue."""
+        """Move available samples from the log to the queue."""
         if self._subscription is None:
             self._subscription = CallbackSubscription(self._bus, self._open_queue(), self._wake)
         while True:
@@ -575,7 +574,7 @@ class ReadTopic:
                 return
 
     def _open_queue(self) -> RawSubscription:
-        """Open the subscription that `next` reads, and put what lies before it into the queue."""
+        """Open the subscription of `next`, and queue the samples from before it."""
         policy = drop_oldest(QUEUE_DEPTH)
         lagging = (policy.kind, policy.depth)
         topic = self._topic()
@@ -585,7 +584,7 @@ class ReadTopic:
         if self.type.kind != "event" or all(s.time_ns < self._opened for s in samples):
             self._queue.extend(samples)
             return raw
-        # Events came between the remote's opening and this first use: all of those, after the
+        # Events came between the remote's opening and this first use: queue all of them, after the
         # newest from before.
         raw.close()
         history = topic.subscribe(subscribe_options(last(255), self._keys))
@@ -603,7 +602,7 @@ class ReadTopic:
                 subscribe_options(since(Time(self._opened)), self._keys, lagging=lagging)
             )
         except QosRefused:
-            # There are no places (DDS): what came since then is among the newest of each key.
+            # Without offsets (DDS) the events since then are among the newest of each key.
             self._queue.extend(behind)
             raw = history
         else:
@@ -620,7 +619,7 @@ class ReadTopic:
         await waiting
 
     def _wake(self) -> None:
-        """Let all go on who wait: each looks for itself."""
+        """Wake all waiting tasks."""
         while self._waiting:
             waiting = self._waiting.popleft()
             if not waiting.done():
@@ -635,7 +634,7 @@ class ReadTopic:
 
 @contextlib.asynccontextmanager
 async def _limit(timeout: float | None, topic: ReadTopic) -> AsyncIterator[None]:
-    """Do as ``asyncio.timeout`` does, with an error of our own."""
+    """Do as ``asyncio.timeout`` does, with this package's error."""
     try:
         async with asyncio.timeout(timeout):
             yield

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _C = TypeVar("_C", bound="Component")
 
 PATIENCE_S = 10.0
-"""How long an assertion waits: long enough for a busy machine, short enough for a person."""
+"""The default timeout of an assertion, in seconds."""
 
 STATE_COMMANDS = ("start", "enable", "disable", "standby", "exitControl")
 
