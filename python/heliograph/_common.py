@@ -252,5 +252,5 @@ class SubscriptionBase(Generic[_T]):
         Raises :class:`SubscribeError` if the subscription is in no group.
         """
         if self._group is None:
-            raise SubscribeError("the subscription is in no group; name one to commit positions")
+            raise SubscribeError("the subscription has no group; name one to commit positions")
         self._raw.commit(position)

@@ -26,7 +26,7 @@ def schema(source: Any) -> Schema:
     if isinstance(source, (str, dict, list)):
         return Schema(source)
     raise SchemaError(
-        f"{source!r} names no schema; give a record class, Avro JSON (text or dict) or a path"
+        f"{source!r} is not a schema; give a record class, Avro JSON (text or dict) or a path"
     )
 
 

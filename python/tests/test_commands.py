@@ -703,12 +703,12 @@ async def test_authorization_is_by_command_and_caller(
         write(authorization, "default: perhaps\n")
         assert not await probe.reload_authorization()
         assert not await probe.reload_authorization()
-        assert caplog.text.count("the last good one holds") == 1
+        assert caplog.text.count("the last valid one stays in force") == 1
         await bob.cmd_move.set_start(axis=1)
         write(authorization, None)
         for _ in range(2):
             assert not await probe.reload_authorization()
-        assert caplog.text.count("the last good one holds") == 2
+        assert caplog.text.count("the last valid one stays in force") == 2
         write(authorization, "default: allow\n")
         assert await probe.reload_authorization()
         await bob.cmd_disable.set_start()

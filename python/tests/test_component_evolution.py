@@ -87,7 +87,7 @@ async def test_a_callback_that_can_never_be_called_is_said(
         remote = helio.Remote(bus, "Probe", interface=old, evolution="full")
         remote.evt_position.callback = print
         await asyncio.wait([remote.evt_position._calling])
-        assert "the callback of <evt_position of Probe> is called no more" in caplog.text
+        assert "the callback of <evt_position of Probe> ended" in caplog.text
         assert "height" in caplog.text
 
 

@@ -50,7 +50,7 @@ async def test_what_the_command_line_refuses(url: str, tmp_path: Path) -> None:
         (["--authorization", str(tmp_path / "none.yaml")], "none.yaml"),
         (["--state", "enabled", "--override", "x.yaml"], "has no configuration"),
         (["--override", "x.yaml"], "--override is of the command start"),
-        (["--log-level", "verbose"], "'verbose' is no level"),
+        (["--log-level", "verbose"], "'verbose' is not a level"),
     ]
     ends = await asyncio.gather(*(ended(run(url, *arguments)) for arguments, _ in expected))
     for (_, text), (code, errors) in zip(expected, ends, strict=True):

@@ -260,7 +260,7 @@ def test_sources_of_schemas(tmp_path: Any) -> None:
         assert helio.schema(source).name == "Point"
     with pytest.raises(helio.SchemaError, match="cannot be read"):
         helio.schema(tmp_path / "none.avsc")
-    with pytest.raises(helio.SchemaError, match="names no schema"):
+    with pytest.raises(helio.SchemaError, match="is not a schema"):
         helio.schema(5)
     with pytest.raises(helio.SchemaError, match="no JSON"):
         helio.schema("{")

@@ -84,7 +84,7 @@ class CommandCall:
     async def _end(self) -> Ack:
         while not (self.done or (self.ack is not None and not self._until_done)):
             await self._more()
-        assert self.ack is not None, "there was something to hear"
+        assert self.ack is not None, "an acknowledgement arrived"
         self._raise(self.ack)
         return self.ack
 
@@ -113,7 +113,7 @@ class CommandCall:
                         raise RuntimeError(f"{self!r} has ended")
                     await self._more()
         except TimeoutError:
-            raise WaitTimeout(f"nothing heard of {self._title} within {timeout} s") from None
+            raise WaitTimeout(f"no acknowledgement of {self._title} within {timeout} s") from None
         return self._unread.popleft()
 
     async def __aiter__(self) -> AsyncIterator[Ack]:

@@ -107,7 +107,7 @@ class CallerEngine:
         self._update_presence(*self._watch.recent())
         now = self._now()
         if expiry is not None and not abs(expiry) < _SECONDS_MAX:
-            raise ValueError(f"{expiry} s from now is no time for a command to expire")
+            raise ValueError(f"{expiry} s is not a valid expiry of a command")
         expires = None if expiry is None else now + round(expiry * 1e9)
         limit = DEFAULT_TIMEOUT_S if timeout is None else timeout
         number = self._caller.send(now, what, command, limit, expires, key, time)
@@ -202,7 +202,7 @@ class CallerEngine:
             try:
                 self._update_presence(*self._watch.recent())
             except HelioError as error:
-                _LOG.warning("whether %s is there cannot be seen: %s", self.name, error)
+                _LOG.warning("the presence of %s is unknown: %s", self.name, error)
         self._caller.tick(self._now())
         self._drain()
 

@@ -255,8 +255,8 @@ class Component(Hooks):
             engine.put("errorCode", errorCode=code, errorReport=report, traceback=traceback)
         except Exception:
             # An invalid report must not prevent the fault.
-            self.log.exception("a fault's report cannot be told")
-            code, report = _CODE_MAX, "its report cannot be told"
+            self.log.exception("a fault's report is invalid")
+            code, report = _CODE_MAX, "its report is invalid"
         self.log.error("fault %d: %s", code, report)
         await engine.fault(code, report)
 
@@ -280,7 +280,7 @@ class Component(Hooks):
         change of state fails; the component then runs in the state before it.
         """
         if self._started:
-            raise RuntimeError(f"{self!r} was started before; make another one")
+            raise RuntimeError(f"{self!r} was started before; create another one")
         self._started = True
         engine = self._engine
         try:
@@ -389,12 +389,12 @@ class Component(Hooks):
                     await look()
                     wrong[place] = ""
                 except Exception as error:
-                    wrong[place] = self._go_on(error, wrong[place], "looking for files failed")
+                    wrong[place] = self._go_on(error, wrong[place], "polling files failed")
 
     def _go_on(self, error: Exception, before: str, what: str) -> str:
         """Log, once, an error that must not end a permanent task; return it."""
         if (now := repr(error)) != before:
-            self.log.error("%s, it is tried again", what, exc_info=error)
+            self.log.error("%s; retrying", what, exc_info=error)
         return now
 
     async def _look_at_folder(self) -> None:
@@ -426,7 +426,7 @@ class Component(Hooks):
             if isinstance(error, OSError):
                 self._authorization_seen = str(error)
             self.log.error(
-                "the authorization %s cannot be used, the last good one holds: %s",
+                "the authorization %s cannot be used, the last valid one stays in force: %s",
                 self._authorization,
                 error,
             )

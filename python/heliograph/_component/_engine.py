@@ -286,7 +286,7 @@ class Engine:
         try:
             yield
         except IncompatibleSchema as error:
-            self.component.log.error("%r is refused, the others go on: %s", topic, error)
+            self.component.log.error("%r is refused; the others continue: %s", topic, error)
 
     def _software(self) -> str:
         kind = type(self.component)
@@ -663,7 +663,7 @@ class Engine:
                 text, typed = _outcome(task.result())
                 self.controller.done(self._now(), number, text, typed)
             except (TypeError, ValueError, HelioError) as error:
-                self.component.log.exception("the result of a handler cannot be told")
+                self.component.log.exception("the result of a handler cannot be encoded")
                 self.controller.failed(self._now(), number, FAILED, 1, f"no result: {error}")
         else:
             self.controller.failed(self._now(), number, *failure)
@@ -718,7 +718,7 @@ class Engine:
         """Report a running command's progress to its caller."""
         number = self._by_value.get(id(value))
         if number is None:
-            raise RuntimeError("in_progress: this command does not run (any more)")
+            raise RuntimeError("in_progress: this command is not running")
         typed = None if result is None else _dump(result)
         self.controller.progress(self._now(), number, timeout, text, progress, typed)
         self._drain()
@@ -808,7 +808,7 @@ class Engine:
                 try:
                     await step()
                 except Exception:
-                    self.component.log.exception("a step of the end failed, the others follow")
+                    self.component.log.exception("a step of closing failed; the others follow")
         finally:
             # Last, because from now on another instance may run.
             lease, self.lease = self.lease, None
@@ -845,7 +845,7 @@ class Engine:
         if not done:
             closing.cancel()
             self.component.log.error(
-                "close_tasks takes more than %g s: not waited for", STOP_TIMEOUT_S
+                "close_tasks takes more than %g s; closing continues", STOP_TIMEOUT_S
             )
         elif closing.cancelled():
             self.component.log.error("close_tasks was cancelled: it awaited a cancelled task?")
@@ -925,4 +925,4 @@ def _plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, np.generic):
         return value.item()
-    raise TypeError(f"{type(value).__name__} is nothing that JSON has")
+    raise TypeError(f"{type(value).__name__} has no JSON form")

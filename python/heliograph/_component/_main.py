@@ -29,7 +29,7 @@ def parser(kind: type[Component], name: str, indexed: bool) -> argparse.Argument
     """Return the parser of a component's command line."""
     made = argparse.ArgumentParser(prog=name, description=(kind.__doc__ or name).split("\n")[0])
     if indexed:
-        made.add_argument("index", type=_index, help="which of its instances this is, from 1")
+        made.add_argument("index", type=_index, help="the component's index, from 1")
     made.add_argument("--url", help="the bus; else HELIO_URL, else the user's own journal")
     made.add_argument(
         "--state",
@@ -49,7 +49,7 @@ def parser(kind: type[Component], name: str, indexed: bool) -> argparse.Argument
         default=0 if 0 in modes else modes[0],
         choices=modes,
         metavar="MODE",
-        help=f"simulation mode: {', '.join(map(str, modes))} (0 is the real thing)",
+        help=f"simulation mode: {', '.join(map(str, modes))} (0 is the real hardware)",
     )
     made.add_argument(
         "--log-level",
@@ -58,7 +58,7 @@ def parser(kind: type[Component], name: str, indexed: bool) -> argparse.Argument
         metavar="LEVEL",
         help="DEBUG, INFO, WARNING or a number",
     )
-    made.add_argument("--authorization", metavar="FILE", help="who may command what; watched")
+    made.add_argument("--authorization", metavar="FILE", help="the authorization file, watched")
     made.add_argument("--interfaces", metavar="DIR", help="interfaces; else HELIO_INTERFACES")
     made.add_argument("--version", action="version", version=f"{name} {kind.version or '?'}")
     return made
@@ -66,7 +66,7 @@ def parser(kind: type[Component], name: str, indexed: bool) -> argparse.Argument
 
 def _index(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) < 2**31:
-        raise argparse.ArgumentTypeError(f"{text!r} is no index; they begin with 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an index; indices begin with 1")
     return int(text)
 
 
@@ -75,7 +75,7 @@ def _level(text: str) -> int:
         return int(text)
     level = logging.getLevelNamesMapping().get(text.upper())
     if level is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no level: give DEBUG, INFO, or a number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a level: give DEBUG, INFO, or a number")
     return level
 
 
@@ -140,7 +140,7 @@ async def live(component: Component, asked: asyncio.Event, insisted: asyncio.Eve
                 await _before(leaving, insisted)
                 await _cancelled(leaving)
         else:
-            component.log.info("%s was asked to end while it started", component.name)
+            component.log.info("%s was asked to end during its start", component.name)
             await _cancelled(starting)
     finally:
         await component.close()

@@ -190,7 +190,7 @@ class Remote:
     ) -> None:
         name, colon, number = name.partition(":")
         if colon and (index is not None or not number.isdigit()):
-            raise ValueError(f"{name}:{number} is no component's name with its index")
+            raise ValueError(f"{name}:{number} is not a component's name with its index")
         self.index = int(number) if colon else (index or 0)
         self._interface = find_interface(interface, name, evolution)
         if self.index < 0 or (self.index and not self._interface.indexed):
@@ -305,7 +305,7 @@ async def _presence(remote: Remote, timeout: float) -> str:
     until = now() + timeout
     while (known := remote._calling.presence()) == "away":
         if now() >= until:
-            raise WaitTimeout(f"the bus has not told within {timeout} s whether {remote.name} runs")
+            raise WaitTimeout(f"the presence of {remote.name} is unknown after {timeout} s")
         await asyncio.sleep(STATE_POLL_INTERVAL_S)
     return known
 
@@ -322,7 +322,7 @@ async def _current_state(remote: Remote, timeout: float) -> State:
         if await _presence(remote, until - now()) != "here" or topic._is_of_living():
             return State(told.summaryState)
         if now() >= until:
-            raise WaitTimeout(f"{remote.name} is there, and told no state within {timeout} s")
+            raise WaitTimeout(f"{remote.name} runs, but reported no state within {timeout} s")
         await topic._wait_newer(min(STATE_POLL_INTERVAL_S, until - now()))
 
 

@@ -224,7 +224,7 @@ class TopicQueue:
         else:
             self.discarded += 1
         if removed.policy.failed is not None:
-            removed.policy.failed(OverloadError(f"{QUEUE_MAX} samples wait already"))
+            removed.policy.failed(OverloadError(f"{QUEUE_MAX} samples are queued already"))
 
     def requeue(self, item: _QueuedSample, error: HelioError) -> None:
         """Record a failure that is retried; drop discardable samples."""
@@ -280,7 +280,7 @@ class Sender:
                     return
                 last_error = error
         if self._closed and in_flight is None:
-            self._report(item, last_error or OverloadError("nothing is kept any more"))
+            self._report(item, last_error or OverloadError("the queues are closed"))
             return
         later = _QueuedSample(topic, copy.copy(value), options, policy, in_flight=in_flight)
         if queue is None:
@@ -321,7 +321,7 @@ class Sender:
         if item.policy.is_discardable:
             self._report(item, error)
         elif queue.last_error is None:
-            _LOG.error("what goes to %s is kept: %s", queue.topic.name, error)
+            _LOG.error("samples for %s are queued: %s", queue.topic.name, error)
         maybe_published = type(error) is PublishError or item.maybe_published
         queue.requeue(replace(item, maybe_published=maybe_published, in_flight=None), error)
 
@@ -332,7 +332,7 @@ class Sender:
             item.policy.failed(error)
         elif not isinstance(error, NotLive) and self._reported.get(name) != reason:
             self._reported[name] = reason
-            _LOG.error("nothing was published to %s: %s", name, reason)
+            _LOG.error("a sample for %s was not published: %s", name, reason)
 
     async def _publish_queue(self, queue: TopicQueue) -> None:
         try:

@@ -254,7 +254,7 @@ class WriteTopic:
 
         A sample that cannot be published is retried if it must be kept.
         """
-        assert self._topic is not None, "the machinery opens what it writes"
+        assert self._topic is not None, "the engine opens its topics"
         if isinstance(self._refusal(), NotLive):
             return False
         known = {name: value for name, value in fields.items() if name in self._names}
@@ -404,7 +404,7 @@ class ReadTopic:
         """
         async with _limit(timeout, self):
             while (sample := self._latest()) is None:
-                assert self._newest is not None, "it was opened by the look"
+                assert self._newest is not None, "it was opened above"
                 await self._arrival(self._newest)
         return copy.copy(self._received(sample))
 
@@ -422,7 +422,7 @@ class ReadTopic:
 
     async def _wait_newer(self, timeout: float) -> None:
         """Wait for a newer value than the last one checked, at most these seconds."""
-        assert self._newest is not None, "it was opened by the look"
+        assert self._newest is not None, "it was opened above"
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._arrival(self._newest)
@@ -447,7 +447,7 @@ class ReadTopic:
                 self._fill()
                 if self._queue:
                     return self._received(self._queue.popleft())
-                assert self._subscription is not None, "it was opened to be filled from"
+                assert self._subscription is not None, "it is open"
                 await self._arrival(self._subscription)
 
     def get_oldest(self) -> Any:
@@ -495,13 +495,13 @@ class ReadTopic:
             try:
                 self._fill()
                 if not self._queue:
-                    assert self._subscription is not None, "it was opened to be filled from"
+                    assert self._subscription is not None, "it is open"
                     await self._arrival(self._subscription)
                     continue
             except ClosedError:
                 return
             except Exception:
-                _LOG.exception("the callback of %r is called no more: it cannot be read", self)
+                _LOG.exception("the callback of %r ended: the topic cannot be read", self)
                 return
             if turn % QUEUE_DEPTH == 0:
                 await asyncio.sleep(0)
@@ -555,7 +555,7 @@ class ReadTopic:
                 _LOG.warning("a value of %r cannot be read: %s", self, event.reason)
             elif isinstance(event, Gap) and event.cause == "sequence" and not self._warned:
                 self._warned = True
-                text = "%d of %r from %s did not come: number %d came where %d was due"
+                text = "%d samples of %r from %s are missing: number %d followed instead of %d"
                 place = (event.following, event.first)
                 _LOG.warning(text, event.lost, self, event.producer, *place)
 
