@@ -201,12 +201,12 @@ enum WhenBlocked {
 
 struct OpenTopic {
     topic: Topic,
-    /// SampleContext by those who publish at the moment: it may be opened anew meanwhile.
+    /// Shared with publishes in progress, as the writer may be reopened meanwhile.
     publisher: Mutex<Option<Arc<Publisher>>>,
 }
 
 impl OpenTopic {
-    /// Held briefly: nothing is opened or closed under it.
+    /// Held briefly: nothing is opened or closed while it is locked.
     fn lock(&self, py: Python<'_>) -> MutexGuard<'_, Option<Arc<Publisher>>> {
         self.publisher.lock_py_attached(py).unwrap_or_else(|error| error.into_inner())
     }
@@ -240,7 +240,7 @@ struct PublishOptions<'py> {
 }
 
 impl<'py> PublishOptions<'py> {
-    /// The headers, of a mapping of names to bytes.
+    /// Converts a mapping of names to bytes into headers.
     fn headers(&self) -> PyResult<Headers> {
         let mut headers = Headers::new();
         let Some(given) = &self.headers else { return Ok(headers) };
@@ -277,7 +277,7 @@ impl<'py> PublishOptions<'py> {
     }
 }
 
-/// A key as the application gives it: bytes, or text as UTF-8.
+/// A key from the application: bytes, or text as UTF-8.
 fn append_key(key: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> PyResult<()> {
     if let Ok(raw) = key.cast::<PyBytes>() {
         out.extend_from_slice(raw.as_bytes());
@@ -329,7 +329,7 @@ impl RawTopic {
         Ok(middle)
     }
 
-    /// Publishes at once, and otherwise as `when_blocked` says; `None` where it says so.
+    /// Publishes at once, or as `when_blocked` says; `None` if it was not published.
     fn send(
         &self,
         value: &Bound<'_, PyAny>,
@@ -398,9 +398,9 @@ impl RawTopic {
         serde_json::to_string(qos).map_err(|error| errors::raise("QosRefused", &error.to_string()))
     }
 
-    /// A command that came inside another sample, in its sender's schema, as this topic's has it.
+    /// A command embedded in another sample, in its sender's schema, converted to this topic's.
     ///
-    /// Raises SchemaError where it cannot be read so.
+    /// Raises SchemaError if the schemas do not resolve.
     fn resolve(
         &self,
         sample: &Bound<'_, Sample>,
@@ -415,26 +415,26 @@ impl RawTopic {
         Ok(PyBytes::new(py, &resolved).unbind())
     }
 
-    /// The incarnation under which this bus publishes here; the writer is opened if it was not.
+    /// The incarnation under which this bus publishes here; opens the writer if necessary.
     fn claim(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.publisher(py)?.producer().incarnation)
     }
 
-    /// Opens the writer anew, where another one has taken its place: that one is fenced in turn.
+    /// Reopens a writer that was fenced; this fences the other one in turn.
     fn reopen(&self, py: Python<'_>) -> PyResult<()> {
         let fenced = self.opened()?.lock(py).take();
-        // Publishers of one bus share a writer: it goes with the last of them.
+        // Publishers of one bus share a writer, which closes with the last of them.
         py.detach(|| drop(fenced));
         self.publisher(py).map(drop)
     }
 
-    /// Who publishes through this handle.
+    /// The producer name of this handle.
     #[getter]
     fn producer(&self) -> PyResult<String> {
         Ok(self.opened()?.topic.producer().to_string())
     }
 
-    /// Who writes or wrote the topic: name, incarnation, and whether it lives.
+    /// Current and former writers of the topic: name, incarnation, and whether it is alive.
     fn writers(&self, py: Python<'_>) -> PyResult<Vec<(String, u64, Option<bool>)>> {
         let topic = &self.opened()?.topic;
         let writers = py.detach(|| topic.writers());
@@ -446,7 +446,7 @@ impl RawTopic {
         Ok(writers.into_iter().map(told).collect())
     }
 
-    /// Publishes a value: a Receipt, or Pending where it is not there yet.
+    /// Publishes a value; returns a Receipt, or Pending if it is not complete.
     fn publish(&self, value: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
         self.send(value, None, WhenBlocked::Wait)
     }
@@ -460,8 +460,7 @@ impl RawTopic {
         self.send(value, Some(&options), WhenBlocked::Wait)
     }
 
-    /// Publishes a value, but not where it would hold up the thread: then None, and nothing was
-    /// done.
+    /// Publishes a value unless that would block the thread: then returns None and does nothing.
     fn offer(&self, value: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
         self.send(value, None, WhenBlocked::Refuse)
     }
@@ -475,7 +474,7 @@ impl RawTopic {
         self.send(value, Some(&options), WhenBlocked::Refuse)
     }
 
-    /// Publishes values as one batch; how many were taken, and the receipts to come.
+    /// Publishes values as one batch; returns the number of accepted ones and the pending receipts.
     fn publish_many(&self, values: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let py = values.py();
         let publisher = self.publisher(py)?;
@@ -498,7 +497,7 @@ impl RawTopic {
         Ok(Pending::batch(batching))
     }
 
-    /// Waits until all that was published is under a guarantee.
+    /// Waits until all published samples have a guarantee.
     #[pyo3(signature = (name, timeout_s))]
     fn flush(&self, py: Python<'_>, name: &str, timeout_s: f64) -> PyResult<()> {
         let publisher = self.publisher(py)?;
@@ -516,13 +515,13 @@ impl RawTopic {
         }
     }
 
-    /// Shows that this writer is alive though it has nothing to say.
+    /// Renews this writer's liveliness lease.
     fn assert_alive(&self, py: Python<'_>) -> PyResult<()> {
         let alive = self.publisher(py)?.assert_alive();
         alive.map_err(|error| errors::transport(&error))
     }
 
-    /// What became of the samples that this bus published here, by name.
+    /// The counters of the samples that this bus published here, by name.
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = self.publisher(py)?.stats();
         let counts = PyDict::new(py);
@@ -539,7 +538,7 @@ impl RawTopic {
         Ok(counts)
     }
 
-    /// Opens a subscription; `options` has the names of the package's `subscribe`.
+    /// Opens a subscription; `options` are those of the package's `subscribe`.
     fn subscribe(
         &self,
         py: Python<'_>,
@@ -554,7 +553,7 @@ impl RawTopic {
     }
 }
 
-/// What a subscription is to be.
+/// The options of a subscription.
 #[derive(FromPyObject)]
 struct SubscribeOptions<'py> {
     #[pyo3(item)]

@@ -1,4 +1,4 @@
-//! The protocol of components for Python: its controller, leases, layers of configuration.
+//! The protocol of components for Python: controller, leases and configuration layers.
 //!
 //! Inputs are plain values, effects are tuples whose first item names them: see
 //! `heliograph._component._engine`, which carries them out. No thread waits here.
@@ -56,7 +56,7 @@ impl Lease {
         Ok(Self(Mutex::new(Some(lease))))
     }
 
-    /// Its state: held, lapsed or lost; and this instance's incarnation.
+    /// The lease's state (held, lapsed or lost) and this instance's incarnation.
     fn standing(&self, py: Python<'_>) -> (&'static str, u64) {
         let lease = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(lease) = lease else { return ("lost", 0) };
@@ -77,21 +77,21 @@ impl Lease {
         lease.as_ref().map_or_else(String::new, |lease| lease.outage().to_string())
     }
 
-    /// How often it expired without being taken.
+    /// How often it expired without being taken over.
     #[getter]
     fn lapses(&self) -> u64 {
         let lease = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lease.as_ref().map_or(0, helio_component::Lease::lapses)
     }
 
-    /// Releases it: another instance may run at once.
+    /// Releases the lease: another instance may run at once.
     fn release(&self, py: Python<'_>) {
         let lease = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         py.detach(|| drop(lease));
     }
 }
 
-/// Looks whether a component is there.
+/// Watches a component's presence.
 #[pyclass(frozen, module = "heliograph._heliograph", name = "Watch")]
 pub(crate) struct Watch(Mutex<helio_component::PresenceProbe>);
 
@@ -109,18 +109,17 @@ impl Watch {
         Ok(Self(Mutex::new(helio_component::PresenceProbe::new(&bus, &interface, index))))
     }
 
-    /// Whether it is there now: here, gone or unknown, and which instance; away where the bus does
-    /// not answer, and nobody knows.
+    /// The presence and the live instance: here, gone or unknown; away if the bus does not answer.
     fn look(&self) -> PyResult<(&'static str, u64)> {
         self.see(helio_component::PresenceProbe::query)
     }
 
-    /// The same, as of a few milliseconds ago.
+    /// The same, up to a few milliseconds old.
     fn recent(&self) -> PyResult<(&'static str, u64)> {
         self.see(helio_component::PresenceProbe::cached)
     }
 
-    /// Why the instance that is there cannot run a command; None where it can.
+    /// Why the live instance cannot run a command; None if it can.
     fn lacks(&self, command: &str) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).missing_command(command)
     }
@@ -144,7 +143,7 @@ impl Watch {
     }
 }
 
-/// A command's name, whether it has a handler, whether it may run beside itself, and a stream's
+/// A command's name, whether it has a handler, whether it may run concurrently, and a stream's
 /// margin in seconds.
 type CommandRow = (String, bool, bool, Option<f64>);
 
@@ -173,7 +172,7 @@ impl RawController {
     }
 }
 
-/// What a sample says beside its values, and who sent it: `private_seqNum`, identity, origin.
+/// A sample's header and sender: `private_seqNum`, identity, origin.
 struct ReceivedRequest<'a> {
     sample: &'a Sample,
     head: (i32, String, i32),
@@ -225,7 +224,7 @@ impl RawController {
         Ok(Self(Mutex::new(Controller::new(options))))
     }
 
-    /// A command came on its own topic.
+    /// Processes a command from its own topic.
     #[pyo3(signature = (now, sample, command, head, time, refusal, arguments))]
     #[expect(clippy::too_many_arguments, reason = "private to the package, and called once there")]
     fn received(
@@ -242,7 +241,7 @@ impl RawController {
         self.controller().received(tai(now), received.request(Action::Run, command)).0
     }
 
-    /// Something came on the topic `control`; `asked` has its fields.
+    /// Processes a request from the topic `control`; `asked` has its fields.
     #[pyo3(signature = (now, sample, asked, time, refusal, arguments))]
     fn control(
         &self,
@@ -267,27 +266,27 @@ impl RawController {
         Ok(self.controller().received(tai(now), request).0)
     }
 
-    /// The component itself asks for a command; how it ends is the effect `answer`.
+    /// Runs a command for the component itself; the effect `answer` reports its end.
     fn ask(&self, now: i64, command: &str) -> u64 {
         self.controller().ask(tai(now), command).0
     }
 
-    /// Whether a handler or its check, whose turn has come, is to begin; if not, it has ended.
+    /// Whether a handler or its check is to begin; if not, it has ended.
     fn take_up(&self, now: i64, call: u64) -> bool {
         self.controller().take_up(tai(now), CallNumber(call))
     }
 
-    /// Records of the audit cannot be published from now on, and are kept.
+    /// Audit records cannot be published from now on, and are queued.
     fn audit_lost(&self, now: i64) {
         self.controller().audit_lost(tai(now));
     }
 
-    /// All records of the audit have been published.
+    /// All audit records have been published.
     fn audit_back(&self) {
         self.controller().audit_back();
     }
 
-    /// How what comes before a change of state ended: None, or how it failed.
+    /// Processes the end of the steps before a change of state: None, or the failure.
     #[pyo3(signature = (now, call, failed))]
     fn begun(&self, now: i64, call: u64, failed: Option<(String, i32, String)>) -> PyResult<()> {
         let ended = failed.map(failure).transpose()?.map_or(Ok(()), Err);
@@ -335,7 +334,7 @@ impl RawController {
         self.controller().fault(tai(now), error, report);
     }
 
-    /// How it stands with the lease now, and which instance this is, as `Lease.standing` says.
+    /// Processes the lease's state and instance, as from `Lease.standing`.
     fn lease(&self, now: i64, standing: &str, incarnation: u64) {
         let state = match standing {
             "held" => LeaseState::Held { incarnation },
@@ -345,24 +344,24 @@ impl RawController {
         self.controller().lease(tai(now), state);
     }
 
-    /// Applies another authorization, the text of its file. Raises ValueError.
+    /// Applies the text of an authorization file. Raises ValueError.
     fn set_policy(&self, text: &str) -> PyResult<()> {
         let policy = Policy::parse(text).map_err(|e| PyValueError::new_err(e.to_string()))?;
         self.controller().set_policy(policy);
         Ok(())
     }
 
-    /// Commands of a stream never came.
+    /// Commands of a stream were lost.
     fn lost(&self, command: &str, commands: u64) {
         self.controller().stream_lost(command, commands);
     }
 
-    /// Time has passed.
+    /// Processes what is due.
     fn tick(&self, now: i64) {
         self.controller().tick(tai(now));
     }
 
-    /// When to call `tick` at the latest.
+    /// The latest time of the next `tick`.
     fn wake_at(&self) -> Option<i64> {
         self.controller().wake_at().map(Tai::nanos)
     }
@@ -372,18 +371,18 @@ impl RawController {
         self.controller().close(tai(now));
     }
 
-    /// Aborts the commands that still run.
+    /// Aborts the running commands.
     fn give_up(&self, now: i64) {
         self.controller().give_up(tai(now));
     }
 
-    /// The summary state's number.
+    /// The number of the summary state.
     #[getter]
     fn summary_state(&self) -> i32 {
         self.controller().state().number()
     }
 
-    /// Who has locked the component, and until when.
+    /// The caller that has locked the component, and until when.
     #[getter]
     fn locked(&self) -> Option<(String, i64)> {
         self.controller().lock().map(|lock| (lock.holder.clone(), lock.until.nanos()))
@@ -472,7 +471,7 @@ fn audit(py: Python<'_>, entry: AuditEntry) -> PyResult<Bound<'_, PyDict>> {
     Ok(made)
 }
 
-/// Merges YAML texts, each with its name, in their order; the result is JSON. Raises ValueError.
+/// Merges named YAML texts in order; the result is JSON. Raises ValueError.
 #[pyfunction]
 pub(crate) fn merge_layers(texts: Vec<(String, String)>) -> PyResult<String> {
     let mut read = Vec::new();
@@ -487,7 +486,7 @@ pub(crate) fn merge_layers(texts: Vec<(String, String)>) -> PyResult<String> {
     serde_json::to_string(&merged).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
-/// The fewest commands from one state to another, by their numbers; None where none lead there.
+/// The fewest commands from one state to another, by their numbers; None if there is no way.
 #[pyfunction]
 pub(crate) fn state_path(from: i32, to: i32) -> PyResult<Option<Vec<&'static str>>> {
     let state = |number: i32| {
@@ -498,7 +497,7 @@ pub(crate) fn state_path(from: i32, to: i32) -> PyResult<Option<Vec<&'static str
     Ok(commands.map(|all| all.iter().map(|command| command.name()).collect()))
 }
 
-/// The schema and the quality of service, as JSON both, of a topic of ours beside a component's:
+/// The schema and the quality of service, both as JSON, of Heliograph's own topics of a component:
 /// `control` or `audit`.
 #[pyfunction]
 pub(crate) fn service_topic(kind: &str) -> PyResult<(String, String)> {
@@ -513,8 +512,7 @@ pub(crate) fn service_topic(kind: &str) -> PyResult<(String, String)> {
     Ok((schema.to_string(), qos))
 }
 
-/// Has all topics made at once that an instance of a component will open; what is wrong with one of
-/// them is told when it is opened.
+/// Creates all topics of an instance at once; opening a topic reports its errors.
 #[pyfunction]
 pub(crate) fn make_topics(
     py: Python<'_>,
@@ -529,14 +527,14 @@ pub(crate) fn make_topics(
 }
 
 impl RawInterfaces {
-    /// A component's interface, as the Rust shell has it.
+    /// A component's interface, for the Rust engine.
     pub(crate) fn interface(&self, component: &str) -> PyResult<Interface> {
         let interface = Interface::of(self.all(), component);
         interface.map_err(|error| errors::raise("SchemaError", &error.to_string()))
     }
 }
 
-/// What a command's values must be, beyond what their encoding can hold.
+/// The constraints on a command's values beyond their encoding.
 #[pyclass(frozen, module = "heliograph._heliograph", name = "Checks")]
 pub(crate) struct RawChecks {
     codec: Codec,
@@ -560,8 +558,8 @@ impl RawChecks {
         Ok(Self { codec: Codec::new(schema.schema()), checks })
     }
 
-    /// What is wrong with an encoded value, naming the field; None where nothing is. Fields that
-    /// are `unset` are passed over.
+    /// The fault of an encoded value, naming the field; None if it is valid. Skips the fields in
+    /// `unset`.
     #[pyo3(signature = (payload, unset = Vec::new()))]
     fn refusal(&self, payload: &[u8], unset: Vec<String>) -> Option<String> {
         let value = match self.codec.decode(payload) {
@@ -573,21 +571,21 @@ impl RawChecks {
         first.map(|(_, refusal)| refusal)
     }
 
-    /// The fields of an encoded value that are refused.
+    /// The rejected fields of an encoded value.
     fn refused(&self, payload: &[u8]) -> Vec<String> {
         let Ok(value) = self.codec.decode(payload) else { return Vec::new() };
         self.refusals(&value).map(|(name, _)| name.to_owned()).collect()
     }
 
-    /// The fields that have labels.
+    /// The fields with labels.
     #[getter]
     fn labelled(&self) -> Vec<&str> {
         let labelled = self.checks.rules().iter().filter(|rule| rule.enumeration.is_some());
         labelled.map(|rule| rule.name.as_str()).collect()
     }
 
-    /// What is wrong with an integer, or with integers, for a field; None where nothing is, or
-    /// where it is none, which its encoding tells.
+    /// The fault of an integer or integers for a field; None if there is none, or if it is not an
+    /// integer, which encoding reports.
     fn refusal_of(&self, field: &str, value: &Bound<'_, PyAny>) -> Option<String> {
         let rule = self.checks.rules().iter().find(|rule| rule.name == field)?;
         let refused = match value.extract::<i64>() {
@@ -600,8 +598,8 @@ impl RawChecks {
         refused.err().map(|error| error.to_string())
     }
 
-    /// An encoded value's fields from the place `first` on as JSON text, as the audit has them:
-    /// numbers that JSON has not are texts.
+    /// An encoded value's fields from `first` on as JSON text, as in the audit. Numbers that JSON
+    /// lacks are texts.
     fn arguments(&self, payload: &[u8], first: usize) -> String {
         let Ok(Value::Record(values)) = self.codec.decode(payload) else { return String::new() };
         let public = self.codec.fields_to_json(&values, first.min(values.len())..values.len());
@@ -610,7 +608,7 @@ impl RawChecks {
 }
 
 impl RawChecks {
-    /// The fields whose values are not allowed, each with what is wrong.
+    /// The fields with invalid values, each with its fault.
     fn refusals<'a>(&'a self, value: &'a Value) -> impl Iterator<Item = (&'a str, String)> {
         let values: &[Value] = if let Value::Record(values) = value { values } else { &[] };
         let checked = self.checks.rules().iter().zip(values);
@@ -635,13 +633,13 @@ fn span(seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds).map_err(wrong)
 }
 
-/// Refuses a caller's name and a key that no command could carry.
+/// Rejects a caller's name or a key that no command can carry.
 fn legal(caller: Option<String>, key: Option<String>) -> PyResult<()> {
     let headers = CallHeaders { caller, key, ..CallHeaders::default() };
     headers.encode().map(drop).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
-/// What is asked, by its name and its number.
+/// The action of a request, by name and number.
 fn action(name: &str, number: f64) -> PyResult<Action> {
     Ok(match name {
         "run" => Action::Run,
@@ -671,7 +669,7 @@ impl RawCaller {
         Ok(Self(Mutex::new(Caller::new(options))))
     }
 
-    /// Asks for something; `what` is its name and, to cancel or to lock, its number.
+    /// Sends a request; `what` is its name and, to cancel or lock, its number.
     #[pyo3(signature = (now, what, command, timeout_s, expiry, key, time))]
     #[expect(clippy::too_many_arguments, reason = "private to the package, and called once there")]
     fn send(
@@ -691,7 +689,7 @@ impl RawCaller {
         Ok(self.caller().send(tai(now), call).0)
     }
 
-    /// An acknowledgement arrived, of any caller's command.
+    /// Processes an acknowledgement of any caller's command.
     fn acknowledged(
         &self,
         now: i64,
@@ -702,7 +700,7 @@ impl RawCaller {
             return Ok(());
         };
         let sample = sample.get();
-        // Headers that cannot be read are not worth the acknowledgement.
+        // Invalid headers do not invalidate the acknowledgement.
         let headers = sample.ack_headers().unwrap_or_default();
         let ack = Acknowledgement {
             code,
@@ -733,7 +731,7 @@ impl RawCaller {
         });
     }
 
-    /// A command could not be published.
+    /// Processes a command that could not be published.
     fn publish_failed(&self, call: u64, why: &str) {
         self.caller().publish_failed(CallNumber(call), why);
     }
@@ -748,34 +746,34 @@ impl RawCaller {
         self.caller().abandon(CallNumber(call));
     }
 
-    /// Time has passed.
+    /// Processes what is due.
     fn tick(&self, now: i64) {
         self.caller().tick(tai(now));
     }
 
-    /// When to call `tick` at the latest.
+    /// The latest time of the next `tick`.
     fn wake_at(&self) -> Option<i64> {
         self.caller().wake_at().map(Tai::nanos)
     }
 
-    /// The number of a call that waits for its end.
+    /// The number of a pending call.
     fn seq_num(&self, call: u64) -> Option<i32> {
         self.caller().seq_num(CallNumber(call))
     }
 
-    /// Whether the component was there and is not now.
+    /// Whether the component was present and is not now.
     #[getter]
     fn is_gone(&self) -> bool {
         self.caller().is_gone()
     }
 
-    /// Number of calls that wait for their end.
+    /// The number of pending calls.
     #[getter]
     fn pending(&self) -> usize {
         self.caller().pending()
     }
 
-    /// Number of commands of streams that were sent too late.
+    /// The number of stream commands that were sent too late.
     #[getter]
     fn late_sent(&self) -> u64 {
         self.caller().late_sent()

@@ -1,4 +1,5 @@
-//! Every error of the Rust layers becomes one class of the exception tree in `heliograph._errors`.
+//! Converts every error of the Rust layers to a class of the exception tree in
+//! `heliograph._errors`.
 
 use helio_bus::{ConnectError, PublishError, ReadError, TopicError, TransportError};
 use pyo3::prelude::*;
@@ -24,7 +25,7 @@ pub(crate) fn raise(name: &str, message: &str) -> PyErr {
     })
 }
 
-/// What a transport says; `general` is the class of what has none of its own.
+/// Of a transport; `general` is the class of errors without a class of their own.
 fn transport_class(error: &TransportError, general: &'static str) -> &'static str {
     match error {
         TransportError::Differs { .. } | TransportError::Unsupported { .. } => "QosRefused",
@@ -35,7 +36,7 @@ fn transport_class(error: &TransportError, general: &'static str) -> &'static st
     }
 }
 
-/// From looking something up on a bus.
+/// Of a query on a bus.
 pub(crate) fn transport(error: &TransportError) -> PyErr {
     raise(transport_class(error, "HelioError"), &error.to_string())
 }
@@ -51,7 +52,7 @@ pub(crate) fn connect(error: &ConnectError) -> PyErr {
     raise(class, &error.to_string())
 }
 
-/// `general` is the class of what a transport has no other for: of a publisher or a subscription.
+/// `general` is the class of errors without a class of their own: of a publisher or a subscription.
 pub(crate) fn topic(error: &TopicError, general: &'static str) -> PyErr {
     let class = match error {
         TopicError::Name(_) => "NameRefused",
@@ -79,7 +80,7 @@ pub(crate) fn publish(error: &PublishError) -> PyErr {
 pub(crate) fn read(error: &ReadError) -> PyErr {
     let class = match error {
         ReadError::NoGroup => "SubscribeError",
-        // A place or a partition that this reader cannot go to or commit, not a policy.
+        // The reader cannot seek to this offset or commit this partition; no policy is at fault.
         ReadError::Transport(TransportError::Unsupported { .. }) => "SubscribeError",
         ReadError::Transport(inner) => transport_class(inner, "SubscribeError"),
     };

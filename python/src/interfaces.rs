@@ -23,7 +23,7 @@ pub(crate) struct RawInterfaces(sal::Interfaces);
 
 #[pymethods]
 impl RawInterfaces {
-    /// Reads a folder, or what it says of one component; which of its files, the bus knows.
+    /// Reads a folder, or one component's interface.
     #[new]
     #[pyo3(signature = (folder, component = None))]
     fn new(py: Python<'_>, folder: PathBuf, component: Option<&str>) -> PyResult<Self> {
@@ -34,7 +34,7 @@ impl RawInterfaces {
         loaded.map(Self).map_err(|error| errors::raise("SchemaError", &error.to_string()))
     }
 
-    /// Their release, empty where it is unknown.
+    /// Their release; empty if unknown.
     fn release(&self) -> &str {
         self.0.release()
     }
@@ -49,7 +49,7 @@ impl RawInterfaces {
         self.0.topics().map(|topic| topic.topic_name().as_str()).collect()
     }
 
-    /// What is known about a topic, by the names of `heliograph._sal.InterfaceTopic`.
+    /// A topic's properties, by the names of `heliograph._sal.InterfaceTopic`.
     fn topic<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyDict>> {
         let topic = self.find(name)?;
         let about = PyDict::new(py);
@@ -68,8 +68,8 @@ impl RawInterfaces {
         serde_json::to_string(&qos).map_err(|error| errors::raise("QosRefused", &error.to_string()))
     }
 
-    /// What is known about a component: whether it is indexed, what it is, and the kinds and
-    /// short names of its topics.
+    /// A component's properties: whether it is indexed, its description, and the kinds and short
+    /// names of its topics.
     fn component<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyDict>> {
         let component = self.component_of(name)?;
         let topics: Vec<_> =
@@ -102,13 +102,13 @@ impl RawInterfaces {
         Ok(self.find(name)?.fields().iter().map(row).collect())
     }
 
-    /// What a field of a topic is for.
+    /// A field's description.
     fn field_description(&self, name: &str, field: &str) -> PyResult<Option<String>> {
         let fields = self.find(name)?.fields();
         Ok(fields.iter().find(|f| &*f.name == field).map(|f| f.description.to_string()))
     }
 
-    /// A topic's schema, with its key. `classes` as those of `Schema`.
+    /// A topic's schema, with its key; `classes` as for `Schema`.
     #[pyo3(signature = (name, classes = None))]
     fn schema(
         &self,
@@ -149,7 +149,7 @@ impl RawInterfaces {
 }
 
 impl RawInterfaces {
-    /// All of them.
+    /// All enumerations.
     pub(crate) fn all(&self) -> &sal::Interfaces {
         &self.0
     }
@@ -163,8 +163,8 @@ impl RawInterfaces {
     }
 }
 
-/// The schema that several texts (name for messages, text) make together; without a root's full
-/// name, the one that no other uses.
+/// The schema of several texts (name for messages, text); without a root's full name, the one that
+/// no other uses.
 #[pyfunction]
 #[pyo3(signature = (texts, root = None))]
 pub(crate) fn schema_set(

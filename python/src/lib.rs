@@ -1,7 +1,7 @@
 //! The Python extension: the bus and the codec for Python objects and numpy arrays.
 //!
-//! It knows Python objects, the bus's API and the core's types; it must not know any transport.
-//! What users see is curated in the package's `__init__.py`; this module is private to it.
+//! It knows Python objects, the bus's API and the core's types, and no transport. The package's
+//! `__init__.py` defines the public API; this module is private to it.
 
 mod bus;
 mod codec;

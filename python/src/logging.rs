@@ -1,4 +1,4 @@
-//! Python's log records on their way to the bus.
+//! Publishes Python's log records on the bus.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -21,10 +21,10 @@ use crate::fork::{Generation, Owned};
 use crate::receipt::seconds;
 
 const OBJECT: &str = "log handler";
-/// The most loggers and call sites that are remembered here; the others are looked up each time.
+/// The most cached loggers and call sites; others are looked up each time.
 const CACHE_MAX: usize = 65_536;
 
-/// Python's levels from which on a record has each of ACS's, the highest first.
+/// The lowest level of Python for each of ACS's, the highest first.
 const LEVELS: [(i64, Level); 10] = [
     (70, Level::EMERGENCY),
     (60, Level::ALERT),
@@ -43,13 +43,13 @@ fn level(number: i64) -> Level {
     found.map_or(Level::TRACE, |(_, level)| *level)
 }
 
-/// The lowest of Python's levels whose records have a level, or a higher one.
+/// The lowest of Python's levels that maps to a level or a higher one.
 fn python_level(level: Level) -> i64 {
     let from = LEVELS.iter().rev().find(|(_, of_acs)| *of_acs >= level);
     from.map_or(LEVELS[0].0, |(from, _)| (*from).max(1))
 }
 
-/// What Python's records have by themselves; what else is in one came by `extra`.
+/// The attributes of Python's records; all others come from `extra`.
 const STANDARD_ATTRIBUTES: [&str; 24] = [
     "name",
     "msg",
@@ -77,7 +77,7 @@ const STANDARD_ATTRIBUTES: [&str; 24] = [
     "audience",
 ];
 
-/// The way of a process's log records to a bus, driven by `heliograph.logging.Handler`.
+/// The publisher of a process's log records, driven by `heliograph.logging.Handler`.
 #[pyclass(frozen, module = "heliograph._heliograph", name = "RawLogging")]
 pub(crate) struct RawLogging {
     logging: Mutex<Owned<OpenLogging>>,
@@ -120,7 +120,7 @@ impl RawLogging {
             lanes: Lanes::default().prefix(prefix),
             process,
             batch_age: age,
-            // Python's own loggers and the handler say what is enabled.
+            // Python's loggers and the handler decide which levels are enabled.
             level: Level::TRACE,
             spill: spill.map(|(file, bytes)| Spill { file, bytes }),
             settings,
@@ -137,7 +137,7 @@ impl RawLogging {
         Ok(Self { logging: Mutex::new(Owned::new(open)), generation: Generation::current() })
     }
 
-    /// Takes a record of Python's, whose message was made already if it has arguments.
+    /// Publishes a record of Python; its message is formatted already if it has arguments.
     fn emit(&self, py: Python<'_>, record: &Bound<'_, PyAny>, trace: Option<&str>) -> PyResult<()> {
         self.generation.check(OBJECT)?;
         let fields = record.getattr(intern!(py, "__dict__"))?.cast_into::<PyDict>()?;
@@ -171,34 +171,34 @@ impl RawLogging {
         if let Some(trace) = trace {
             exception(&fields, trace, &mut body)?;
         }
-        // Nothing of Python's runs from here on: it could log.
+        // No Python code runs from here on, as it could log.
         let mut guard = self.lock(py);
         let open = guard.get_mut(OBJECT)?;
         let site = open.site(py, &fields, if args.is_some() { template } else { "" })?;
         let logger = open.logger(name);
         drop(guard);
         let logger = audience.map_or_else(|| logger.clone(), |audience| logger.to(&audience));
-        // Python's clock is a number of seconds: microseconds are what it has.
+        // Python's clock is a floating-point number of seconds, exact to microseconds.
         let unix = (created * 1e6).round() as i64;
         let time = Tai::from_unix_nanos(unix.saturating_mul(1_000));
         logger.record_at(time, level(number), site, |record| record.clone_from(&body));
         Ok(())
     }
 
-    /// How often levels have been changed from outside.
+    /// The number of level changes from outside.
     fn level_changes(&self, py: Python<'_>) -> PyResult<u64> {
         self.generation.check(OBJECT)?;
         Ok(self.lock(py).get(OBJECT)?.logging.wait_levels(0, Duration::ZERO))
     }
 
-    /// The lowest of Python's levels that a pattern has a logger publish; none where none says it.
+    /// The lowest of Python's levels that a pattern publishes of a logger; none without a pattern.
     fn ruled_level(&self, py: Python<'_>, name: &str) -> PyResult<Option<i64>> {
         self.generation.check(OBJECT)?;
         let logging = Arc::clone(&self.lock(py).get(OBJECT)?.logging);
         Ok(logging.ruled_level_of(&name.replace('.', "/")).map(python_level))
     }
 
-    /// Waits until all is published or shed, at most so many seconds; whether it was.
+    /// Waits until all records are published or shed; returns false after the timeout.
     fn flush(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
         self.generation.check(OBJECT)?;
         let timeout = seconds(Some(timeout))?.unwrap_or_default();
@@ -206,7 +206,7 @@ impl RawLogging {
         Ok(py.detach(|| logging.flush(timeout)))
     }
 
-    /// Offered, published, shed, waiting; and what is wrong with the bus.
+    /// Records offered, published, shed and waiting; and the bus's error, if any.
     fn figures(&self, py: Python<'_>) -> PyResult<(u64, u64, u64, u64, Option<String>)> {
         self.generation.check(OBJECT)?;
         let logging = Arc::clone(&self.lock(py).get(OBJECT)?.logging);
@@ -215,7 +215,7 @@ impl RawLogging {
         Ok((offered, published, shed, waiting, logging.trouble()))
     }
 
-    /// Publishes what is there, and ends.
+    /// Publishes pending records, and closes.
     fn close(&self, py: Python<'_>) {
         if !self.generation.is_current() {
             return;
@@ -232,7 +232,7 @@ impl RawLogging {
 }
 
 impl OpenLogging {
-    /// The logger of a name with dots, as Python's are, or slashes.
+    /// The logger of a name with dots, as in Python, or slashes.
     fn logger(&mut self, name: &str) -> Logger {
         if let Some(logger) = self.loggers.get(name) {
             return logger.clone();
@@ -292,7 +292,7 @@ fn arguments(args: &Bound<'_, PyAny>, body: &mut Body) -> PyResult<()> {
             body.argument(&value(&argument)?);
             Ok(())
         }),
-        // One mapping, whose values the message names.
+        // A mapping, whose values the message names.
         Err(_) => {
             body.argument(&value(args)?);
             Ok(())
@@ -300,9 +300,9 @@ fn arguments(args: &Bound<'_, PyAny>, body: &mut Body) -> PyResult<()> {
     }
 }
 
-/// What came by `extra`: fields of a record by their names, anything else as data.
+/// Attributes from `extra`: fields of a record by name, others as data.
 fn extras(fields: &Bound<'_, PyDict>, body: &mut Body) -> PyResult<()> {
-    // Most records have none: Python's own are 21 or, with task names, 22.
+    // Most records have none: Python's own attributes are 21 or, with task names, 22.
     if fields.len() <= 22 {
         return Ok(());
     }
@@ -328,7 +328,7 @@ fn extras(fields: &Bound<'_, PyDict>, body: &mut Body) -> PyResult<()> {
     Ok(())
 }
 
-/// An exception, by OpenTelemetry's names of its attributes.
+/// An exception, with OpenTelemetry's names of its attributes.
 fn exception(fields: &Bound<'_, PyDict>, trace: &str, body: &mut Body) -> PyResult<()> {
     let py = fields.py();
     if let Some(info) = fields.get_item(intern!(py, "exc_info"))?
@@ -344,7 +344,7 @@ fn exception(fields: &Bound<'_, PyDict>, trace: &str, body: &mut Body) -> PyResu
     Ok(())
 }
 
-/// A value as what it is; what has no type of its own here is shown.
+/// A value with its type; other objects as their text.
 fn value(given: &Bound<'_, PyAny>) -> PyResult<Value> {
     value_at(given, 1)
 }

@@ -16,8 +16,8 @@ use pyo3::prelude::*;
 #[cfg(target_endian = "big")]
 compile_error!("arrays are moved as blocks: a little-endian machine is needed");
 
-/// From this size on an aligned array is a view of the sample's bytes instead of a copy: below it
-/// the copy costs less than keeping the whole sample alive would.
+/// Aligned arrays of at least this size are views of the sample's bytes. A copy of a smaller one
+/// costs less than keeping the whole sample alive.
 pub(crate) const VIEW_MIN_BYTES: usize = 4096;
 
 /// Element types that are moved as blocks, in numpy's words.
@@ -31,7 +31,7 @@ pub(crate) enum Numeric {
 }
 
 impl Numeric {
-    /// The type of an array's elements, where it is one of these in the machine's byte order.
+    /// The type of an array's elements, if it is one of these in the machine's byte order.
     pub(crate) fn of(array: &Bound<'_, PyUntypedArray>) -> Option<Self> {
         let dtype = array.dtype();
         if dtype.is_native_byteorder() == Some(false) {
@@ -59,7 +59,7 @@ impl Numeric {
     }
 }
 
-/// Appends the elements' memory of a one-dimensional, contiguous array, as it lies.
+/// Appends the memory of a one-dimensional, contiguous array.
 pub(crate) fn append_raw(array: &Bound<'_, PyUntypedArray>, out: &mut Vec<u8>) {
     assert!(array.ndim() == 1 && array.is_c_contiguous(), "callers check the layout");
     let size = array.len() * array.dtype().itemsize();

@@ -62,7 +62,7 @@ impl Wake for TokenWaker {
         woken.tokens.push(self.token);
         drop(woken);
         if tell {
-            // It can only fail where the counter is full, and then the loop is woken anyway.
+            // It fails only if the counter is full; then the loop is woken anyway.
             let _ = rustix::io::write(&self.queue.event, &1_u64.to_ne_bytes());
         }
     }
@@ -87,13 +87,13 @@ impl Notifier {
         Ok(Self { queue, source: source.map(|source| Mutex::new(Owned::new(source))) })
     }
 
-    /// The descriptor that is readable while something is woken: call `drain` then.
+    /// The descriptor that is readable while tokens are pending: call `drain` then.
     fn fileno(&self) -> i32 {
         self.queue.event.as_raw_fd()
     }
 
-    /// The descriptor that is readable when samples may have come: call `turn` then, and once at
-    /// the beginning. None where the bus has a thread that waits for them.
+    /// The descriptor that is readable when samples may be available: call `turn` then, and once at
+    /// the beginning. None if the bus has a waiting thread.
     fn source_fileno(&self) -> PyResult<Option<i32>> {
         let Some(source) = &self.source else { return Ok(None) };
         let source = source.lock().unwrap_or_else(PoisonError::into_inner);
@@ -102,14 +102,14 @@ impl Notifier {
 
     /// The tokens that were woken since the last call.
     fn drain(&self) -> Vec<u64> {
-        // First the descriptor, then the list: what is woken in between makes it readable again
-        // only if the list is empty by then, and otherwise is in what is taken here.
+        // First the descriptor, then the list: a token that is added in between is either taken
+        // here, or makes the descriptor readable again.
         let _ = rustix::io::read(&self.queue.event, &mut [0_u8; 8]);
         std::mem::take(&mut self.queue.woken().tokens)
     }
 
-    /// The tokens whose subscriptions may have something, and after how many seconds at the latest
-    /// to call it again, if at all.
+    /// The tokens of subscriptions that may have samples, and the seconds until the next call at
+    /// the latest, if any.
     fn turn(&self) -> PyResult<(Vec<u64>, Option<f64>)> {
         let Some(source) = &self.source else { return Ok((self.drain(), None)) };
         let source = source.lock().unwrap_or_else(PoisonError::into_inner);

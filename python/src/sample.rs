@@ -99,7 +99,7 @@ impl Sample {
 impl Sample {
     /// The decoded value.
     ///
-    /// Raises DecodeError where the payload is no datum of its schema.
+    /// Raises DecodeError if the payload is not a datum of its schema.
     #[getter]
     fn value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let decode = || match &self.schema {
@@ -120,7 +120,7 @@ impl Sample {
         self.time
     }
 
-    /// When it was published, in nanoseconds of TAI since 1970: without making an object.
+    /// When it was published, in nanoseconds of TAI since 1970; creates no object.
     #[getter]
     const fn time_ns(&self) -> i64 {
         self.time.nanos()
@@ -132,7 +132,7 @@ impl Sample {
         self.topic.clone_ref(py)
     }
 
-    /// The key; empty where there is none.
+    /// The key; empty if there is none.
     #[getter]
     fn key(&self, py: Python<'_>) -> Py<PyBytes> {
         self.key.clone_ref(py)
@@ -150,7 +150,7 @@ impl Sample {
         self.producer.clone_ref(py)
     }
 
-    /// The producer's incarnation, which grows at each of its starts.
+    /// The producer's incarnation, which increases at each of its starts.
     #[getter]
     const fn incarnation(&self) -> u64 {
         self.incarnation
@@ -168,7 +168,7 @@ impl Sample {
         self.partition
     }
 
-    /// The place in the partition.
+    /// The offset in the partition.
     #[getter]
     const fn offset(&self) -> u64 {
         self.offset
@@ -186,8 +186,7 @@ impl Sample {
         self.trace.map(|trace| PyBytes::new(py, &trace))
     }
 
-    /// The headers beside the payload: a new dictionary of names to bytes, made when it is asked
-    /// for.
+    /// The headers: a new dictionary of names to bytes at each access.
     #[getter]
     fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let headers = PyDict::new(py);
@@ -223,14 +222,14 @@ impl Sample {
     }
 }
 
-/// What is missing by a writer's own numbers, as a gap.
+/// A gap in a writer's own sequence numbers.
 pub(crate) fn loss(py: Python<'_>, loss: &Loss) -> PyResult<Py<PyAny>> {
     let Loss { partition, lost, first, next, identity, .. } = loss;
     let class = py.import("heliograph._events")?.getattr("Gap")?;
     Ok(class.call1((partition, lost, "sequence", first, next, identity))?.unbind())
 }
 
-/// An event that is no sample, as an object of `heliograph._events`.
+/// An event other than a sample, as an object of `heliograph._events`.
 pub(crate) fn event(
     py: Python<'_>,
     event: Event,

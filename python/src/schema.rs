@@ -11,15 +11,14 @@ use pyo3::types::{PyBytes, PyDict, PyString};
 use crate::codec::{self, CodecError, Plan};
 use crate::errors;
 
-/// A scratch buffer that has grown beyond this is given back to the system after its use.
+/// A larger scratch buffer is freed after its use.
 const SCRATCH_MAX_BYTES: usize = 1 << 20;
 
 thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Lends this thread's scratch buffer, empty. Foreign code that runs meanwhile and encodes too gets
-/// another one.
+/// Lends this thread's empty scratch buffer. Foreign code that encodes meanwhile gets another one.
 pub(crate) fn with_scratch<T>(work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     let mut buffer = SCRATCH.with(RefCell::take);
     buffer.clear();
@@ -45,7 +44,7 @@ pub(crate) struct Schema {
     key: Vec<usize>,
 }
 
-/// The exception of a schema that the core refuses.
+/// The exception of a schema that the core rejects.
 pub(crate) fn refused(error: &helio_core::SchemaError) -> PyErr {
     errors::raise("SchemaError", &error.to_string())
 }
@@ -93,13 +92,13 @@ impl Schema {
         codec::encode(&self.plan, value, out).map_err(|error| self.encode_error(value.py(), error))
     }
 
-    /// Appends the key that a value's key fields make.
+    /// Appends the key of a value's key fields.
     pub(crate) fn key_into(&self, value: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> PyResult<()> {
         codec::encode_fields(&self.plan, &self.key, value, out)
             .map_err(|error| self.encode_error(value.py(), error))
     }
 
-    /// What the bus knows the schema by.
+    /// The schema's text and identity for the bus.
     pub(crate) fn identity(&self) -> SchemaText {
         SchemaText { id: self.schema.id(), text: self.text.as_str().into() }
     }
@@ -109,7 +108,7 @@ impl Schema {
         &self.schema
     }
 
-    /// Whether some fields are the key.
+    /// Whether the schema has key fields.
     pub(crate) fn has_key(&self) -> bool {
         !self.key.is_empty()
     }
@@ -169,8 +168,8 @@ impl Schema {
         format!("{:016x}", self.schema.fingerprint())
     }
 
-    /// What samples carry: the fingerprint of the canonical form with units, lengths and
-    /// enumerations in it, as 16 hexadecimal digits.
+    /// The schema identity that samples carry: the fingerprint of the canonical form with units,
+    /// lengths and enumerations, as 16 hexadecimal digits.
     #[getter]
     fn id(&self) -> String {
         self.schema.id().to_string()
@@ -188,7 +187,7 @@ impl Schema {
 
     /// Decode an Avro datum from bytes or another buffer.
     ///
-    /// Raises DecodeError naming the field where the bytes are no datum of this schema.
+    /// Raises DecodeError, which names the field, if the bytes are not a datum of this schema.
     fn decode<'py>(&self, data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = data.py();
         let owned = match data.cast::<PyBytes>() {
@@ -198,8 +197,8 @@ impl Schema {
         self.decode_from(py, owned.as_bytes(), Some(owned.as_any()))
     }
 
-    /// The data of a value's fields from the place `first` on: what to compare where the fields
-    /// before it change with every sample.
+    /// The data of a value's fields from `first` on, for comparison when the fields before it
+    /// change with every sample.
     fn encode_from<'py>(
         &self,
         value: &Bound<'py, PyAny>,
@@ -214,9 +213,9 @@ impl Schema {
         })
     }
 
-    /// Encodes one field's value by itself, to see whether it fits.
+    /// Encodes one field's value alone, to check whether it fits.
     ///
-    /// Raises EncodeError naming the field, and KeyError where there is none of that name.
+    /// Raises EncodeError naming the field, and KeyError for an unknown name.
     fn encode_field<'py>(
         &self,
         name: &str,
@@ -232,7 +231,7 @@ impl Schema {
         })
     }
 
-    /// The values of the record's first `count` fields, whatever follows them.
+    /// The values of the record's first `count` fields.
     fn decode_first<'py>(
         &self,
         data: &Bound<'py, PyBytes>,
@@ -250,7 +249,7 @@ impl Schema {
         fields.iter().map(|field| &*field.text).collect()
     }
 
-    /// The key that a value's key fields make; empty where there are none.
+    /// The key of a value's key fields; empty if there are none.
     fn key_of<'py>(&self, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
         with_scratch(|out| {
             self.key_into(value, out)?;
@@ -258,7 +257,7 @@ impl Schema {
         })
     }
 
-    /// The key that these values of the key fields, in order, make.
+    /// The key of these values of the key fields, in order.
     #[pyo3(signature = (*values))]
     fn key<'py>(
         &self,

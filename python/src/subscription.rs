@@ -75,7 +75,7 @@ impl Stats {
     }
 }
 
-/// What [`OpenSubscription::collect`] found.
+/// The result of [`OpenSubscription::collect`].
 enum Item {
     Sample(Sample),
     Other(Event),
@@ -83,7 +83,8 @@ enum Item {
 }
 
 impl OpenSubscription {
-    /// Takes up to `max` samples or other events; the number of items that the transport had.
+    /// Takes up to `max` samples or other events; returns the number of items that the transport
+    /// had.
     fn collect(
         &mut self,
         py: Python<'_>,
@@ -138,8 +139,8 @@ const OBJECT: &str = "subscription";
 
 #[pymethods]
 impl RawSubscription {
-    /// The next sample or other event, `None` where there is none now, `...` where many were
-    /// passed over and there may be more.
+    /// The next sample or other event. `None` if there is none now, `...` if many were skipped and
+    /// there may be more.
     fn take(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let mut guard = self.lock(py)?;
         let inner = guard.get_mut(OBJECT)?;
@@ -158,7 +159,7 @@ impl RawSubscription {
         Ok(PyEllipsis::get(py).to_owned().into_any().unbind())
     }
 
-    /// Up to `max` samples, what else happened before or between them, and how many items the
+    /// Up to `max` samples, other events before or between them, and the number of items that the
     /// transport had.
     fn take_many<'py>(
         &self,
@@ -271,7 +272,7 @@ impl RawSubscription {
         Ok(positions.into_iter().map(|p| (p.partition, p.next, p.end)).collect())
     }
 
-    /// Goes to an offset of a partition.
+    /// Seeks to an offset of a partition.
     fn seek(&self, py: Python<'_>, partition: u32, offset: u64) -> PyResult<()> {
         let mut guard = self.lock(py)?;
         let inner = guard.get_mut(OBJECT)?;
@@ -288,7 +289,7 @@ impl RawSubscription {
         let inner = guard.get_mut(OBJECT)?;
         let done = match (position, &inner.early) {
             (Some((partition, offset)), _) => inner.subscription.commit_at(partition, offset),
-            // It was not handed out yet; the other partitions wait for the next commit.
+            // It was not returned yet; the other partitions wait for the next commit.
             (None, Some(Event::Sample(early))) => {
                 inner.subscription.commit_at(early.partition, early.offset)
             }

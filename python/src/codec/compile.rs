@@ -1,4 +1,4 @@
-//! From a schema, and the Python classes that stand for its names, to a plan.
+//! Compiles a schema and the Python classes of its names to a plan.
 
 use std::collections::HashMap;
 
@@ -38,7 +38,7 @@ struct Compiler<'a, 'py> {
     names: HashMap<schema::NodeId, NodeId>,
 }
 
-/// What a field says about the type that stands in it.
+/// The attributes of a field that concern its type.
 #[derive(Default, Clone)]
 struct Field<'py> {
     length: Option<usize>,
@@ -55,7 +55,7 @@ impl<'a, 'py> Compiler<'a, 'py> {
         NodeId(u32::try_from(self.plan.nodes.len() - 1).expect("a schema has less than 2^32 nodes"))
     }
 
-    /// A type. Those with a name are compiled once, and known inside themselves.
+    /// Compiles a type. Named types are compiled once, and known within themselves.
     fn node(&mut self, id: schema::NodeId, field: &Field<'py>) -> PyResult<NodeId> {
         if let Some(known) = self.names.get(&id) {
             return Ok(*known);
@@ -126,7 +126,7 @@ impl<'a, 'py> Compiler<'a, 'py> {
     }
 
     fn record(&mut self, id: schema::NodeId, record: &schema::Record) -> PyResult<NodeId> {
-        // The name is known inside the record, so its node stands before those of its fields.
+        // The name is known within the record, so its node comes before those of its fields.
         let node = self.push(Node::Null);
         self.names.insert(id, node);
         let class = self.class(&record.name)?;
@@ -161,7 +161,7 @@ impl<'a, 'py> Compiler<'a, 'py> {
         Ok(Some(ClassPlan { class: class.unbind(), new, post_init }))
     }
 
-    /// Logical types that are not known, or stand on the wrong type, mean nothing: so Avro says.
+    /// Avro ignores unknown logical types, and ones on the wrong type.
     fn logical(&mut self, json: &Map<String, Value>, base: NodeId) -> PyResult<NodeId> {
         let Some(name) = json.get("logicalType").and_then(Value::as_str) else { return Ok(base) };
         if name == "tai-nanos" && matches!(self.plan.node(base), Node::Long) {

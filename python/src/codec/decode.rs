@@ -10,8 +10,8 @@ use super::plan::{ArrayPlan, DEPTH_MAX, FieldPlan, Node, NodeId, Plan, RecordPla
 use crate::ndarray::{self, Numeric};
 use crate::time::Time;
 
-/// How many elements that take no bytes (nulls, empty records) a datum may have: without a limit a
-/// few bytes could ask for any amount of memory.
+/// The most elements without bytes (nulls, empty records) of a datum: without a limit a few bytes
+/// could demand any amount of memory.
 const EMPTY_ITEMS_MAX: usize = 65_536;
 
 type Decoded<T> = Result<T, CodecError>;
@@ -179,8 +179,8 @@ impl<'a, 'py> Decoder<'a, 'py> {
         }
     }
 
-    /// Elements that lie on the wire as in memory: usually one block, which is not even copied
-    /// where it is large and aligned.
+    /// Elements whose encoding is their memory: usually one block, which is not even copied if it
+    /// is large and aligned.
     fn raw<T: Element>(&mut self, of: &ArrayPlan) -> Decoded<Bound<'py, PyAny>> {
         let mut whole: Option<&'a [u8]> = None;
         let mut joined: Vec<u8> = Vec::new();
@@ -205,7 +205,7 @@ impl<'a, 'py> Decoder<'a, 'py> {
         Ok(ndarray::from_raw::<T>(self.py, raw, owner))
     }
 
-    /// Elements of one byte or more each that are read one by one into an array.
+    /// Elements of at least one byte each, which are read one by one into an array.
     fn each<T: Element>(
         &mut self,
         of: &ArrayPlan,

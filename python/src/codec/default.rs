@@ -1,10 +1,10 @@
-//! A field's default, which a schema has as JSON, as bytes.
+//! Encodes a field's default, which a schema has as JSON.
 
 use serde_json::Value;
 
 use super::plan::{Node, NodeId, Plan};
 
-/// Appends the datum of a default; `None` where it does not fit its type.
+/// Appends the datum of a default; `None` if it does not fit its type.
 pub(super) fn encode(plan: &Plan, node: NodeId, value: &Value, out: &mut Vec<u8>) -> Option<()> {
     match plan.node(node) {
         Node::Null => value.as_null()?,

@@ -225,7 +225,7 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    /// Encodes a dictionary's item, or the default in its place; says which.
+    /// Encodes a dictionary's item, or the default in its place; returns which.
     fn item(&mut self, field: &FieldPlan, value: &Bound<'_, PyDict>) -> Encoded<bool> {
         let raised = |error| CodecError::raised("a dict", error);
         let item = value.get_item(field.name.bind(value.py())).map_err(raised)?;
@@ -275,7 +275,7 @@ impl Encoder<'_> {
         self.foreign(of, value)
     }
 
-    /// A sequence that is no list, tuple or numpy array: made into one of these.
+    /// A sequence other than a list, tuple or numpy array: converted to one of these.
     fn foreign(&mut self, of: &ArrayPlan, value: &Bound<'_, PyAny>) -> Encoded {
         let wrong = || CodecError::value("array (a numpy array, list or tuple)", value);
         let unordered = value.is_instance_of::<PyString>()
@@ -344,7 +344,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// Writes an array of one block as it lies in memory.
+    /// Writes the memory of an array as one block.
     fn raw(&mut self, array: &Bound<'_, PyUntypedArray>) {
         let length = array.len();
         if length > 0 {
@@ -371,7 +371,7 @@ impl Encoder<'_> {
         })
     }
 
-    /// Another element type, byte order or layout: numpy converts it where that keeps the kind.
+    /// Another element type, byte order or layout: numpy converts it if that keeps the kind.
     fn converted(&mut self, wanted: Numeric, array: &Bound<'_, PyUntypedArray>) -> Encoded {
         let py = array.py();
         let whole = matches!(wanted, Numeric::I32 | Numeric::I64);
@@ -451,7 +451,7 @@ fn unknown_key(record: &RecordPlan, value: &Bound<'_, PyDict>) -> CodecError {
     CodecError::new(format!("only fields of {}", record.fullname), format!("the key {found:?}"))
 }
 
-/// Whether a value is a number that is no integer.
+/// Whether a value is a number but not an integer.
 pub(super) fn is_real(value: &Bound<'_, PyAny>) -> bool {
     value.is_instance_of::<PyFloat>()
         || (!value.is_instance_of::<PyInt>() && value.hasattr("__float__").unwrap_or(false))

@@ -1,4 +1,4 @@
-//! Where a value and its schema disagree: the path is built while the error travels up.
+//! The path to the disagreement between a value and its schema; built while the error propagates.
 
 use pyo3::prelude::*;
 
@@ -10,13 +10,13 @@ enum Step {
     Key(String),
 }
 
-/// A value that does not fit, or bytes that are no datum.
+/// A value that does not fit its schema, or bytes that are not a datum.
 #[derive(Debug)]
 pub(crate) struct CodecError(Box<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// From the place outwards.
+    /// From the innermost step outwards.
     steps: Vec<Step>,
     expected: String,
     found: String,
@@ -24,19 +24,19 @@ struct Inner {
 }
 
 impl CodecError {
-    /// The schema asks for `expected`, and there is `found`.
+    /// The schema expects `expected`, but there is `found`.
     pub(crate) fn new(expected: impl Into<String>, found: impl Into<String>) -> Self {
         let inner =
             Inner { steps: vec![], expected: expected.into(), found: found.into(), cause: None };
         Self(Box::new(inner))
     }
 
-    /// A Python value where the schema asks for `expected`.
+    /// A Python value where the schema expects `expected`.
     pub(crate) fn value(expected: impl Into<String>, value: &Bound<'_, PyAny>) -> Self {
         Self::new(expected, describe(value))
     }
 
-    /// The exception of foreign code (a property, a sequence) that was raised on the way.
+    /// An exception that foreign code (a property, a sequence) raised.
     pub(crate) fn raised(expected: impl Into<String>, cause: PyErr) -> Self {
         let mut error = Self::new(expected, cause.to_string());
         error.0.cause = Some(cause);

@@ -11,17 +11,17 @@ use crate::ndarray::Numeric;
 /// How deep values may be nested: far beyond real data, far below the stack.
 pub(crate) const DEPTH_MAX: u32 = 128;
 
-/// A node's place in its plan.
+/// A node's index in its plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NodeId(pub(crate) u32);
 
-/// What to do at one place of a datum.
+/// The operation at one position of a datum.
 #[derive(Debug)]
 pub(crate) enum Node {
     Null,
     Boolean,
     Int,
-    /// An int whose values have names: decoded to the members of an `IntEnum`.
+    /// An int with named values: decoded to the members of an `IntEnum`.
     IntEnum(HashMap<i32, Py<PyAny>>),
     Long,
     /// TAI nanoseconds as a `Time`.
@@ -50,9 +50,9 @@ pub(crate) struct EnumPlan {
 #[derive(Debug)]
 pub(crate) struct ArrayPlan {
     pub(crate) item: NodeId,
-    /// The exact number of elements, where the field says one.
+    /// The exact number of elements, if the field has one.
     pub(crate) length: Option<usize>,
-    /// The elements' type, where they are moved as a block.
+    /// The elements' type, if they are moved as a block.
     pub(crate) numeric: Option<Numeric>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct ArrayPlan {
 pub(crate) struct RecordPlan {
     pub(crate) fullname: String,
     pub(crate) fields: Vec<FieldPlan>,
-    /// The Python class that stands for this record; without one it is a dictionary.
+    /// The Python class of this record; None for a dictionary.
     pub(crate) class: Option<ClassPlan>,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct FieldPlan {
     pub(crate) default: Option<Vec<u8>>,
 }
 
-/// A logical type that Python code converts: `base` is what lies on the wire.
+/// A logical type that Python code converts; `base` is encoded.
 #[derive(Debug)]
 pub(crate) struct LogicalPlan {
     pub(crate) name: String,
@@ -108,7 +108,7 @@ impl Plan {
         self.node(self.root)
     }
 
-    /// The record at the top, where the schema is one.
+    /// The top-level record, if the schema is a record.
     pub(crate) fn record(&self) -> Option<&RecordPlan> {
         match self.root() {
             Node::Record(record) => Some(record),

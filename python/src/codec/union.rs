@@ -1,4 +1,4 @@
-//! Which branch of a union a Python value belongs to.
+//! Chooses a Python value's branch of a union.
 //!
 //! The first branch that fits, where exactness counts first: an instance of a record's class, a
 //! boolean, an integer in range, a float, text, bytes. A pair `(full name, value)` names a branch.
@@ -18,12 +18,12 @@ use crate::time::Time;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
     No,
-    /// It could be converted.
+    /// It can be converted.
     Loose,
     Exact,
 }
 
-/// The branch's number, and the value to be encoded there.
+/// The branch's number, and the value to encode there.
 pub(super) fn choose<'py>(
     plan: &Plan,
     branches: &[NodeId],
@@ -49,7 +49,7 @@ pub(super) fn choose<'py>(
     Ok((best.1, value.clone()))
 }
 
-/// Null and one other: what is not None can only be the other, which says itself what is wrong.
+/// Null and one other: any value but None is of the other branch, which reports its errors itself.
 fn simple(plan: &Plan, branches: &[NodeId], value: &Bound<'_, PyAny>) -> Option<usize> {
     let null = |index: usize| matches!(plan.node(branches[index]), Node::Null);
     match branches.len() {
