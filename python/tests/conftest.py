@@ -1,4 +1,4 @@
-"""What the tests share: the place of the real data, where there is any."""
+"""Shared fixtures: folders, buses, domains and real data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BESIDE = Path(__file__).resolve().parents[3] / "shared" / "data"
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of real observatory data; the test is skipped, and says so, without it."""
+    """The folder of real observatory data; without it the test is skipped with a reason."""
     place = Path(os.environ.get("HELIO_SHARED_DATA", _BESIDE))
     if not place.is_dir():
         # tidy: allow(ignored-test): the data is not part of the repository
@@ -49,7 +49,7 @@ def interfaces(probes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(params=["memory", "journal"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A bus of its own on each transport that is there."""
+    """A bus of its own on each available transport."""
     if request.param == "memory":
         return testing.memory_url()
     return f"journal:{tmp_path / 'journal'}"
@@ -86,6 +86,6 @@ def dds_url(tmp_path: Path, dds_domain: int) -> str:
 
 @pytest.fixture(autouse=True)
 def _no_process_is_left() -> Iterator[None]:
-    """End what a test has started, however it ended itself."""
+    """End the processes that a test has started."""
     yield
     end_all()

@@ -21,7 +21,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from processes import TIMEOUT_S
 
 with warnings.catch_warnings():
-    # A library of a library warns of a third one.
+    # A transitive dependency's deprecation warning.
     warnings.simplefilter("ignore")
     import confluent_kafka.schema_registry as registry
     import confluent_kafka.schema_registry.avro as registry_avro
@@ -32,7 +32,7 @@ _SKIPPED = 3
 
 @functools.cache
 def engine(name: str, *options: str) -> dict[str, Any] | str:
-    """What an engine says of itself, or why it cannot be had."""
+    """An engine's report, or why it is unavailable."""
     command = [str(_PROGRAMS / name), "start", "--json", "--owner", str(os.getpid()), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == _SKIPPED:
@@ -58,12 +58,12 @@ def url(name: str, *options: str) -> str:
 
 
 class Plain:
-    """A program that has Confluent's Python client and nothing of ours."""
+    """A Python with Confluent's client and without this package."""
 
     def __init__(self, brokers: str, registry_url: str) -> None:
         self.servers = brokers.removeprefix("kafka://")
-        # Apicurio was seen to leave a request unanswered; without a time limit the client waits for
-        # ever, with one it asks again.
+        # Apicurio sometimes leaves a request unanswered; without a timeout the client waits for
+        # ever, with one it retries.
         self.registry = registry.SchemaRegistryClient({"url": registry_url, "timeout": TIMEOUT_S})
         self.producer = confluent_kafka.Producer({"bootstrap.servers": self.servers})
 
@@ -75,12 +75,12 @@ class Plain:
         self.registry.__exit__(*error)
 
     def register(self, topic: str, schema: Any) -> int:
-        """Register a schema as salobj does, with the text that Python makes of it."""
+        """Register a schema as salobj does, with the text that Python generates."""
         known = registry.Schema(json.dumps(schema), "AVRO")
         return self.registry.register_schema(f"{topic}-value", known)
 
     def write(self, topic: str, schema: Any, value: Any, key: str | None = None) -> None:
-        """Write a value, and wait until the broker has it."""
+        """Write a value, and wait until the broker has stored it."""
         serialize = registry_avro.AvroSerializer(self.registry, json.dumps(schema))
         context = SerializationContext(topic, MessageField.VALUE)
         told: list[Any] = []
@@ -103,7 +103,7 @@ class Plain:
         ]
 
     def messages(self, topic: str, count: int) -> list[Any]:
-        """The first messages of a topic, as they are."""
+        """The first messages of a topic, undecoded."""
         consumer = confluent_kafka.Consumer(
             {"bootstrap.servers": self.servers, "group.id": "plain", "enable.auto.commit": False}
         )

@@ -31,7 +31,7 @@ def run(url: str, *arguments: str, kind: str = "Probe") -> subprocess.Popen[str]
 
 async def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Wait for a component's end; return its exit code and its errors."""
-    # With a limit, for a thread that waits for ever would keep the test from failing.
+    # With a timeout, because a thread that hangs would keep the test from failing.
     _, errors = await asyncio.to_thread(process.communicate, timeout=TIMEOUT_S)
     return process.returncode, errors
 

@@ -1,4 +1,4 @@
-"""A component for tests, of an interface with a field of every kind."""
+"""A component for tests; its interface has a field of every kind."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ class Configured(Probe):
 
 
 class Writer(Probe):
-    """A probe that writes for ever once it is enabled, and says what keeps it from it."""
+    """A probe that writes continuously once it is enabled, and reports what prevents it."""
 
     async def end_enable(self, data: Any) -> None:
         self.writing = asyncio.ensure_future(self.write_for_ever())
@@ -227,7 +227,7 @@ class Camera(Probe):
 
 
 def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a coroutine test in a loop of its own, with a limit that only a hang reaches."""
+    """Run a coroutine test in a loop of its own, with a timeout against hanging."""
 
     @functools.wraps(test)
     def run(**fixtures: Any) -> None:

@@ -12,13 +12,13 @@ from typing import Any, NoReturn
 import pytest
 
 TIMEOUT_S = 60.0
-"""How long tests wait for what must come: only a hang reaches it."""
+"""The timeout of tests, only against hanging."""
 
 _STARTED: list[subprocess.Popen[str]] = []
 
 
 def program() -> str:
-    """The `helio` program: HELIO, or the one that cargo has built last."""
+    """The `helio` program: HELIO, or cargo's last build."""
     given = os.environ.get("HELIO")
     if given:
         return given
@@ -32,7 +32,7 @@ def program() -> str:
 
 
 def skipped(why: str) -> NoReturn:
-    """Skip the test; fail it where nothing may be skipped, as the engines' programs do."""
+    """Skip the test; fail it if nothing may be skipped, like the engines' programs."""
     if os.environ.get("HELIO_ENGINES_REQUIRED"):
         pytest.fail(why)
     # tidy: allow(ignored-test): what it wants is made by another door, or not everywhere
@@ -40,9 +40,9 @@ def skipped(why: str) -> NoReturn:
 
 
 def started(*arguments: str, **options: Any) -> subprocess.Popen[str]:
-    """Start a process that talks in text, with its output and errors in pipes."""
+    """Start a process in text mode, with its output and errors in pipes."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    # What a shell starts in the background ignores Ctrl-C, and so would all that it starts.
+    # A shell's background processes ignore Ctrl-C, and so would all their children.
     ignored = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         process = subprocess.Popen(arguments, text=True, **pipes, **options)
@@ -53,7 +53,7 @@ def started(*arguments: str, **options: Any) -> subprocess.Popen[str]:
 
 
 def end_all() -> None:
-    """Kill those that still run."""
+    """Kill the running processes."""
     while _STARTED:
         process = _STARTED.pop()
         process.kill()

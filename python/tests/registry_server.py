@@ -1,4 +1,4 @@
-"""`helio registry` in a process of its own, and what its clients in the tests send."""
+"""`helio registry` in a process of its own, and its clients' requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WIDER = {"type": "record", "name": "W", "fields": [{"name": "a", "type": "double
 
 
 class Served:
-    """A registry of its own process."""
+    """A registry in its own process."""
 
     def __init__(self, folder: Path) -> None:
         arguments = ["registry", "--listen", "127.0.0.1:0", "--json", f"journal:{folder}"]
@@ -27,7 +27,7 @@ class Served:
         self.url: str = json.loads(line)["url"]
 
     def kill(self) -> None:
-        """End it as power loss ends a process."""
+        """Kill it, as power loss does."""
         self.process.kill()
         self.process.wait(TIMEOUT_S)
 

@@ -380,7 +380,7 @@ def test_an_evolution_policy_is_chosen_for_a_topic(bus: sync.Bus) -> None:
     bus.topic("weather/wind", Gone, evolution="none").publish(Gone())
     with pytest.raises(helio.IncompatibleSchema, match="gust"):
         bus.topic("weather/wind", Gust).subscribe()
-    # Whoever has a schema that the topic has reads on: the other may be taken back.
+    # A reader with one of the topic's schemas continues: the change may be reverted.
     wind.subscribe().close()
     told: list[helio.Event] = []
     still = bus.topic("weather/wind", Wind, evolution="none")

@@ -1,4 +1,4 @@
-"""The codec for Python objects, held against fastavro in both directions."""
+"""The codec for Python objects, compared with fastavro in both directions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_numeric_arrays_go_as_blocks(items: str, dtype: str) -> None:
         assert not back.flags.writeable
         assert schema.encode(numbers.tolist()) == encoded
         assert schema.encode(tuple(numbers.tolist())) == encoded
-        # Several blocks, sized and not, as another writer may cut them.
+        # Several blocks, sized and not, as other writers may produce.
         halves = [schema.encode(part)[:-1] for part in (numbers[: size // 2], numbers[size // 2 :])]
         unsized = fastavro_encode(kind, numbers.tolist())[:-1]
         again = schema.decode(b"".join([*halves, unsized, b"\0"]))

@@ -1,4 +1,4 @@
-"""What becomes of commands: acknowledgements, refusals, cancel, keys, expiry, locks, streams."""
+"""Commands: acknowledgements, refusals, cancellation, keys, expiry, locks and streams."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ async def test_wrong_values_are_refused_before_they_are_sent() -> None:
         assert probe.ran == []
         with pytest.raises(AttributeError, match="cmd_fly"):
             _ = remote.cmd_fly
-        # Flags may be joined, and what was set is sent.
+        # Flags may be joined; set values are sent.
         remote.cmd_move.set(axis=2, flags=5, position=None)
         await remote.cmd_move.start()
         await remote.cmd_move.start(remote.cmd_move.data_type(axis=1))
@@ -172,7 +172,7 @@ async def test_wrong_values_are_refused_before_they_are_sent() -> None:
 async def test_an_enumeration_that_nobody_set_is_judged_by_the_component() -> None:
     async with enabled() as (probe, remote):
         move = remote.cmd_move
-        # As SAL's own callers have it, and whatever else is set.
+        # As SAL's own callers send it, whatever else is set.
         for call in (move.set_start(position=1.0), move.start(), move.set_start(validate=True)):
             with pytest.raises(helio.CommandFailed, match=r"axis is 0; it must be 1 \(Azimuth\)"):
                 await call
@@ -221,7 +221,7 @@ async def test_no_caller_passes_for_the_component_itself() -> None:
         remote._calling._origin = -1
         await remote.cmd_move.set_start(axis=1)
         records = [(record["command"], record["origin"]) for record in await audit(bus)]
-        # Two of the caller's command, and none of what the component asked itself at its start.
+        # Two of the caller's command, and none of the component's own at its start.
         assert records == [("move", -1)] * 2
 
 
@@ -233,7 +233,7 @@ async def test_arguments_in_the_audit_are_json() -> None:
     async with helio.connect(testing.memory_url()) as bus, enabled(bus=bus) as (_, remote):
         await remote.cmd_move.set_start(axis=1, position=float("nan"), forces=[-np.inf, 0, 0.1, 1])
         first = (await audit(bus))[0]["arguments"]
-        # Numbers as the schema has them, with no more digits than they need.
+        # Numbers of the schema's type, with no more digits than necessary.
         assert json.loads(first, parse_constant=refuse) == {
             "position": "NaN",
             "speed": 0.0,
@@ -263,7 +263,7 @@ class Broken:
 
     def seek(self, partition: int, offset: int) -> None:
         self._raw.seek(partition, offset)
-        # The real one is read ahead of when it is waited for; this one stays where it is.
+        # The real one reads ahead while it is waited for; this one keeps its position.
         at = self._raw.positions()
         self.positions = lambda: at
 
@@ -287,7 +287,7 @@ async def test_calls_end_where_acknowledgements_cannot_be_read() -> None:
         told = "whether it ran is unknown: the disk is gone"
         with pytest.raises(helio.NobodyThere, match=told):
             await call
-        # The next one opens anew.
+        # The next one reopens it.
         assert (await remote.cmd_move.set_start(axis=1)).ack is AckCode.COMPLETE
 
 
@@ -309,11 +309,11 @@ async def test_commands_that_cannot_be_read_are_read_again(
         monkeypatch.setattr(engine, "_subscribe", failing)
         break_pump(engine._dispatcher, place_of(engine, "move"))
         lost = remote.cmd_move.set_start(axis=1, timeout=1000.0)
-        # The others go on.
+        # The others continue.
         hanging = remote.cmd_hang.set_start(timeout=1000.0)
         await probe.hanging.wait()
         assert "commands move cannot be read: the disk is gone; all others are" in caplog.text
-        # What failed once is taken after all, what fails twice is passed over.
+        # A sample that failed once is processed; one that fails twice is skipped.
         told = "commands move are read again"
         told += "; what lay there is not taken" if times == 2 else ""
         async for record in remote.evt_logMessage:
@@ -328,7 +328,7 @@ async def test_commands_that_cannot_be_read_are_read_again(
 
 
 class Lapsed:
-    """A lease that had run out for a while once more, and was not taken meanwhile."""
+    """A lease that had expired again for a while, and was not taken meanwhile."""
 
     def __init__(self, lease: Any) -> None:
         self._lease = lease
@@ -339,7 +339,7 @@ class Lapsed:
 
 
 def place_of(engine: Any, name: str | None) -> int:
-    """Return the place of a command's pump, or that of the topic `control`."""
+    """Return the index of a command's source, or of the topic `control`."""
     for place, pump in enumerate(engine._dispatcher._sources):
         command = engine._sources[pump][0]
         if (command and command.topic.name) == name:
@@ -353,8 +353,8 @@ async def test_cancelling_beside_commands_that_cannot_be_read() -> None:
         dispatcher = probe._engine._dispatcher
         hanging = remote.cmd_hang.set_start(timeout=1000.0)
         await probe.hanging.wait()
-        # What is asked besides commands is found in one turn with what cannot be read, and looks
-        # at all commands.
+        # A request on `control` is found in one turn with an unreadable topic, and polls all
+        # commands.
         break_pump(dispatcher, place_of(probe._engine, "move"))
         cancelled = hanging.cancel(timeout=TIMEOUT_S)
         count = len(dispatcher)
@@ -363,7 +363,7 @@ async def test_cancelling_beside_commands_that_cannot_be_read() -> None:
         assert (await cancelled).ack is AckCode.COMPLETE
         with pytest.raises(helio.CommandAborted):
             await hanging
-        # All others are heard.
+        # All other topics are read.
         probe.hanging.clear()
         hanging = remote.cmd_hang.set_start(timeout=1000.0)
         await probe.hanging.wait()
@@ -395,7 +395,7 @@ async def test_a_lapse_is_one_for_all_commands_whichever_can_be_read(
 
 
 class Unconfirmed(Lapsed):
-    """A lease that has run out, and is not confirmed since the bus does not answer."""
+    """A lease that has expired, and is unconfirmed because the bus does not answer."""
 
     def __init__(self, lease: Any) -> None:
         super().__init__(lease)
@@ -417,12 +417,12 @@ async def test_a_lease_that_cannot_be_confirmed_ends_nobody(
         with pytest.raises(helio.StorageError, match="the lease is not confirmed"):
             await probe.evt_position.set_write(value=3.0)
         for _ in range(int(TIMEOUT_S * 100)):
-            # Its acknowledgement waits.
+            # Its acknowledgement is queued.
             if "ackcmd" in caplog.text:
                 break
             await asyncio.sleep(0.01)
         assert "nothing is run for now" in caplog.text
-        # What lies in the topics when the bus is back is answered, too.
+        # Samples in the topics when the bus is back are answered, too.
         late = remote.cmd_move.set_start(axis=1, timeout=1000.0)
         monkeypatch.setattr(engine, "lease", Lapsed(lease))
         assert not engine.admits()
@@ -480,7 +480,7 @@ async def test_a_component_that_cannot_read_its_commands_ends() -> None:
 
 @asynchronous
 async def test_wrong_values_are_refused_where_they_arrive(url: str) -> None:
-    """Callers that check nothing: what they send is answered, and the component goes on."""
+    """Callers that check nothing: their commands are answered, and the component continues."""
     async with helio.connect(url) as bus, enabled(bus=bus) as (probe, remote):
         topic = remote.cmd_move.type
         raw = bus.topic(topic.topic, topic.schema, qos=topic.qos)
@@ -493,7 +493,7 @@ async def test_wrong_values_are_refused_where_they_arrive(url: str) -> None:
             ack = await testing.next_value(acks)
             assert (ack["identity"], ack["origin"], ack["private_seqNum"]) == ("me@here", 7, 11)
             assert ack["ack"] == AckCode.FAILED
-            # Its place among all of the component's topics, sorted by SAL's names.
+            # Its index among all of the component's topics, sorted by SAL's names.
             assert ack["cmdtype"] == 5
             return str(ack["result"])
 
@@ -558,7 +558,7 @@ async def test_a_running_command_is_cancelled(url: str) -> None:
             await running
         with pytest.raises(helio.CommandFailed, match="not running"):
             await running.cancel()
-        # The lane is free again.
+        # The queue is free again.
         probe.release.set()
         assert (await remote.cmd_hang.set_start(name="three")).result == "released three"
         assert [each.name for each in probe.ran] == ["one", "three"]
@@ -627,7 +627,7 @@ async def test_a_stale_command_is_never_run() -> None:
         running = remote.cmd_hang.set_start(name="x", timeout=1000.0)
         await probe.hanging.wait()
         waiting = remote.cmd_hang.set_start(name="y", expiry=3.0, timeout=1000.0)
-        # It was read, and waits for the first one; when its turn comes it is too old.
+        # It was read, and waits for the first one; then it is too old.
         await remote.cmd_move.set_start(axis=1)
         clock.advance(4.0)
         probe.release.set()
@@ -654,7 +654,7 @@ async def test_a_lock_keeps_others_out(url: str) -> None:
             await bob.lock(1.0)
         with pytest.raises(helio.CommandFailed):
             await alice.lock(4000.0)
-        # What the component asks of itself is not kept out.
+        # The component's own requests are not locked out.
         await probe.go_to(State.DISABLED)
         await alice.unlock()
         assert probe.locked_by is None
@@ -699,7 +699,7 @@ async def test_authorization_is_by_command_and_caller(
             await bob.cmd_disable.set_start()
         with pytest.raises(helio.NotPermitted, match="named nowhere"):
             await remote.cmd_move.set_start(axis=1)
-        # A file that goes wrong changes nothing, and that is said once.
+        # An invalid file changes nothing, and is logged once.
         write(authorization, "default: perhaps\n")
         assert not await probe.reload_authorization()
         assert not await probe.reload_authorization()
@@ -810,7 +810,7 @@ async def test_one_that_never_had_a_lease_may_be_foreign() -> None:
             await remote.cmd_move.set_start(axis=1, timeout=1000.0)
         with pytest.raises(helio.NobodyThere):
             await helio.set_summary_state(remote, helio.State.ENABLED, timeout=1000.0)
-        # Somebody writes acknowledgements who has no lease.
+        # A process without a lease writes acknowledgements.
         kind = remote._interface.get("ack_ackcmd")
         assert kind is not None
         foreign = bus.topic(kind.topic, kind.schema, qos=kind.qos)
@@ -839,7 +839,7 @@ async def test_a_component_that_ends_aborts_what_runs() -> None:
 
 @asynchronous
 async def test_foreign_callers_and_components_are_understood() -> None:
-    """Without our headers and traces: an acknowledgement is matched by who sent what number."""
+    """Without headers and traces: an acknowledgement is matched by sender and number."""
     async with testing.memory_bus() as bus:
         remote = helio.Remote(bus, "Probe", identity="me@here")
         topic = remote.cmd_move.type

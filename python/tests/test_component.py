@@ -126,7 +126,7 @@ async def test_events_are_published_on_change_only(url: str) -> None:
         event = probe.evt_position
         assert (await event.set_write(value=1.0, forces=[1, 2, 3, 4])).was_written
         assert not (await event.set_write(value=1.0)).was_written
-        # NaN equals NaN, and a number that a float cannot hold equals itself.
+        # NaN equals NaN, and a number that is no exact float equals itself.
         changed = [
             (await event.set_write(**fields)).did_change
             for fields in (
@@ -264,7 +264,7 @@ async def test_events_since_the_opening_are_given_after_the_newest_before(url: s
         events = [remote.evt_position.get_oldest().value for _ in range(4)]
         assert events == [2.0, 3.0, 4.0, 5.0]
         assert remote.evt_position.get_oldest() is None
-        # Of telemetry the newest, and what comes from the first use on.
+        # For telemetry the newest, and all from the first use on.
         assert remote.tel_sample.get_oldest().number == 5
         assert remote.tel_sample.get_oldest() is None
         assert [quiet.evt_position.get_oldest().value for _ in range(3)] == [3.0, 4.0, 5.0]
@@ -340,7 +340,7 @@ async def test_instances_of_an_indexed_component(url: str) -> None:
             await two.evt_position.set_write(value=2.0, force_output=True)
         everybody = helio.Remote(bus, "Multi")
         found = [everybody.evt_position.get_oldest() for _ in range(2)]
-        # The newest value of every index, of the quiet one too.
+        # The newest value of every index, also of the quiet one.
         assert sorted((each.salIndex, each.value) for each in found) == [(1, 1.0), (2, 2.0)]
         assert first.evt_position.get().value == 1.0
         assert second.evt_position.get().salIndex == 2
@@ -462,7 +462,7 @@ async def test_log_records_are_published(caplog: pytest.LogCaptureFixture) -> No
         for number in range(1200):
             probe.log.info("early %d", number)
         async with probe:
-            # What was logged before the start is there, up to a bound, and the loss is told.
+            # Records from before the start are published, up to a bound, and the loss is reported.
             first = await remote.evt_logMessage.next(timeout=TIMEOUT_S)
             assert (first.level, first.message.split()[:4]) == (
                 30,
@@ -500,7 +500,7 @@ async def test_logging_while_publishing_fails_does_not_recur() -> None:
         testing.component(Probe, bus=bus, logger=logging.getLogger()) as (probe, _),
     ):
         before = logging.getLogger().handlers[:]
-        # A name that no log message can have: the record cannot be encoded.
+        # An invalid name of a log message: the record cannot be encoded.
         probe._engine.events["logMessage"]._set("name", 1)
         probe._engine.events["logMessage"]._names = frozenset()
         for _ in range(10):

@@ -1,4 +1,4 @@
-"""Classes of topics' values, enumerations, and how little an interface costs."""
+"""Classes of topics' values, enumerations, and the cost of an interface."""
 
 from __future__ import annotations
 

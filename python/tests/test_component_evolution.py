@@ -1,4 +1,4 @@
-"""A component and its callers of different releases: what resolves goes on in silence."""
+"""A component and callers of different releases: resolvable schemas cause no messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def releases(tmp_path: Path, probes: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
-    """An older and a newer release: a field came, another's type has changed."""
+    """An older and a newer release: a field was added, another's type changed."""
     generics = probes / "SALGenerics.xml"
     old = write_interfaces(tmp_path / "old", generics)
     monkeypatch.setitem(COMMANDS, "move", [*COMMANDS["move"], ("height", "double", 1, "")])
@@ -45,7 +45,7 @@ async def test_what_resolves_goes_on_and_what_does_not_is_named(
             assert remote.evt_position.get().value == 3.0
             with pytest.raises(helio.HelioError, match="name"):
                 await remote.cmd_hang.set_start(timeout=5)
-            # What is only validated is read as what is run.
+            # Validated commands are read like executed ones.
             move: dict[str, Any] = {"axis": 1, "validate": True}
             assert (await remote.cmd_move.set_start(**move)).result == "valid"
             with pytest.raises(helio.CommandFailed, match="position is 11"):

@@ -1,4 +1,4 @@
-"""A component on a real broker: all its topics are made when it starts, many at a time."""
+"""A component on a real broker: it creates all its topics at its start, many at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def test_all_topics_are_there_when_it_has_started(interfaces: Path) -> Non
     async with (
         helio.connect(address) as bus,
         testing.component(Probe, bus=bus),
-        # Another connection: this one knows what it has opened.
+        # Another connection, as this one caches its topics.
         helio.connect(address) as other,
     ):
         made = set(await other.topics())

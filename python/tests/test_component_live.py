@@ -1,4 +1,4 @@
-"""Who may speak for a component, and what becomes of what cannot be told."""
+"""The live instance of a component, and what happens to samples that cannot be published."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def clock() -> ManualClock:
 
 
 async def take_over(bus: helio.Bus, clock: ManualClock) -> Probe:
-    """Start a successor of a component that says nothing for longer than its lease."""
+    """Start a successor of a component that is silent for longer than its lease."""
     while True:
         clock.advance(LEASE_S + 1.0)
         made = Probe(bus, initial_state=State.ENABLED)
         try:
             await made.start()
         except helio.LeaseError:
-            # The thread that confirms leases came in between.
+            # The lease thread ran in between.
             continue
         return made
 
@@ -80,7 +80,7 @@ async def test_who_was_replaced_writes_no_more(url: str, clock: ManualClock) -> 
         await old.hanging.wait()
         new = await take_over(ours, clock)
         await new.evt_position.set_write(value=1.0)
-        # Neither what was never opened nor what was is its to write; nothing is kept of it.
+        # It may write neither unopened nor opened topics; nothing is queued.
         for write in (old.evt_position.set_write(value=7.0), old.tel_sample.write()):
             with pytest.raises(helio.NotLive, match=r"not Probe's to write: its lease is lost"):
                 await write
@@ -91,7 +91,7 @@ async def test_who_was_replaced_writes_no_more(url: str, clock: ManualClock) -> 
         assert "close_tasks" in old.hooks
         with pytest.raises(helio.NobodyThere, match="was replaced"):
             await call
-        # The successor's topics are its own, and nobody else has written to them.
+        # The successor's topics are its own, without any other writer.
         await new.evt_position.set_write(value=2.0)
         await remote.cmd_move.set_start(axis=1)
         async with ours.topic("Probe/event/position").subscribe(start=helio.earliest()) as samples:
@@ -109,7 +109,7 @@ async def test_a_handler_that_had_to_wait_looks_again(clock: ManualClock, valida
 
         async def do_move(self, command: Any) -> None:
             self.ran.append(command)
-            # As one that holds up the event loop, for less than the lease.
+            # As if the event loop were blocked for less than the lease.
             clock.advance(3.0)
 
     async with (
@@ -118,7 +118,7 @@ async def test_a_handler_that_had_to_wait_looks_again(clock: ManualClock, valida
     ):
         options: dict[str, Any] = {"axis": 1, "timeout": 100.0, "expiry": 2.0}
         first = remote.cmd_move.set_start(**options)
-        # What is there at the same time is taken in the order of its times.
+        # Samples that are available together are processed in the order of their times.
         clock.advance(0.001)
         second = remote.cmd_move.set_start(validate=validate, **options)
         assert (await first).ack is AckCode.COMPLETE
@@ -128,7 +128,7 @@ async def test_a_handler_that_had_to_wait_looks_again(clock: ManualClock, valida
 
 
 class Counting(Probe):
-    """One that tells when three commands have run."""
+    """A component that reports when three commands have run."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -168,7 +168,7 @@ class Full:
 
 
 class Held(Full):
-    """A raw topic whose partition's lock another process has that was stopped."""
+    """A raw topic whose partition's lock is held by a stopped process."""
 
     go_on = threading.Event()
 
@@ -186,7 +186,7 @@ class Held(Full):
 
 @pytest.fixture
 def fill_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[Probe], None]:
-    """What makes a disk full for a component's machinery, until `Full.full` is false again."""
+    """Make the disk full for a component's engine, until `Full.full` is false again."""
     monkeypatch.setattr(_send, "RETRY_INTERVAL_S", 0.01)
 
     def fill(probe: Probe) -> None:
@@ -201,7 +201,7 @@ def fill_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[Probe], None]:
 
 
 async def audit(bus: helio.Bus, count: int = 0) -> list[tuple[str, str, int]]:
-    """Return what stands in the audit, once it is so much."""
+    """Return the audit's records, once there are this many."""
     records: list[Any] = []
     async with bus.topic("Probe/audit").subscribe(start=helio.earliest()) as samples:
         while len(records) < count:
@@ -234,7 +234,7 @@ async def test_what_cannot_be_told_is_told_later(fill_disk: Callable[[Probe], No
         assert (await remote.evt_errorCode.next(timeout=TIMEOUT_S)).errorCode == 3
         assert (await remote.evt_summaryState.next(timeout=TIMEOUT_S)).summaryState is State.FAULT
         probe.release.set()
-        # What was only of that moment is not told: that it hangs, what was logged.
+        # Samples of that moment only are dropped: that it hangs, and log messages.
         assert [ack.ack async for ack in hanging] == [AckCode.COMPLETE]
         assert not any("nobody" in r.message for r in await logged(bus))
         complete = int(AckCode.COMPLETE)
@@ -270,12 +270,12 @@ async def test_what_waits_to_be_told_is_bounded_and_goes_with_the_lease(
         assert not any(call.done for call in calls)
         queues = probe._engine.sender._queues
         records, acks = queues["Probe/audit"], queues["Probe/ackcmd"]
-        # Of the audit the newest go, else the oldest.
+        # The audit drops its newest samples, others their oldest.
         assert [item.value["phase"] for item in records.samples] == ["received"] * 2
         told = [item.value["private_seqNum"] for item in acks.samples]
         assert told == [call.number for call in calls[1:]]
         assert (records.shed, acks.shed) == (4, 1)
-        # The end waits for it a while, then goes on.
+        # Closing waits for it for a while, then continues.
         monkeypatch.setattr("heliograph._component._engine.STOP_TIMEOUT_S", 0.05)
         await probe.close()
         assert "2 samples were not published to Probe/ackcmd: no space left" in caplog.text
@@ -295,7 +295,7 @@ async def test_a_component_without_its_audit_takes_no_commands(
         monkeypatch.setattr(probe._engine, "_audit", Full(probe._engine._audit))
         monkeypatch.setattr(Full, "full", True)
         move: dict[str, Any] = {"axis": 1, "timeout": 100.0}
-        # For a while commands are taken, and their callers told.
+        # For a while commands are accepted and acknowledged.
         assert (await remote.cmd_move.set_start(**move)).ack is AckCode.COMPLETE
         for _ in range(4):
             clock.advance(3.0)
@@ -369,7 +369,7 @@ async def test_no_topic_holds_up_another(monkeypatch: pytest.MonkeyPatch) -> Non
         await probe.fault(3, "oil is cold")
         assert remote.evt_summaryState.get().summaryState is State.FAULT
         await remote.evt_heartbeat.next(timeout=TIMEOUT_S)
-        # But no outcome is told that the audit does not have.
+        # But no outcome is acknowledged before the audit has it.
         assert (await audit(bus), [call.done for call in calls]) == ([], [False] * 3)
         Held.go_on.set()
         for call in calls:

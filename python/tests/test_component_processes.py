@@ -93,7 +93,7 @@ async def test_a_component_that_is_killed_is_gone_at_once(url: str) -> None:
         with pytest.raises(helio.NobodyThere, match="nobody there"):
             await remote.cmd_move.set_start(axis=1, timeout=1000.0)
         last = remote.evt_heartbeat.get().private_seqNum
-        # It may start again at once, and its numbers go on.
+        # It may start again at once, and its numbers continue.
         run(url, "--state", "enabled")
         await until(remote, State.ENABLED)
         async for beat in remote.evt_heartbeat:

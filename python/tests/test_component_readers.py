@@ -1,4 +1,4 @@
-"""What a remote makes of samples that are not those of a live component of ours."""
+"""Remotes and samples that are not of a live component of this package."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_losses_of_a_foreign_writer_are_counted_by_its_numbers(
             await bridge.publish(sample)
 
         with caplog.at_level(logging.WARNING, logger="heliograph"):
-            # Holes, one behind time, one twice, another process, and the same one again.
+            # Gaps, a late one, a repeat, another process, and the same one again.
             for number in (5, 6, 9, 12, 10, 12):
                 await bring(number, float(number))
             await bring(1, 20.0, origin=8)
@@ -52,9 +52,9 @@ async def test_losses_of_a_foreign_writer_are_counted_by_its_numbers(
 
 @asynchronous
 async def test_the_first_state_of_a_new_instance_is_waited_for(url: str) -> None:
-    """What an instance that died said last is not the state of the one that took its place."""
+    """The last state of a dead instance is not its successor's."""
     if url.startswith("memory"):
-        # It must live on without its first bus.
+        # It must outlive its first bus.
         keeper = await helio.connect(url)
     else:
         keeper = None
@@ -74,7 +74,7 @@ async def test_the_first_state_of_a_new_instance_is_waited_for(url: str) -> None
             first = lease_of(died), await tell(died, State.ENABLED)
             assert remote.presence() == "here"
             assert await _current_state(remote, TIMEOUT_S) is State.ENABLED
-        # Gone: that is the last that is known of it.
+        # Gone is its last known presence.
         assert remote.presence() == "gone"
         assert await _current_state(remote, TIMEOUT_S) is State.ENABLED
         second = lease_of(bus)

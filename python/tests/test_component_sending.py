@@ -1,4 +1,4 @@
-"""The lines of what cannot be published at once: what goes, what is tried again, who waits."""
+"""Queues of samples that cannot be published at once: drops, retries and order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Scripted:
-    """A raw topic that holds up who offers, fails as it is told, and then takes everything."""
+    """A raw topic that blocks offers, fails as configured, and then accepts everything."""
 
     def __init__(self, *failures: helio.HelioError | None) -> None:
         self.name = "Probe/topic"
@@ -46,7 +46,7 @@ class Scripted:
 
 
 class Receipts:
-    """Receipts that come, or fail, when the test says so."""
+    """Receipts that the test completes or fails."""
 
     def __init__(self) -> None:
         self.come: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -56,7 +56,7 @@ class Receipts:
 
 
 class Late(Scripted):
-    """A raw topic that takes everything at once; its first receipt comes later."""
+    """A raw topic that accepts everything at once; its first receipt comes later."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ async def test_what_somebody_waits_for_is_tried_and_told_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("failures", "said"),
     [
-        # Perhaps it has arrived: once more is better than never, and enough.
+        # It may be stored: one repeat is better than a loss, and enough.
         ([helio.PublishError("nobody knows")], [1, 2]),
         ([helio.PublishError("nobody knows")] * 2, [2]),
         ([helio.Fenced("taken")], [1, 2]),
@@ -130,7 +130,7 @@ async def test_all_but_what_is_lost_is_tried_again(
     await sender.drained()
     assert topic.said == said
     fenced = sum(isinstance(failure, helio.Fenced) for failure in failures)
-    # What was offered did not wait for that.
+    # The offer did not wait for that.
     assert bool(topic.reopened) == (fenced > free)
 
 
@@ -144,7 +144,7 @@ async def test_who_was_replaced_takes_no_topic_back(free: bool) -> None:
     send(sender, topic, 1, policy)
     send(sender, topic, 2, policy)
     await sender.drained()
-    # What it did until then is recorded, where the topic is anybody's.
+    # Its commands until then are recorded, if the topic is shared.
     assert (topic.said, topic.reopened) == ([2], 0)
 
 
@@ -163,7 +163,7 @@ async def test_patience_begins_with_the_line(monkeypatch: pytest.MonkeyPatch) ->
     before, acks = Held(), Scripted()
     before.name, acks.free = "Probe/audit", True
     send(sender, before, 1, SendPolicy(keep=True, ack_order=AckOrder.AUDIT))
-    # Nobody has waited yet; whoever comes when it is over does not begin to.
+    # No acknowledgement has waited yet; one that comes after the timeout does not wait.
     await lines[0].settled
     send(sender, acks, 2, SendPolicy(keep=True, ack_order=AckOrder.ACKS))
     assert (before.said, acks.said) == ([], [2])
@@ -183,7 +183,7 @@ async def test_nothing_is_done_before_its_receipt() -> None:
     assert not drained.done()
     topic.receipts.come.set_result(None)
     await asyncio.wait_for(drained, TIMEOUT_S)
-    # Who does not wait to hear of it does not.
+    # Samples without `failed` do not wait.
     send(sender, topic, 2, PASSING)
     assert not sender.is_queued(topic)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""What components and remotes do when something around them goes wrong."""
+"""Components and remotes when something around them fails."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("interfaces")
 
 
 async def values_of(topic: Any, count: int) -> list[tuple[int, float]]:
-    """Return numbers and values of so many samples."""
+    """Return the numbers and values of this many samples."""
     read = [await topic.next(timeout=TIMEOUT_S) for _ in range(count)]
     assert topic.nqueued == 0
     return [(sample.private_seqNum, sample.value) for sample in read]
@@ -66,7 +66,7 @@ async def test_what_waits_in_line_is_what_was_given(monkeypatch: pytest.MonkeyPa
     async with testing.component(Probe) as (probe, remote):
         event = probe.evt_position
         await event.set_write(value=0.0)
-        # As if another process held the topic up.
+        # As if another process blocked the topic.
         monkeypatch.setattr(event._topic, "_offer", lambda _value: None)
         await asyncio.gather(*(event.set_write(value=float(x)) for x in range(1, 6)))
         expected = [(x + 1, float(x)) for x in range(6)]
@@ -75,7 +75,7 @@ async def test_what_waits_in_line_is_what_was_given(monkeypatch: pytest.MonkeyPa
         await asyncio.sleep(0)
         writing.cancel()
         await asyncio.wait([writing])
-        # Whether it was published is not known, so what is set next is written, whatever it is.
+        # The outcome is unknown, so the next values are written in any case.
         assert (await event.set_write(value=100.0)).was_written
 
 
@@ -344,7 +344,7 @@ async def test_a_callback_that_takes_itself_away_is_called_no_more() -> None:
 
         event.callback = once
         await turns()
-        # What it has not taken is there for others.
+        # Untaken samples remain for others.
         assert (await event.next(timeout=TIMEOUT_S)).value == 2.0
         assert seen == [1.0]
 

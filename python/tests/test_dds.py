@@ -1,4 +1,4 @@
-"""Components on DDS, whose events a durability service keeps."""
+"""Components on DDS, with a durability service for their events."""
 
 from __future__ import annotations
 

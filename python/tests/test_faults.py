@@ -1,4 +1,4 @@
-"""What an application sees when samples are lost, late, damaged or refused."""
+"""Applications whose samples are lost, late, damaged or refused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_lost_samples_are_counted_and_told() -> None:
             stats = samples.stats
         lost = sum(event.lost for event in heard if isinstance(event, helio.Gap))
         assert lost == stats.lost > 0
-        assert 101 - len(found) - lost in (0, 1)  # the very last one may be missing untold
+        assert 101 - len(found) - lost in (0, 1)  # the very last one may be missing without a gap
         assert {event.cause for event in heard if isinstance(event, helio.Gap)} == {"sequence"}
         assert {event.producer for event in heard if isinstance(event, helio.Gap)} == {bus.producer}
 

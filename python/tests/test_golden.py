@@ -1,7 +1,7 @@
 """Names and texts that users, peers and the program `helio` see: they change on purpose only.
 
 ``data/public-api.txt`` holds the public modules, their signatures and the tree of exceptions. Run
-this file to print what it should be now.
+this file to print the current state.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MODULES = ("heliograph", "heliograph.sync", "heliograph.testing", "heliograph.lo
 
 
 def surface() -> Iterator[str]:
-    """The public names of all modules: a line each."""
+    """The public names of all modules, one a line."""
     for module_name in MODULES:
         module = importlib.import_module(module_name)
         for name in sorted(module.__all__):
@@ -67,7 +67,7 @@ def _shown(path: str, item: Any) -> Iterator[str]:
 
 
 def _bases(kind: type) -> Iterator[str]:
-    """The names of a class's bases; of a private one, the names of its own."""
+    """The names of a class's bases; for a private base, its own bases."""
     for base in kind.__bases__:
         if base.__module__.startswith("heliograph") and base.__name__ not in helio.__all__:
             yield from _bases(base)
@@ -76,7 +76,7 @@ def _bases(kind: type) -> Iterator[str]:
 
 
 def _members(kind: type) -> dict[str, Any]:
-    """What a class of ours has by public names, of itself or of a base of ours."""
+    """The public attributes of a class, of itself or of this package's bases."""
     found: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         if base.__module__.startswith("heliograph"):
@@ -88,7 +88,7 @@ def _members(kind: type) -> dict[str, Any]:
 
 
 def _signature(item: Any) -> str:
-    """The parameters; none of what takes its base's, and those differ between Pythons."""
+    """The parameters; none for an inherited signature, which differs between Pythons."""
     if inspect.isclass(item) and issubclass(item, (enum.Enum, BaseException)):
         ours = [base for base in item.__mro__ if base.__module__.startswith("heliograph")]
         if not any("__init__" in vars(base) for base in ours):
@@ -100,7 +100,7 @@ def _signature(item: Any) -> str:
 
 
 def _plain(item: Any, shown: Callable[[Any], str] = repr) -> str:
-    """A text without what differs from run to run and from one Python to another."""
+    """A text without the parts that differ between runs or Pythons."""
     return re.sub(r" at 0x[0-9a-f]+", "", shown(item)).replace("numpy.", "np.")
 
 
@@ -134,7 +134,7 @@ def test_environment_variables() -> None:
     }
 
 
-# What Rust gives to Python.
+# From Rust to Python.
 
 
 def test_a_lease_and_who_watches_it(interfaces: Path) -> None:
@@ -208,7 +208,7 @@ def test_guarantees_and_events() -> None:
     ]
 
 
-# What goes over the wire.
+# On the wire.
 
 
 def test_topics_beside_a_component_s_own() -> None:
@@ -261,11 +261,11 @@ def test_what_a_component_says_of_its_handlers() -> None:
         assert Engine._failure(engine, task) == failure
 
 
-# What the program `helio` reads.
+# Read by the program `helio`.
 
 
 class Half:
-    """A process that `helio` starts; it is talked to in lines of JSON."""
+    """A process that `helio` starts and that exchanges lines of JSON."""
 
     def __init__(self, module: str, kind: str, task: dict[str, Any]) -> None:
         self.process = subprocess.Popen(

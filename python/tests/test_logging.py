@@ -35,7 +35,7 @@ def handler(url: str) -> Iterator[Handler]:
 
 @pytest.fixture
 def log(handler: Handler) -> Iterator[logging.Logger]:
-    """A logger with nothing but that handler."""
+    """A logger with only that handler."""
     log = logging.Logger("CONTROL.DV11.Mount")
     log.addHandler(handler)
     yield log
@@ -43,7 +43,7 @@ def log(handler: Handler) -> Iterator[logging.Logger]:
 
 
 def read(url: str, producer: str | None = "CONTROL/DV11") -> list[dict[str, Any]]:
-    """Everything that was logged, the lowest level first."""
+    """All logged records, the lowest level first."""
     found = []
     with sync.connect(url) as bus:
         for level in LEVELS:
@@ -59,7 +59,7 @@ def read(url: str, producer: str | None = "CONTROL/DV11") -> list[dict[str, Any]
 def test_a_record_has_what_python_knows_of_it(
     url: str, handler: Handler, log: logging.Logger
 ) -> None:
-    """Message, arguments with their types, place, thread, and what ``extra`` gives."""
+    """Message, arguments with their types, place, thread, and the values of ``extra``."""
     extra = {"audience": "Operator", "antenna": "DV11", "encoder": 8_388_607, "ratio": 0.5}
     log.warning("axis %s is %.1f degrees off", "azimuth", 0.25, extra=extra)
     handler.flush()
@@ -74,13 +74,13 @@ def test_a_record_has_what_python_knows_of_it(
     assert record["file"] == __file__
     assert record["routine"] == "test_a_record_has_what_python_knows_of_it"
     assert (record["thread"], record["sequence"]) == ("MainThread", 1)
-    # The program is pytest, by whatever door.
+    # The program is pytest, however it was started.
     assert record["process"].endswith(f"test:{os.getpid()}")
     assert handler.figures == (1, 1, 0, 0, None)
 
 
 def test_levels_of_python_are_those_of_acs(url: str, handler: Handler, log: logging.Logger) -> None:
-    """Each of Python's, and the names that Python has not."""
+    """Each of Python's levels, and the names that Python lacks."""
     for level in (1, logging.DEBUG, logging.INFO, NOTICE, logging.ERROR, logging.CRITICAL, ALERT):
         log.log(level, "at %d", level)
     handler.flush()
@@ -128,7 +128,7 @@ def test_what_is_logged_may_log(url: str, handler: Handler, log: logging.Logger)
 def test_a_wrong_call_fails_for_nobody(
     handler: Handler, log: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """``logging`` says it on stderr, as it does for its own handlers."""
+    """``logging`` reports it on stderr, as for its own handlers."""
     assert logging.raiseExceptions
     log.info("%d", "no number")
     assert "Logging error" in capsys.readouterr().err
@@ -136,7 +136,7 @@ def test_a_wrong_call_fails_for_nobody(
 
 
 def test_closing_publishes_what_was_logged(url: str) -> None:
-    """However young it is."""
+    """Even a young batch."""
     handler = Handler(url, producer="CONTROL/DV11", batch_age=3600)
     log = logging.Logger("short")
     log.addHandler(handler)
@@ -147,12 +147,12 @@ def test_closing_publishes_what_was_logged(url: str) -> None:
     found = read(url)
     reader.close()
     assert [record["args"] for record in found] == [[n] for n in range(100)]
-    # What logging does with all handlers at the end of a program; an error would end it there.
+    # logging does this with all handlers at the end of a program; an error would end it there.
     logging.shutdown([weakref.ref(handler)])
 
 
 def test_a_child_logs_on_by_itself(tmp_path: Path) -> None:
-    """Under a name of its own: its parent's goes on, too."""
+    """Under its own name: the parent's continues, too."""
     url = f"journal:{tmp_path / 'journal'}"
     handler = Handler(url, producer="CONTROL/DV11")
     log = logging.Logger("forks")
@@ -199,7 +199,7 @@ def dv11() -> Iterator[logging.Logger]:
 def test_levels_at_run_time_hold_for_python_s_own_loggers(
     tmp_path: Path, dv11: logging.Logger
 ) -> None:
-    """A console beside the handler gets what it got before."""
+    """A console beside the handler receives the same records as before."""
     url = f"journal:{tmp_path / 'journal'}"
     handler, console = Handler(url, producer="CONTROL/DV11"), logging.StreamHandler(io.StringIO())
     dv11.addHandler(handler)
@@ -228,7 +228,7 @@ def test_levels_at_run_time_hold_for_python_s_own_loggers(
         log.debug("behind")
     mount.setLevel(logging.NOTSET)
     handler.close()
-    # Who sets levels leaves records, too.
+    # Setting levels produces records, too.
     all_there = [(record["logger"], record["message"]) for record in read(url, producer=None)]
     found = [(logger, message) for logger, message in all_there if logger.startswith("DV11")]
     assert found == [
@@ -245,7 +245,7 @@ def test_levels_at_run_time_hold_for_python_s_own_loggers(
 def test_a_settings_file_goes_over_what_the_program_says(
     url: str, tmp_path: Path, dv11: logging.Logger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also over the handler's own level, and also while it runs."""
+    """Also above the handler's own level, and while it runs."""
     settings = tmp_path / "settings.yaml"
     settings.write_text("loggers: [{logger: DV11, level: DEBUG}]\nbatch_age: 1ms\n")
     monkeypatch.setenv("HELIO_LOG_SETTINGS", str(settings))
@@ -263,7 +263,7 @@ def test_a_settings_file_goes_over_what_the_program_says(
     dv11.error("nor this")
     dv11.critical("fourth")
     handler.close()
-    # What the handler says itself, of settings and the like, is its process's.
+    # The handler's own records, about settings for example, have its process's name.
     found = [record["message"] for record in read(url) if record["logger"].startswith("DV11")]
     assert sorted(found) == ["first", "fourth", "second", "third"]
     settings.write_text("levels: 1")
@@ -274,7 +274,7 @@ def test_a_settings_file_goes_over_what_the_program_says(
 def test_what_the_program_sets_while_a_pattern_holds_is_what_remains(
     url: str, tmp_path: Path, dv11: logging.Logger
 ) -> None:
-    """Also where it saves a level that a pattern gave, and sets it again."""
+    """Also if it saves a pattern's level and restores it."""
     settings = tmp_path / "settings.yaml"
     settings.write_text("loggers: [{logger: DV11, level: DEBUG}]\n")
     handler, console = Handler(url, settings=settings), logging.StreamHandler(io.StringIO())
@@ -313,7 +313,7 @@ def test_a_bus_that_is_not_there_and_a_file_that_is_another_s_are_refused(tmp_pa
 
 
 def test_a_sample_that_is_no_packet_is_an_error(url: str) -> None:
-    """Of whoever reads another topic."""
+    """For readers of another topic."""
     with sync.connect(url) as bus:
         notes = bus.topic("notes", bytes, qos=helio.EVENT)
         with notes.subscribe() as samples:
@@ -323,6 +323,6 @@ def test_a_sample_that_is_no_packet_is_an_error(url: str) -> None:
 
 
 def test_nothing_is_done_at_import() -> None:
-    """Names of levels are Python's to give."""
+    """Python defines the names of levels."""
     assert "heliograph.logging" in sys.modules
     assert logging.getLevelName(ALERT) == "Level 60"

@@ -1,4 +1,4 @@
-"""Several processes over one journal, and what Ctrl-C does to a process that waits."""
+"""Several processes on one journal, and Ctrl-C in a waiting process."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_ctrl_c_ends_a_wait(scheme: str, wait: str, request: pytest.FixtureReque
     )
     assert waiter.stdout is not None
     assert waiter.stdout.readline() == "ready\n", waiter.communicate(timeout=TIMEOUT_S)[1]
-    # Wherever the process is by now, the signal is remembered until it looks.
+    # Wherever the process is by now, the signal stays pending until it checks.
     os.kill(waiter.pid, signal.SIGINT)
     out, err = waiter.communicate(timeout=TIMEOUT_S)
     assert (out, err, waiter.returncode) == ("interrupted\nclosed\n", "", 0)
@@ -184,7 +184,7 @@ def test_a_loop_is_woken_from_another_process(journal: str, pipes: bool) -> None
     with sync.connect(journal) as bus:
         bus.topic("wind", bytes, qos=helio.TELEMETRY)
     if not pipes:
-        # As on a file system that has none.
+        # As on a file system without pipes.
         Path(journal.removeprefix("journal:"), "bells").write_text("in the way")
     writer = """
 with sync.connect(url) as bus:
@@ -218,7 +218,7 @@ with sync.connect(url) as bus:
 
 
 def stop_inside_lock(process: subprocess.Popen[str], control: Path) -> None:
-    """Stop a process that publishes, at a moment when it has the partition's lock."""
+    """Stop a publishing process while it holds the partition's lock."""
     until = time.monotonic() + TIMEOUT_S
     while time.monotonic() < until:
         process.send_signal(signal.SIGSTOP)
@@ -253,7 +253,7 @@ with sync.connect(url, producer="stopped") as bus:
                 stop_inside_lock(process, control)
             async with wind.subscribe() as samples:
                 waiting = [asyncio.create_task(wind.publish(bytes([n]))) for n in range(5)]
-                # The loop goes on, and other threads run.
+                # The loop continues, and other threads run.
                 for _ in range(20):
                     await asyncio.sleep(0.001)
                     assert await asyncio.to_thread(lambda: True)

@@ -1,4 +1,4 @@
-"""The README's Python runs as it stands there, on a fresh journal."""
+"""The README's Python runs unchanged, on a fresh journal."""
 
 import re
 import subprocess

@@ -1,7 +1,7 @@
 """Real data: the Rubin Observatory's interfaces and messages, alert packets of LSST and ZTF.
 
-What the bus hands out equals what fastavro, the reference here, reads. Skipped, and told so,
-without the data (see `shared_data` in conftest.py).
+Values read from the bus equal those of fastavro, the reference. Skipped with a reason without the
+data (see `shared_data` in conftest.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tutorial's files and commands work as they stand there."""
+"""The tutorial's files and commands work unchanged."""
 
 import os
 import re
@@ -49,7 +49,7 @@ def test_the_tutorial_s_component_can_be_commanded(folder: Path) -> None:
     try:
         assert component.stderr is not None
         seen = []
-        # It is enabled when it says that it runs.
+        # It is enabled when it reports that it runs.
         for line in component.stderr:
             seen.append(line)
             if "runs on" in line:

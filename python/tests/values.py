@@ -1,4 +1,4 @@
-"""Values of samples as they can be compared."""
+"""Comparable forms of samples' values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 
 def plain(value: Any) -> Any:
-    """Numpy arrays as lists, NaN as something equal to itself."""
+    """Numpy arrays as lists, NaN as a value that equals itself."""
     if isinstance(value, np.ndarray):
         return plain(value.tolist())
     if isinstance(value, dict):

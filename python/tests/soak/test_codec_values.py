@@ -1,4 +1,4 @@
-"""The codec, held against fastavro with random schemas and values."""
+"""The codec, compared with fastavro on random schemas and values."""
 
 from __future__ import annotations
 

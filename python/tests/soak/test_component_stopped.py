@@ -67,12 +67,12 @@ async def test_one_that_was_stopped_and_replaced_writes_no_more(url: str) -> Non
             code, errors = await ended(old)
             assert (code, "Traceback" in errors) == (1, False), errors
             told = "is not Probe's to write: its lease is lost, and another instance may run"
-            # What it writes by itself, and what its handlers write.
+            # Samples that it writes by itself, and those of its handlers.
             assert f"refused: Probe.tel_sample {told}" in errors
             assert f"refused: Probe.evt_position {told}" in errors
             assert "closed" in errors
             assert "another instance has taken over" in errors
-            # The successor goes on, and nothing of the old one lies behind its takeover.
+            # The successor continues, and no sample of the old one is beyond its takeover.
             await probe.tel_sample.set_write(number=6)
             written: set[int] = set()
             for name in await bus.topics():

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @helio.record
 class Wind:
-    """What the tests write."""
+    """The record that the tests write."""
 
     speed: helio.Float64 = helio.field(unit="m/s")
     gusts: helio.Array[helio.Float32, 3] = helio.field(unit="m/s")

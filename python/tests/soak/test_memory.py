@@ -1,4 +1,4 @@
-"""A million samples leave nothing behind in memory."""
+"""A million samples leak no memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from heliograph import testing
 
 @helio.record
 class Wind:
-    """What is published."""
+    """The published record."""
 
     speed: helio.Float64
 

@@ -1,7 +1,7 @@
-"""Topics exactly as salobj 8 has them: its names, keys, schemas and serializer, on a real broker.
+"""Topics exactly as in salobj 8: its names, keys, schemas and serializer, on a real broker.
 
-salobj itself is not here (it is not on PyPI). What stands for it does what it does: Confluent's
-client with fastavro, one registration a topic, the JSON key by component, index and topic.
+salobj itself is not used (it is not on PyPI). The tests do the same with Confluent's client and
+fastavro: one registration a topic, the JSON key of component, index and topic.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def golden(folder: Path, name: str) -> Iterator[Any]:
 
 
 class Sal:
-    """What salobj does for topics of one sub-name."""
+    """salobj's behaviour for the topics of one sub-name."""
 
     def __init__(self, plain: Plain, interfaces: Any) -> None:
         self.plain = plain
@@ -110,7 +110,7 @@ def test_golden_values_go_both_ways(plain: Plain, shared_data: Path) -> None:
             plain.write(name, schema, value, topic.kafka_key(index))
             opened = bus.topic(topic.name, topic.schema, qos=topic.qos)
             opened.publish(value, key=topic.schema.key(index) if topic.indexed else None)
-            # As salobj reads it: the same key, the same number of the same schema, the values.
+            # As salobj reads it: the same key, the same schema identifier, the values.
             ours = plain.messages(name, 2)[1]
             assert ours.key() == topic.kafka_key(index).encode()
             assert ours.value()[:5] == b"\0" + number.to_bytes(4, "big")

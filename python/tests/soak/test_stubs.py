@@ -1,6 +1,6 @@
-"""The stubs that ``helio component stubs`` writes are what mypy can check a program with.
+"""mypy checks programs with the stubs of ``helio component stubs``.
 
-The files in ``data`` are held against the program's output by its own tests.
+The files in ``data`` are compared with the program's output by its own tests.
 """
 
 import shutil
@@ -77,7 +77,7 @@ WRONG = [
     ("AxisState.Moving", "AxisState.Flying", "Flying"),
     ("wind.speed", "wind.sped", "sped"),
 ]
-"""What stands in the program, what in its place, and what mypy then complains of."""
+"""A line of the program, its replacement, and mypy's complaint."""
 
 
 def test_what_the_interface_does_not_have_is_found(folder: Path) -> None:
