@@ -629,7 +629,7 @@ impl RawCaller {
 }
 
 fn span(seconds: f64) -> PyResult<Duration> {
-    let wrong = |_| PyValueError::new_err(format!("{seconds} s is no time to wait"));
+    let wrong = |_| PyValueError::new_err(format!("{seconds} s is not a valid timeout"));
     Duration::try_from_secs_f64(seconds).map_err(wrong)
 }
 

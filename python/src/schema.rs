@@ -54,7 +54,7 @@ impl Schema {
         let fields = plan.record().map_or(&[][..], |record| &record.fields);
         let place = |name: &String| {
             let place = fields.iter().position(|field| field.text == *name);
-            let message = || format!("the key names {name:?}, which is no field of the record");
+            let message = || format!("the key names {name:?}, which is not a field of the record");
             place.ok_or_else(|| errors::raise("SchemaError", &message()))
         };
         key.iter().map(place).collect()
