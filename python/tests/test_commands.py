@@ -105,7 +105,7 @@ async def test_progress_extends_the_deadline() -> None:
         assert (await call).result == "released x"
         with pytest.raises(RuntimeError, match="ended"):
             await call.next_ack()
-        with pytest.raises(RuntimeError, match="does not run"):
+        with pytest.raises(RuntimeError, match="is not running"):
             await probe.in_progress(probe.ran[0], 1.0)
 
 
@@ -205,7 +205,7 @@ async def test_what_could_not_be_sent_is_refused_and_nothing_waits() -> None:
             {"timeout": -1.0},
         ]
         for options in wrong:
-            with pytest.raises(ValueError, match=r"helio-key|no time"):
+            with pytest.raises(ValueError, match=r"helio-key|not a valid"):
                 remote.cmd_move.set_start(axis=1, **options)
         for caller in ("", "x" * 257, "x" * 5000):
             with pytest.raises(ValueError, match="helio-caller"):
