@@ -15,9 +15,10 @@
 //! The component's own messages are first tried without blocking. They are blocked if another
 //! thread writes the topic or the topic is not open yet.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
+use helio_bus::transport::locked;
 use helio_bus::{
     Bus, Message, Producer, PublishError, Publisher, Receipt, Start, Subscribe, Tai, TopicError,
     TraceId, TransportError,
@@ -263,7 +264,7 @@ impl WriteTopic {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0.state)
     }
 }
 

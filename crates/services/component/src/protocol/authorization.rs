@@ -22,6 +22,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use helio_core::name::fits;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 use thiserror::Error;
@@ -126,7 +127,7 @@ impl Policy {
     /// The decision whether a caller may send a command to a component.
     #[must_use]
     pub fn permits(&self, caller: &str, component: &str, index: i32, command: &str) -> Decision {
-        let matching = self.identities.iter().filter(|(pattern, _)| matches(pattern, caller));
+        let matching = self.identities.iter().filter(|(pattern, _)| fits(pattern, caller));
         let mut roles: Vec<&str> =
             matching.clone().flat_map(|(_, roles)| roles.iter().map(String::as_str)).collect();
         if matching.count() == 0 {
@@ -165,8 +166,8 @@ impl Policy {
 impl Rule {
     fn applies(&self, component: &str, index: i32, command: &str) -> bool {
         let index_applies =
-            self.index.as_ref().is_none_or(|pattern| matches(pattern, &index.to_string()));
-        index_applies && matches(&self.component, component) && matches(&self.command, command)
+            self.index.as_ref().is_none_or(|pattern| fits(pattern, &index.to_string()));
+        index_applies && fits(&self.component, component) && fits(&self.command, command)
     }
 }
 
@@ -215,20 +216,6 @@ fn known(roles: &BTreeMap<String, Vec<Rule>>) -> String {
 
 fn refused(line: Option<u64>, cause: String, remedy: impl Into<String>) -> PolicyError {
     PolicyError { line, cause, remedy: remedy.into() }
-}
-
-/// Whether a text matches a pattern, in which `*` matches any text.
-fn matches(pattern: &str, text: &str) -> bool {
-    let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
-    let Some(mut text) = text.strip_prefix(first) else { return false };
-    let mut parts: Vec<&str> = rest.split('*').collect();
-    let last = parts.pop().unwrap_or("");
-    // The earliest match of each part leaves the most text for the later ones.
-    for part in parts {
-        let Some(at) = text.find(part) else { return false };
-        text = &text[at + part.len()..];
-    }
-    text.ends_with(last)
 }
 
 #[cfg(test)]
@@ -319,7 +306,7 @@ identities:
             ("*ab", "aab", true),
             ("ab*ba", "aba", false),
         ] {
-            assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
+            assert_eq!(fits(pattern, text), expected, "{pattern} {text}");
         }
     }
 }
