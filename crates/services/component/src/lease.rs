@@ -19,19 +19,18 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use helio_bus::transport::WriterInfo;
+use helio_bus::transport::{WriterInfo, locked};
 use helio_bus::{
     Alive, Bus, Message, Publisher, Start, Subscribe, Tai, Topic, TopicError, TopicSpec,
     TransportError,
 };
 use helio_core::sal::TopicKind;
-use helio_core::schema::HasSchema;
-use helio_core::{Codec, ProducerName, TopicName};
+use helio_core::{ProducerName, TopicName};
 use thiserror::Error;
 
 use crate::interface::Interface;
 use crate::process_identity;
-use crate::records::{LEASE_TIMEOUT, LeaseRecord};
+use crate::records::{self, LEASE_TIMEOUT, LeaseRecord};
 use crate::topic;
 
 /// How often a held lease is renewed: four renewals may fail before it expires.
@@ -145,7 +144,7 @@ impl Lease {
         let topic = open(bus, &record).map_err(|error| failed(&error))?;
         // Two claims on one bus would get the same writer; this lock separates them.
         static CLAIMING: Mutex<()> = Mutex::new(());
-        let one = CLAIMING.lock().unwrap_or_else(PoisonError::into_inner);
+        let one = locked(&CLAIMING);
         let writers = topic.writers_within(CLAIM_TIMEOUT).map_err(|error| failed(&error))?;
         if writers.iter().any(|writer| lives(writer, bus.clock().now())) {
             return Err(LeaseError::Held { identity, holder: holder(&topic) });
@@ -158,7 +157,7 @@ impl Lease {
             error => failed(&error),
         })?;
         let mut payload = Vec::new();
-        let codec = codec().map_err(|error| failed(&error))?;
+        let codec = records::codec::<LeaseRecord>();
         codec.serialize(&record, &mut payload).map_err(|error| failed(&error))?;
         publisher.publish(Message::new(&payload)).wait().map_err(|error| failed(&error))?;
         drop(one);
@@ -275,21 +274,12 @@ fn open(bus: &Bus, record: &LeaseRecord) -> Result<Topic, TopicError> {
     let name = name(&record.component, record.index)?;
     let producer = ProducerName::new(&record.identity)?;
     let spec = TopicSpec::of(name).qos(LeaseRecord::qos()).producer(producer);
-    bus.topic(match LeaseRecord::schema() {
-        Ok(schema) => spec.schema(&schema),
-        // The schema is a constant, and a test parses it.
-        Err(_) => spec,
-    })
+    bus.topic(spec.schema(records::codec::<LeaseRecord>().schema()))
 }
 
 /// The topic of an instance's lease.
 pub(crate) fn name(component: &str, index: i32) -> Result<TopicName, TopicError> {
     topic::beside(component, &format!("lease/{index}"))
-}
-
-/// The codec of leases.
-pub(crate) fn codec() -> Result<Codec, helio_core::SchemaError> {
-    Ok(Codec::new(&LeaseRecord::schema()?))
 }
 
 fn nanos(time: Duration) -> u64 {
@@ -324,7 +314,7 @@ fn holder(topic: &Topic) -> String {
 fn newest(topic: &Topic) -> Option<LeaseRecord> {
     let mut samples = topic.subscribe(Subscribe::from(Start::Last(1))).ok()?;
     let sample = samples.try_next().ok()??.into_sample()?;
-    codec().ok()?.deserialize(&sample.payload).ok()
+    records::codec::<LeaseRecord>().deserialize(&sample.payload).ok()
 }
 
 impl LeaseInner {
@@ -397,7 +387,7 @@ impl LeaseInner {
     }
 
     fn renewal(&self) -> MutexGuard<'_, Renewal> {
-        self.renewal.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.renewal)
     }
 
     /// Whether a later instance has the lease. If the query fails, none can have taken an unexpired

@@ -19,7 +19,7 @@ use crate::interface::Interface;
 use crate::lease;
 use crate::protocol::caller::Presence;
 use crate::read::of_instance;
-use crate::records::LeaseRecord;
+use crate::records::{self, LeaseRecord};
 
 /// How long a result stays valid: half of the 100 ms within which a caller is notified of an absent
 /// component, because a waiting caller queries again after that time.
@@ -226,11 +226,7 @@ fn open(bus: &Bus, interface: &Interface, index: i32) -> Result<Option<OpenLease
         Err(error) => return Err(error),
     };
     let samples = topic.subscribe(Subscribe::from(Start::Last(1)).lagging(Lagging::Conflate))?;
-    let codec = lease::codec().map_err(|error| TopicError::Schema {
-        topic: topic.name().clone(),
-        schema: helio_core::SchemaId::BYTES,
-        reason: error.to_string(),
-    })?;
+    let codec = records::codec::<LeaseRecord>();
     Ok(Some(OpenLease { topic, samples, codec, record: None }))
 }
 

@@ -14,12 +14,17 @@ use std::time::Duration;
 use helio_core::qos::{Guarantee, Liveliness, Overload, Ownership};
 use helio_core::schema::HasSchema;
 use helio_core::schema::build::{TypeSpec, enumeration, long};
-use helio_core::{Qos, Tai};
+use helio_core::{Codec, Qos, Tai};
 use serde::{Deserialize, Serialize};
 
 /// How long a lease stays valid after its last renewal. Longer than any pause of a healthy process,
 /// and short enough for an operator to wait.
 pub const LEASE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The codec of one of these records.
+pub(crate) fn codec<T: HasSchema>() -> Codec {
+    Codec::new(&T::schema().expect("a test parses the schemas of our own records"))
+}
 
 /// An instant: nanoseconds of TAI since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use helio_bus::{Bus, TopicError};
@@ -13,16 +13,18 @@ use helio_core::{ProducerName, Value};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
-use super::command::{Cancel, Command, Failed, Handler};
+use super::command::{Command, Failed, Handler};
 use super::command_loop::{CommandLoop, RunError, Running};
 use super::config::{ConfigError, ConfigFolder};
-use super::engine::{CommandEntry, Engine, Execution, Hook, HookPhase, Protocol};
+use super::engine::{CommandEntry, Engine, Execution, Hook, HookPhase, Protocol, Threads};
 use super::generics::{LogLevel, MIDDLEWARE, SoftwareVersions};
+use super::messages::{Acks, Audit};
 use super::outbox::Outbox;
+use super::outputs::Outputs;
 use super::periodic;
 use super::policy::PolicyFile;
 use super::pool::Pool;
-use super::publish::{Acks, Audit, record_codec};
+use super::shutdown::Shutdown;
 use super::subscriptions::Subscriptions;
 use super::{Component, StartError};
 use crate::interface::{Interface, InterfaceError};
@@ -32,7 +34,7 @@ use crate::protocol::controller::{
     CommandSpec, Controller, ControllerOptions, Lane, LeaseState, MAX_CONCURRENT, StreamSpec,
 };
 use crate::protocol::{Done, Policy, StateCommand, SummaryState};
-use crate::records::ControlRecord;
+use crate::records::{self, ControlRecord};
 use crate::topic::{self, WriteError};
 use crate::write::{WriteTopic, WriterIdentity};
 
@@ -235,7 +237,7 @@ impl Builder {
     /// [`StartError`]; nothing runs then.
     pub fn start(self) -> Result<Running, StartError> {
         let command_loop = self.command_loop()?;
-        let name = command_loop.engine.identity.clone();
+        let name = command_loop.engine.outputs.identity().to_owned();
         spawn(command_loop, std::thread::Builder::new().name(name))
     }
 
@@ -247,11 +249,8 @@ impl Builder {
         }
         self.check_names()?;
         self.add_generics();
-        let policy = self.policy.as_deref().map(PolicyFile::open).transpose()?;
-        let (policy_file, policy) = match policy {
-            Some((file, policy)) => (Some(file), policy),
-            None => (None, Policy::default()),
-        };
+        let (policy_file, policy) = self.open_policy()?;
+        let (versions, simulation_mode) = (self.versions.clone(), self.simulation_mode);
         let known = self.known()?;
         let instance = [(&self.interface, self.index)];
         let made = crate::create_topics::create_topics(&self.bus, instance, |_, _| {});
@@ -269,21 +268,20 @@ impl Builder {
         let author = WriterIdentity { identity, index: self.index, producer, lease: weak };
         let held = LeaseState::Held { incarnation: lease.incarnation() };
         let engine = Arc::new(self.engine(author, known, policy_file, lease)?);
-        let waker = set.waker();
-        engine.waker.get_or_init(|| waker);
-        engine.open_first();
+        engine.shutdown.set_waker(set.waker());
+        engine.outputs.open_first();
         engine.input(|controller, now| {
             controller.set_policy(policy);
             controller.lease(now, held);
         });
-        engine.queue_first();
+        engine.outputs.queue_first(&versions, simulation_mode);
         for reason in refused {
             let text = format!("commands of this release are refused to callers: {reason}");
-            engine.queue_log(LogLevel::Warning, &text, "");
+            engine.outputs.queue_log(LogLevel::Warning, &text, "");
         }
         engine.publish();
         let (failed_sources, opened, resumed) = (Vec::new(), channel(), HashMap::new());
-        let control = record_codec::<ControlRecord>();
+        let control = records::codec::<ControlRecord>();
         Ok(CommandLoop {
             engine,
             set,
@@ -294,6 +292,14 @@ impl Builder {
             opened,
             resumed,
         })
+    }
+
+    fn open_policy(&self) -> Result<(Option<PolicyFile>, Policy), StartError> {
+        let Some(path) = &self.policy else { return Ok((None, Policy::default())) };
+        match PolicyFile::open(path) {
+            Ok((file, policy)) => Ok((Some(file), policy)),
+            Err(reason) => Err(StartError::Policy { path: path.clone(), reason }),
+        }
     }
 
     /// Commands that the builder names must exist.
@@ -390,12 +396,12 @@ impl Builder {
     fn engine(
         self,
         author: WriterIdentity,
-        known: HashMap<String, CommandEntry>,
+        commands: HashMap<String, CommandEntry>,
         policy: Option<PolicyFile>,
         lease: Lease,
     ) -> Result<Engine, StartError> {
-        let specs = self.specs(&known);
-        let threads = threads(&specs);
+        let specs = self.specs(&commands);
+        let most_handlers = most_handlers(&specs);
         let controller = Controller::new(ControllerOptions {
             component: self.interface.name().to_owned(),
             index: self.index,
@@ -405,43 +411,44 @@ impl Builder {
         let acks = self.interface.shape(TopicKind::Ack, TopicKind::Ack.segment())?;
         let acks = WriteTopic::new(&self.bus, acks, author.clone());
         acks.open()?;
-        let WriterIdentity { identity, producer, .. } = author;
+        let producer = author.producer.clone();
         let producer = producer.unwrap_or_else(|| self.bus.producer().clone());
-        let (name, weak) = (self.interface.name(), lease.downgrade());
-        let audit = Audit::open(&self.bus, name, producer.clone(), weak, self.key());
+        let name = self.interface.name();
+        let audit = Audit::open(&self.bus, name, producer, lease.downgrade(), self.key());
         let audit = audit.map_err(|error| failed(name, &error))?;
-        Ok(Engine {
-            handlers: Pool::new("helio-handler", threads),
-            changes: Pool::new("helio-state", 1),
-            lines: Pool::new("helio-outbox", MAX_LINE_THREADS),
-            openings: Pool::new("helio-open", known.len() + 1),
-            beats: Pool::new("helio-beat", periodic::PERIODIC_THREADS),
-            outbox: Outbox::new(),
-            ended: Cancel::default(),
-            protocol: Mutex::new(Protocol { controller, taken: HashMap::new() }),
-            acks: Acks::new(acks),
-            state: AtomicI32::new(self.state.number()),
-            log_level: AtomicI32::new(self.log_level as i32),
-            policy: Mutex::new(policy),
-            weak: lease.downgrade(),
-            lease: Mutex::new(Some(lease)),
-            topics: Mutex::default(),
-            waker: OnceLock::new(),
-            stopping: AtomicBool::new(false),
-            unsure: AtomicBool::new(false),
-            complaints: Mutex::default(),
-            unlogged: AtomicU64::new(0),
+        let shutdown = Arc::new(Shutdown::default());
+        let outputs = Outputs {
             bus: self.bus,
             interface: self.interface,
-            index: self.index,
-            hooks: self.hooks,
-            versions: self.versions,
-            simulation_mode: self.simulation_mode,
-            configurations: self.folder,
-            identity,
-            producer,
-            known,
+            author,
+            outbox: Outbox::new(),
+            acks: Acks::new(acks),
             audit,
+            topics: Mutex::default(),
+            state: AtomicI32::new(self.state.number()),
+            log_level: AtomicI32::new(self.log_level as i32),
+            failures: Mutex::default(),
+            unlogged: AtomicU64::new(0),
+            shutdown: Arc::clone(&shutdown),
+        };
+        let threads = Threads {
+            handlers: Pool::new("helio-handler", most_handlers),
+            state_changes: Pool::new("helio-state", 1),
+            outbox_lines: Pool::new("helio-outbox", MAX_LINE_THREADS),
+            reopening: Pool::new("helio-open", commands.len() + 1),
+            periodic: Pool::new("helio-beat", periodic::PERIODIC_THREADS),
+        };
+        Ok(Engine {
+            outputs,
+            shutdown,
+            threads,
+            commands,
+            hooks: self.hooks,
+            protocol: Mutex::new(Protocol { controller, taken: HashMap::new() }),
+            lease: Mutex::new(Some(lease)),
+            unconfirmed: AtomicBool::new(false),
+            configurations: self.folder,
+            policy: Mutex::new(policy),
         })
     }
 }
@@ -452,7 +459,7 @@ const MAX_LINE_THREADS: usize = 16;
 /// The most handlers that run at the same time: as many as the protocol permits, so that none waits
 /// for another command's handler. A command has one, a concurrent one [`MAX_CONCURRENT`], and so
 /// have all validations together. Threads start when there is work for them.
-fn threads(specs: &[CommandSpec]) -> usize {
+fn most_handlers(specs: &[CommandSpec]) -> usize {
     let concurrent = specs.iter().filter(|spec| spec.lane == Lane::Concurrent).count();
     specs.len() + MAX_CONCURRENT * (concurrent + 1)
 }
@@ -483,8 +490,8 @@ fn spawn(command_loop: CommandLoop, thread: std::thread::Builder) -> Result<Runn
 fn set_log_level(command: &Command) -> Result<Done, Failed> {
     let level = i32::try_from(command.integer("level"))?;
     let engine = &command.component().0;
-    engine.log_level.store(level, Ordering::Relaxed);
-    engine.queue_log_level();
+    engine.outputs.log_level.store(level, Ordering::Relaxed);
+    engine.outputs.queue_log_level();
     engine.publish();
     Ok(Done::default())
 }
@@ -504,7 +511,7 @@ fn configured(
         }
     }
     let engine = &command.component().0;
-    engine.queue_applied(&loaded);
+    engine.outputs.queue_applied(folder, &loaded);
     engine.publish();
     Ok(())
 }

@@ -1,14 +1,14 @@
 //! The arguments and results of handlers.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use helio_bus::Tai;
 use serde_json::Value as Json;
 
 use super::Component;
+use super::cancel::Cancel;
 use crate::fields::Fields;
 use crate::protocol::{CallNumber, Done, Ending, Failure, Progress};
 
@@ -115,35 +115,6 @@ impl Command {
     /// [`Failed::aborted`], immediately, when the command is cancelled; propagate it with `?`.
     pub fn pause(&self, time: Duration) -> Result<(), Failed> {
         if self.taken.cancel.wait(time) { Err(Failed::aborted()) } else { Ok(()) }
-    }
-}
-
-/// The cancellation flag of a command.
-#[derive(Debug, Default)]
-pub(super) struct Cancel {
-    set: AtomicBool,
-    lock: Mutex<()>,
-    told: Condvar,
-}
-
-impl Cancel {
-    pub(super) fn set(&self) {
-        let lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        self.set.store(true, Ordering::Release);
-        drop(lock);
-        self.told.notify_all();
-    }
-
-    fn is_set(&self) -> bool {
-        self.set.load(Ordering::Acquire)
-    }
-
-    /// Waits until the flag is set, at most for `time`; returns whether it is set.
-    pub(super) fn wait(&self, time: Duration) -> bool {
-        let lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let unset = |(): &mut ()| !self.is_set();
-        drop(self.told.wait_timeout_while(lock, time, unset));
-        self.is_set()
     }
 }
 

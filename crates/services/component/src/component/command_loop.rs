@@ -8,14 +8,14 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use helio_bus::transport::Position;
+use helio_bus::transport::{Position, locked};
 use helio_bus::{
     Event, Member, MemberError, ReadError, Subscription, Tai, TransportError, WaitSet,
 };
 use helio_core::Codec;
 use thiserror::Error;
 
-use super::engine::{Engine, locked};
+use super::engine::{Engine, Threads};
 use super::generics::LogLevel;
 use super::periodic::HEARTBEAT_INTERVAL;
 use super::subscriptions::CommandSource;
@@ -152,13 +152,13 @@ impl CommandLoop {
     pub(super) fn run(mut self) -> Result<(), RunError> {
         let ended = self.serve();
         let engine = Arc::clone(&self.engine);
-        engine.stopping.store(true, Ordering::Release);
+        engine.shutdown.request();
         let left = self.close();
-        engine.handlers.close();
-        engine.changes.close();
+        engine.threads.handlers.close();
+        engine.threads.state_changes.close();
         // Handlers that do not end keep their threads; their results are discarded.
-        engine.handlers.join(left);
-        engine.changes.join(left);
+        engine.threads.handlers.join(left);
+        engine.threads.state_changes.join(left);
         drop(self);
         engine.end(ended.is_ok());
         ended
@@ -166,7 +166,7 @@ impl CommandLoop {
 
     fn serve(&mut self) -> Result<(), RunError> {
         let mut next = Instant::now() + HEARTBEAT_INTERVAL;
-        while !self.engine.stopping.load(Ordering::Acquire) {
+        while !self.engine.shutdown.is_requested() {
             if Instant::now() >= next {
                 next = Instant::now() + HEARTBEAT_INTERVAL;
                 self.reopen();
@@ -184,7 +184,7 @@ impl CommandLoop {
             LeaseStanding::Held => Ok(true),
             LeaseStanding::Lapsed => Ok(false),
             LeaseStanding::Lost => {
-                Err(RunError::LeaseLost { identity: self.engine.identity.clone() })
+                Err(RunError::LeaseLost { identity: self.engine.outputs.identity().to_owned() })
             }
         }
     }
@@ -206,14 +206,14 @@ impl CommandLoop {
         }
         // A stopped process does not notice the stop: check the lease before each command.
         let held = self.held()?;
-        let unsure = self.engine.unsure.load(Ordering::Acquire);
-        if !unsure && self.check_lapse(next.is_some())? {
+        let unconfirmed = self.engine.unconfirmed.load(Ordering::Acquire);
+        if !unconfirmed && self.check_lapse(next.is_some())? {
             return Ok(());
         }
         if let Some((member, event)) = next {
             self.take(member, event)?;
         }
-        if unsure && held { self.resume() } else { Ok(()) }
+        if unconfirmed && held { self.resume() } else { Ok(()) }
     }
 
     /// Accepts commands again after an outage. Requests that arrived while the lease was
@@ -258,7 +258,7 @@ impl CommandLoop {
         let at = self.set.remove(member).map_or_else(Vec::new, |samples| samples.positions());
         let source = self.sources.remove(&member);
         if closed || self.sources.is_empty() {
-            let identity = self.engine.identity.clone();
+            let identity = self.engine.outputs.identity().to_owned();
             return Err(RunError::Bus { identity, source: error });
         }
         let Some(source) = source else { return Ok(()) };
@@ -277,11 +277,11 @@ impl CommandLoop {
             unread.opening = true;
             let (engine, source) = (Arc::clone(&self.engine), unread.source.clone());
             let opened = self.opened.0.clone();
-            self.engine.openings.run(Box::new(move || {
+            self.engine.threads.reopening.run(Box::new(move || {
                 let samples = engine.listen(&source).ok().flatten();
                 // A component that has ended in the meantime does not take it.
                 let _ = opened.send((source, samples));
-                engine.wake();
+                engine.shutdown.wake();
             }));
         }
     }
@@ -413,28 +413,29 @@ impl Engine {
 
     /// The time left until an instant.
     fn until(&self, instant: Tai) -> Duration {
-        let left = instant.nanos().saturating_sub(self.bus.clock().now().nanos());
+        let left = instant.nanos().saturating_sub(self.now().nanos());
         Duration::from_nanos(u64::try_from(left).unwrap_or(0))
     }
 
     pub(super) fn fault(self: &Arc<Self>, code: i32, report: &str, traceback: &str) {
         self.input(|controller, now| {
             // Under the lock, so that no command leaves FAULT and clears the code in between.
-            self.queue_fault(code, report, traceback);
+            self.outputs.queue_fault(code, report, traceback);
             controller.fault(now, code, report);
         });
     }
 
     /// Ends the component; afterwards another instance may take the lease.
     pub(super) fn end(self: &Arc<Self>, held: bool) {
-        self.ended.set();
+        self.shutdown.ended.set();
         self.settle_last();
-        if held && self.state() != SummaryState::Offline {
-            self.state.store(SummaryState::Offline.number(), Ordering::Release);
-            self.queue_summary(SummaryState::Offline);
+        if held && self.outputs.state() != SummaryState::Offline {
+            self.outputs.state.store(SummaryState::Offline.number(), Ordering::Release);
+            self.outputs.queue_summary(SummaryState::Offline);
         }
         self.publish_last();
-        for pool in [&self.beats, &self.lines, &self.openings] {
+        let Threads { periodic, outbox_lines, reopening, .. } = &self.threads;
+        for pool in [periodic, outbox_lines, reopening] {
             pool.close();
             // A thread that waits for a topic or a file ends when it can.
             pool.join(HEARTBEAT_INTERVAL);

@@ -67,7 +67,7 @@ pub struct ConfigFolder {
 
 /// A merged configuration.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Loaded {
+pub(super) struct LoadedConfig {
     pub values: Map<String, Json>,
     /// The files' names, from the lowest layer up, separated by commas.
     pub files: String,
@@ -95,7 +95,7 @@ impl ConfigFolder {
     }
 
     /// Reads the layers; an empty name selects no override.
-    pub(super) fn load(&self, with: &str) -> Result<Loaded, ConfigError> {
+    pub(super) fn load(&self, with: &str) -> Result<LoadedConfig, ConfigError> {
         if !with.is_empty() && !is_override(with) {
             return Err(ConfigError::Name(with.chars().take(100).collect()));
         }
@@ -114,7 +114,7 @@ impl ConfigFolder {
         }
         let values = merge(layers)?;
         let version = format!("{:016x}", crc64_avro(&texts));
-        Ok(Loaded { values, files: names.join(","), version })
+        Ok(LoadedConfig { values, files: names.join(","), version })
     }
 }
 

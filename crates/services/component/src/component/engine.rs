@@ -2,28 +2,26 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use helio_bus::{Bus, Tai, WaitSetWaker};
-use helio_core::ProducerName;
-use helio_core::sal::TopicKind;
+use helio_bus::Tai;
+use helio_bus::transport::locked;
 
 use super::Component;
-use super::command::{Cancel, Command, Failed, Handler, ReceivedCommand};
-use super::generics::{LogLevel, SoftwareVersions};
-use super::outbox::Outbox;
+use super::command::{Command, Failed, Handler, ReceivedCommand};
+use super::config::ConfigFolder;
+use super::generics::LogLevel;
+use super::outputs::Outputs;
 use super::policy::PolicyFile;
 use super::pool::Pool;
-use super::publish::{AckMessage, Acks, Audit, OutboxMessage, audit_record};
-use crate::interface::{Interface, InterfaceError, Shape};
-use crate::lease::{Lease, LeaseStanding, WeakLease};
-use crate::protocol::controller::{Address, Controller, Effect, LeaseState};
+use super::shutdown::Shutdown;
+use crate::interface::Shape;
+use crate::lease::{Lease, LeaseStanding};
+use crate::protocol::controller::{Controller, Effect, LeaseState};
 use crate::protocol::{
-    Acknowledgement, CallNumber, Checks, Done, Ending, Failure, StateCommand, StreamStats,
-    SummaryState, Transition,
+    CallNumber, Checks, Done, Ending, Failure, StateCommand, StreamStats, Transition,
 };
-use crate::write::{WriteTopic, WriterIdentity};
 
 /// A function that runs before or after a state change.
 pub(super) type Hook = Box<dyn Fn(&Command) -> Result<(), Failed> + Send + Sync>;
@@ -44,6 +42,9 @@ pub(super) enum Execution {
     Inline,
 }
 
+/// `cmdtype` in acknowledgements of commands that the interface does not have.
+const UNKNOWN_COMMAND: i32 = -1;
+
 /// A command of the interface.
 pub(super) struct CommandEntry {
     pub shape: Arc<Shape>,
@@ -56,45 +57,28 @@ pub(super) struct CommandEntry {
 }
 
 pub(super) struct Engine {
-    pub bus: Bus,
-    pub interface: Interface,
-    pub index: i32,
-    pub identity: String,
-    pub producer: ProducerName,
-    pub lease: Mutex<Option<Lease>>,
-    /// The lease for writers; it does not keep the lease alive.
-    pub weak: WeakLease,
-    pub known: HashMap<String, CommandEntry>,
+    pub outputs: Outputs,
+    pub shutdown: Arc<Shutdown>,
+    pub threads: Threads,
+    pub commands: HashMap<String, CommandEntry>,
     pub hooks: HashMap<(StateCommand, HookPhase), Vec<Hook>>,
     pub protocol: Mutex<Protocol>,
-    pub outbox: Outbox<OutboxMessage>,
-    pub acks: Acks,
-    pub audit: Audit,
-    pub topics: Mutex<HashMap<(TopicKind, String), WriteTopic>>,
-    pub versions: SoftwareVersions,
-    pub simulation_mode: i32,
-    pub configurations: Option<super::config::ConfigFolder>,
-    pub policy: Mutex<Option<PolicyFile>>,
-    pub state: AtomicI32,
-    pub log_level: AtomicI32,
-    pub handlers: Pool,
-    pub changes: Pool,
-    /// Threads that publish for blocked topics.
-    pub lines: Pool,
-    /// Threads that reopen topics that could not be read.
-    pub openings: Pool,
-    /// Threads of the periodic tasks.
-    pub beats: Pool,
-    pub waker: OnceLock<WaitSetWaker>,
-    pub stopping: AtomicBool,
+    pub lease: Mutex<Option<Lease>>,
     /// Whether the controller has been notified that the lease is unconfirmed.
-    pub unsure: AtomicBool,
-    /// Ends the periodic tasks.
-    pub ended: Cancel,
-    /// The last reported reason for each topic that cannot be published.
-    pub complaints: Mutex<HashMap<String, String>>,
-    /// The number of log messages that failed since the last published one.
-    pub unlogged: AtomicU64,
+    pub unconfirmed: AtomicBool,
+    pub configurations: Option<ConfigFolder>,
+    pub policy: Mutex<Option<PolicyFile>>,
+}
+
+/// The threads of a component beside the command thread, by their work.
+pub(super) struct Threads {
+    pub handlers: Pool,
+    pub state_changes: Pool,
+    /// Publish for blocked topics.
+    pub outbox_lines: Pool,
+    /// Reopen topics that could not be read.
+    pub reopening: Pool,
+    pub periodic: Pool,
 }
 
 /// The state behind the lock.
@@ -119,51 +103,19 @@ impl Task {
     }
 }
 
-pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Engine {
-    pub(super) fn state(&self) -> SummaryState {
-        let number = self.state.load(Ordering::Acquire);
-        SummaryState::from_number(number).unwrap_or(SummaryState::Offline)
-    }
-
-    pub(super) fn author(&self) -> WriterIdentity {
-        WriterIdentity {
-            identity: self.identity.clone(),
-            index: self.index,
-            producer: Some(self.producer.clone()),
-            lease: Some(self.weak.clone()),
-        }
-    }
-
-    /// A topic for writing; always the same object for a name.
-    pub(super) fn topic(&self, kind: TopicKind, name: &str) -> Result<WriteTopic, InterfaceError> {
-        let mut topics = locked(&self.topics);
-        if let Some(topic) = topics.get(&(kind, name.to_owned())) {
-            return Ok(topic.clone());
-        }
-        let shape = self.interface.shape(kind, name)?;
-        let topic = WriteTopic::new(&self.bus, shape, self.author());
-        topics.insert((kind, name.to_owned()), topic.clone());
-        Ok(topic)
+    pub(super) fn now(&self) -> Tai {
+        self.outputs.bus.clock().now()
     }
 
     pub(super) fn stream(&self, command: &str) -> Option<StreamStats> {
         locked(&self.protocol).controller.stream(command)
     }
 
-    pub(super) fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
-        self.wake();
-    }
-
-    /// Wakes the command thread.
-    pub(super) fn wake(&self) {
-        if let Some(waker) = self.waker.get() {
-            waker.wake();
-        }
+    /// Publishes a log message if its level is high enough.
+    pub(super) fn log(self: &Arc<Self>, level: LogLevel, message: &str, traceback: &str) {
+        self.outputs.queue_log(level, message, traceback);
+        self.publish();
     }
 
     /// Checks the lease. The controller is notified at once when the lease is not held. The command
@@ -177,11 +129,12 @@ impl Engine {
                 let told = LeaseState::Lapsed { incarnation: lease.incarnation() };
                 let news = self.input(|controller, now| {
                     controller.lease(now, told);
-                    !self.unsure.swap(true, Ordering::AcqRel)
+                    !self.unconfirmed.swap(true, Ordering::AcqRel)
                 });
                 if news {
                     // No log message can be published now.
-                    eprintln!("{}: nothing is run for now: {}", self.identity, lease.outage());
+                    let identity = self.outputs.identity();
+                    eprintln!("{identity}: nothing is run for now: {}", lease.outage());
                 }
             }
             _ => self.input(|controller, now| controller.lease(now, LeaseState::Lost)),
@@ -194,7 +147,7 @@ impl Engine {
         let Some(lease) = locked(&self.lease).clone() else { return };
         self.input(|controller, now| {
             if lease.known() == Some(LeaseStanding::Held) {
-                self.unsure.store(false, Ordering::Release);
+                self.unconfirmed.store(false, Ordering::Release);
                 controller.lease(now, LeaseState::Held { incarnation: lease.incarnation() });
             }
         });
@@ -204,7 +157,7 @@ impl Engine {
     /// and runs its tasks.
     pub(super) fn input<R>(self: &Arc<Self>, input: impl FnOnce(&mut Controller, Tai) -> R) -> R {
         let mut protocol = locked(&self.protocol);
-        let result = input(&mut protocol.controller, self.bus.clock().now());
+        let result = input(&mut protocol.controller, self.now());
         let work = self.execute(&mut protocol);
         drop(protocol);
         self.publish();
@@ -219,7 +172,7 @@ impl Engine {
         input: impl FnOnce(&mut Controller, Tai) -> CallNumber,
     ) {
         let mut protocol = locked(&self.protocol);
-        let call = input(&mut protocol.controller, self.bus.clock().now());
+        let call = input(&mut protocol.controller, self.now());
         protocol.taken.insert(call, Arc::new(taken));
         let work = self.execute(&mut protocol);
         drop(protocol);
@@ -228,7 +181,7 @@ impl Engine {
     }
 
     fn execute(&self, protocol: &mut Protocol) -> VecDeque<Task> {
-        let mut work = VecDeque::new();
+        let (mut work, outputs) = (VecDeque::new(), &self.outputs);
         let Protocol { controller, taken } = protocol;
         for effect in controller.effects() {
             match effect {
@@ -248,15 +201,16 @@ impl Engine {
                 }
                 // The engine asks the controller nothing.
                 Effect::Answer { .. } => {}
-                Effect::Acknowledge { address, ack } => self.queue_ack(address, ack),
-                Effect::Error { code, report } => self.queue_fault(code, &report, ""),
-                Effect::State(state) => self.queue_state(state),
-                Effect::Audit(entry) => {
-                    let record = audit_record(self.interface.name(), self.index, entry);
-                    self.outbox.put(OutboxMessage::Audit(record));
+                Effect::Acknowledge { address, ack } => {
+                    let command = address.command.as_ref().and_then(|name| self.commands.get(name));
+                    let number = command.map_or(UNKNOWN_COMMAND, |command| command.number);
+                    outputs.queue_ack(address, number, ack);
                 }
-                Effect::Warn(text) => self.queue_log(LogLevel::Warning, &text, ""),
-                Effect::Quit => self.stop(),
+                Effect::Error { code, report } => outputs.queue_fault(code, &report, ""),
+                Effect::State(state) => outputs.queue_state(state),
+                Effect::Audit(entry) => outputs.queue_audit(entry),
+                Effect::Warn(text) => outputs.queue_log(LogLevel::Warning, &text, ""),
+                Effect::Quit => self.shutdown.request(),
             }
         }
         work
@@ -283,12 +237,12 @@ impl Engine {
         match task {
             Task::Change(_, transition, phase) => {
                 let hooks = self.hooks.get(&(transition.command, phase));
-                hooks.is_some_and(|hooks| !hooks.is_empty()).then_some(&self.changes)
+                hooks.is_some_and(|hooks| !hooks.is_empty()).then_some(&self.threads.state_changes)
             }
             Task::Run(call) | Task::Validate(call) => {
                 let taken = locked(&self.protocol).taken.get(&call).cloned()?;
-                let inline = self.known.get(&taken.name)?.execution == Execution::Inline;
-                (!inline).then_some(&self.handlers)
+                let inline = self.commands.get(&taken.name)?.execution == Execution::Inline;
+                (!inline).then_some(&self.threads.handlers)
             }
         }
     }
@@ -305,7 +259,7 @@ impl Engine {
             Err(panic) => Err(self.panicked(&command, &*panic)),
         };
         let mut protocol = locked(&self.protocol);
-        let now = self.bus.clock().now();
+        let now = self.now();
         let controller = &mut protocol.controller;
         match task {
             Task::Change(_, _, HookPhase::Begin) => {
@@ -330,7 +284,7 @@ impl Engine {
         // It may have waited long for its thread or its lane.
         self.check_lease();
         let mut protocol = locked(&self.protocol);
-        let now = self.bus.clock().now();
+        let now = self.now();
         let begins = !matches!(task, Task::Change(.., HookPhase::End));
         if begins && !protocol.controller.take_up(now, call) {
             protocol.taken.remove(&call);
@@ -345,15 +299,15 @@ impl Engine {
         let idle = protocol.controller.is_idle();
         drop(protocol);
         self.publish();
-        if self.stopping.load(Ordering::Acquire) && idle {
+        if self.shutdown.is_requested() && idle {
             // The command thread waits for this.
-            self.stop();
+            self.shutdown.wake();
         }
         work
     }
 
     fn handle(&self, task: Task, command: &Command) -> Result<Done, Failed> {
-        let handler = self.known.get(command.name()).and_then(|known| known.handler.as_ref());
+        let handler = self.commands.get(command.name()).and_then(|known| known.handler.as_ref());
         match (task, handler) {
             (Task::Run(_), Some(handler)) => handler.run(command),
             (Task::Validate(_), Some(handler)) => {
@@ -382,42 +336,5 @@ impl Engine {
         let name = command.name();
         self.log(LogLevel::Error, &format!("the handler of {name} panicked: {text}"), "");
         Failure::new(Ending::Failed, format!("the handler panicked: {text}"))
-    }
-
-    fn queue_state(&self, state: SummaryState) {
-        let before = self.state.swap(state.number(), Ordering::AcqRel);
-        if before == SummaryState::Fault.number() && state != SummaryState::Fault {
-            self.queue_error(0, "", "");
-        }
-        self.queue_summary(state);
-    }
-
-    /// Publishes the error code; the state follows.
-    pub(super) fn queue_fault(&self, code: i32, report: &str, traceback: &str) {
-        self.queue_error(code, report, traceback);
-        self.queue_log(LogLevel::Error, &format!("fault {code}: {report}"), traceback);
-    }
-
-    fn queue_ack(&self, to: Address, ack: Acknowledgement) {
-        let known = to.command.as_ref().and_then(|name| self.known.get(name));
-        let command = known.map_or(-1, |known| known.number);
-        self.outbox.put(OutboxMessage::Acknowledge(Box::new(AckMessage { to, command, ack })));
-    }
-
-    /// Reports a failure on stderr because the bus cannot carry it. The same reason is reported
-    /// once: a refused topic would otherwise repeat it with each heartbeat.
-    pub(super) fn complain(&self, what: &str, reason: &str) {
-        if self.stopping.load(Ordering::Acquire) {
-            return;
-        }
-        let before = locked(&self.complaints).insert(what.to_owned(), reason.to_owned());
-        if before.is_none_or(|before| before != reason) {
-            eprintln!("{}: {what} could not be published: {reason}", self.identity);
-        }
-    }
-
-    /// Marks a topic as published again, so that its next failure is reported.
-    pub(super) fn recovered(&self, what: &str) {
-        locked(&self.complaints).remove(what);
     }
 }

@@ -1,17 +1,17 @@
 //! The events of every component: state, error code, log messages, heartbeat, versions.
 //!
-//! Events and fields that the interface lacks are omitted. The next [`publish`](Engine::publish)
-//! sends the messages that `queue_…` puts into the outbox.
+//! Events and fields that the interface lacks are omitted. The engine's next `publish` sends the
+//! messages that `queue_…` puts into the outbox.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use helio_core::Value;
 use helio_core::sal::TopicKind;
 
-use super::config::Loaded;
-use super::engine::Engine;
-use super::publish::{LOG, OutboxMessage, PublishMode};
+use super::config::{ConfigFolder, LoadedConfig};
+use super::messages::{LOG, OutboxMessage, PublishMode};
+use super::outbox::Line;
+use super::outputs::Outputs;
 use crate::process_identity;
 use crate::protocol::SummaryState;
 use crate::timestamps;
@@ -48,7 +48,7 @@ pub struct SoftwareVersions {
 /// The middleware and its version, for leases and `salVersion`.
 pub(super) const MIDDLEWARE: &str = concat!("heliograph ", env!("CARGO_PKG_VERSION"));
 
-impl Engine {
+impl Outputs {
     /// Opens the initial topics, so that their first messages are not delayed.
     pub(super) fn open_first(&self) {
         for event in ["summaryState", "errorCode", "softwareVersions", "simulationMode", "logLevel"]
@@ -61,23 +61,31 @@ impl Engine {
     }
 
     /// Queues the initial events.
-    pub(super) fn queue_first(&self) {
-        let versions = &self.versions;
+    pub(super) fn queue_first(&self, versions: &SoftwareVersions, simulation_mode: i32) {
         let texts = [
             ("salVersion", MIDDLEWARE),
             ("xmlVersion", &versions.interface),
             ("cscVersion", &versions.component),
             ("subsystemVersions", &versions.subsystems),
         ];
-        self.changed("softwareVersions", texts.map(|(name, text)| (name, text.into())));
-        self.changed("simulationMode", [("mode", Value::Int(self.simulation_mode))]);
+        self.queue_if_changed("softwareVersions", texts.map(|(name, text)| (name, text.into())));
+        self.queue_if_changed("simulationMode", [("mode", Value::Int(simulation_mode))]);
         self.queue_log_level();
         self.queue_error(0, "", "");
     }
 
+    /// Queues a new summary state; leaving FAULT clears the error code.
+    pub(super) fn queue_state(&self, state: SummaryState) {
+        let before = self.state.swap(state.number(), Ordering::AcqRel);
+        if before == SummaryState::Fault.number() && state != SummaryState::Fault {
+            self.queue_error(0, "", "");
+        }
+        self.queue_summary(state);
+    }
+
     pub(super) fn queue_summary(&self, state: SummaryState) {
         // Forced: a restored state is published again.
-        self.forced("summaryState", [("summaryState", Value::Int(state.number()))]);
+        self.queue_forced("summaryState", [("summaryState", Value::Int(state.number()))]);
     }
 
     pub(super) fn queue_error(&self, code: i32, report: &str, traceback: &str) {
@@ -86,7 +94,13 @@ impl Engine {
             ("errorReport", report.into()),
             ("traceback", traceback.into()),
         ];
-        self.forced("errorCode", values);
+        self.queue_forced("errorCode", values);
+    }
+
+    /// Queues the error code; the state follows.
+    pub(super) fn queue_fault(&self, code: i32, report: &str, traceback: &str) {
+        self.queue_error(code, report, traceback);
+        self.queue_log(LogLevel::Error, &format!("fault {code}: {report}"), traceback);
     }
 
     /// Publishes a heartbeat and waits for the topic. A late heartbeat has no value, so it is not
@@ -106,12 +120,11 @@ impl Engine {
 
     pub(super) fn queue_log_level(&self) {
         let level = self.log_level.load(Ordering::Relaxed);
-        self.changed("logLevel", [("level", Value::Int(level)), ("subsystem", "".into())]);
+        self.queue_if_changed("logLevel", [("level", Value::Int(level)), ("subsystem", "".into())]);
     }
 
     /// Publishes the available configurations if the folder has changed.
-    pub(super) fn queue_available(&self) {
-        let Some(folder) = &self.configurations else { return };
+    pub(super) fn queue_available(&self, folder: &ConfigFolder) {
         let (overrides, version) = folder.available();
         let values = [
             ("overrides", Value::String(overrides)),
@@ -119,11 +132,10 @@ impl Engine {
             ("url", folder.folder.display().to_string().into()),
             ("schemaVersion", folder.schema_version.as_str().into()),
         ];
-        self.changed("configurationsAvailable", values);
+        self.queue_if_changed("configurationsAvailable", values);
     }
 
-    pub(super) fn queue_applied(&self, loaded: &Loaded) {
-        let Some(folder) = &self.configurations else { return };
+    pub(super) fn queue_applied(&self, folder: &ConfigFolder, loaded: &LoadedConfig) {
         let values = [
             ("configurations", loaded.files.as_str().into()),
             ("version", loaded.version.as_str().into()),
@@ -131,39 +143,51 @@ impl Engine {
             ("schemaVersion", folder.schema_version.as_str().into()),
             ("otherInfo", "".into()),
         ];
-        self.forced("configurationApplied", values);
+        self.queue_forced("configurationApplied", values);
     }
 
-    /// Publishes a log message if its level is high enough.
-    pub(super) fn log(self: &Arc<Self>, level: LogLevel, message: &str, traceback: &str) {
-        self.queue_log(level, message, traceback);
-        self.publish();
-    }
-
+    /// Queues a log message if its level is high enough.
     pub(super) fn queue_log(&self, level: LogLevel, message: &str, traceback: &str) {
         if (level as i32) < self.log_level.load(Ordering::Relaxed) {
             return;
         }
         let values = [
-            ("name", self.identity.as_str().into()),
+            ("name", self.identity().into()),
             ("level", Value::Int(level as i32)),
             ("message", message.into()),
             ("traceback", traceback.into()),
             ("process", Value::Int(process_identity::origin())),
             ("timestamp", Value::Double(timestamps::stamps(self.bus.clock().now()).0)),
         ];
-        self.forced(LOG, values);
+        self.queue_forced(LOG, values);
     }
 
-    fn changed<const N: usize>(&self, event: &'static str, values: [(&'static str, Value); N]) {
-        self.say(event, values, |update| update);
+    /// Reports the number of lost log messages once messages can be published again.
+    pub(super) fn queue_unlogged(&self) {
+        let lost = self.unlogged.swap(0, Ordering::Relaxed);
+        if lost > 0 {
+            let text = format!("{lost} {} before could not be published", Line::Log.words());
+            self.queue_log(LogLevel::Warning, &text, "");
+        }
     }
 
-    fn forced<const N: usize>(&self, event: &'static str, values: [(&'static str, Value); N]) {
-        self.say(event, values, |update| update.force());
+    fn queue_if_changed<const N: usize>(
+        &self,
+        event: &'static str,
+        values: [(&'static str, Value); N],
+    ) {
+        self.queue(event, values, |update| update);
     }
 
-    fn say<const N: usize>(
+    fn queue_forced<const N: usize>(
+        &self,
+        event: &'static str,
+        values: [(&'static str, Value); N],
+    ) {
+        self.queue(event, values, |update| update.force());
+    }
+
+    fn queue<const N: usize>(
         &self,
         name: &'static str,
         values: [(&'static str, Value); N],

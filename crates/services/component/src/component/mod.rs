@@ -16,17 +16,21 @@
 //! them, publishes OFFLINE and the pending messages, and releases its lease.
 
 mod builder;
+mod cancel;
 mod command;
 mod command_loop;
 mod config;
 mod engine;
 mod generics;
+mod messages;
 mod outbox;
+mod outputs;
 mod periodic;
 mod policy;
 mod pool;
 mod publish;
 mod receive;
+mod shutdown;
 mod subscriptions;
 #[cfg(test)]
 mod testing;
@@ -39,7 +43,7 @@ use thiserror::Error;
 
 use crate::interface::{Interface, InterfaceError};
 use crate::lease::LeaseError;
-use crate::protocol::{CallNumber, PolicyError, Progress, StreamStats, SummaryState};
+use crate::protocol::{CallNumber, Progress, StreamStats, SummaryState};
 use crate::topic::WriteError;
 use crate::write::WriteTopic;
 
@@ -84,12 +88,6 @@ pub enum StartError {
     Thread(std::io::Error),
 }
 
-impl StartError {
-    fn policy(path: &std::path::Path, error: &PolicyError) -> Self {
-        Self::Policy { path: path.to_owned(), reason: error.to_string() }
-    }
-}
-
 /// A running component, as its handlers see it. Clones share it.
 #[derive(Clone)]
 pub struct Component(Arc<Engine>);
@@ -103,37 +101,37 @@ impl Component {
     /// Its interface.
     #[must_use]
     pub fn interface(&self) -> &Interface {
-        &self.0.interface
+        &self.0.outputs.interface
     }
 
     /// The bus that the component uses.
     #[must_use]
     pub fn bus(&self) -> &Bus {
-        &self.0.bus
+        &self.0.outputs.bus
     }
 
     /// Its index; 0 if it is not indexed.
     #[must_use]
     pub fn index(&self) -> i32 {
-        self.0.index
+        self.0.outputs.author.index
     }
 
     /// `Name`, or `Name:index` if the component is indexed.
     #[must_use]
     pub fn identity(&self) -> &str {
-        &self.0.identity
+        self.0.outputs.identity()
     }
 
     /// The summary state.
     #[must_use]
     pub fn state(&self) -> SummaryState {
-        self.0.state()
+        self.0.outputs.state()
     }
 
     /// The current time, in TAI.
     #[must_use]
     pub fn now(&self) -> Tai {
-        self.0.bus.clock().now()
+        self.0.now()
     }
 
     /// An event topic for writing. It remembers the values of its fields.
@@ -141,7 +139,7 @@ impl Component {
     /// # Errors
     /// [`InterfaceError::NoTopic`].
     pub fn event(&self, name: &str) -> Result<WriteTopic, InterfaceError> {
-        self.0.topic(TopicKind::Event, name)
+        self.0.outputs.topic(TopicKind::Event, name)
     }
 
     /// A telemetry topic for writing. It remembers the values of its fields.
@@ -149,7 +147,7 @@ impl Component {
     /// # Errors
     /// [`InterfaceError::NoTopic`].
     pub fn telemetry(&self, name: &str) -> Result<WriteTopic, InterfaceError> {
-        self.0.topic(TopicKind::Telemetry, name)
+        self.0.outputs.topic(TopicKind::Telemetry, name)
     }
 
     /// Reports a fault that needs a person: publishes `errorCode`, enters FAULT, and fails the
@@ -171,7 +169,7 @@ impl Component {
 
     /// Requests the end of the component and returns at once; handlers may call it.
     pub fn stop(&self) {
-        self.0.stop();
+        self.0.shutdown.request();
     }
 
     fn in_progress(&self, call: CallNumber, told: Progress) {

@@ -25,9 +25,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use helio_bus::transport::locked;
 use helio_bus::{PendingPublish, PublishError, TransportError};
 
-use super::engine::locked;
 use crate::send::TrySend;
 
 /// The most pending messages of one topic: some minutes of twenty commands a second.
@@ -49,8 +49,18 @@ pub(super) enum Line {
 
 impl Line {
     /// Whether acknowledgements wait for earlier messages of this line.
-    fn comes_first(self) -> bool {
+    fn precedes_acks(self) -> bool {
         matches!(self, Self::Audit | Self::Event(_))
+    }
+
+    /// A description of the line's messages for people.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Audit => "records of the audit",
+            Self::Acks => "acknowledgements",
+            Self::Log => "log messages",
+            Self::Event(name) => name,
+        }
     }
 }
 
@@ -59,16 +69,16 @@ pub(super) trait OutboxItem {
     /// The line it belongs to.
     fn line(&self) -> Line;
     /// Whether it is transient: of no value later.
-    fn passes(&self) -> bool;
-    /// Makes it publish even if its values did not change; its first publish did not arrive.
-    fn insist(&mut self);
+    fn is_transient(&self) -> bool;
+    /// Publishes it even if its values did not change; its first publish did not arrive.
+    fn force(&mut self);
 }
 
 /// Why a message was not published.
 #[derive(Debug)]
 pub(super) struct PublishFailure {
     pub reason: String,
-    pub then: FailureAction,
+    pub action: FailureAction,
 }
 
 /// What follows a failed publish.
@@ -103,12 +113,24 @@ impl FailureAction {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Unpublished {
     /// Still pending.
-    pub waiting: usize,
+    pub pending: usize,
     /// Transient messages that were dropped.
-    pub passed: u64,
+    pub transient: u64,
     /// Messages beyond the line's limit that were dropped.
     pub shed: u64,
     pub reason: Option<String>,
+}
+
+impl std::fmt::Display for Unpublished {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { pending, transient, shed, reason } = self;
+        let counts =
+            [(*pending as u64, "pending"), (*transient, "discarded"), (*shed, "over the limit")];
+        let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+        let counts: Vec<_> = counts.map(|(count, word)| format!("{count} {word}")).collect();
+        let reason = reason.as_deref().unwrap_or("blocked");
+        write!(f, "{} ({reason})", counts.join(", "))
+    }
 }
 
 pub(super) struct Outbox<E> {
@@ -119,24 +141,24 @@ pub(super) struct Outbox<E> {
 
 struct State<E> {
     /// Queued messages that were not tried yet.
-    fresh: VecDeque<E>,
+    queued: VecDeque<E>,
     /// Pending messages of blocked topics.
-    held: BTreeMap<Line, BlockedLine<E>>,
+    blocked: BTreeMap<Line, BlockedLine<E>>,
     closed: bool,
 }
 
 /// The pending messages of a blocked topic.
 struct BlockedLine<E> {
-    waiting: VecDeque<E>,
+    pending: VecDeque<E>,
     /// Whether the line's thread is publishing one of them.
-    busy: bool,
+    publishing: bool,
     /// The pending receipt of the first message, if the transport already has it.
-    underway: Option<PendingPublish>,
+    in_flight: Option<PendingPublish>,
     /// Whether the first message may have arrived.
-    doubtful: bool,
-    since: Instant,
-    again: Option<Instant>,
-    missing: Unpublished,
+    maybe_published: bool,
+    blocked_at: Instant,
+    retry_at: Option<Instant>,
+    unpublished: Unpublished,
 }
 
 /// The next step of a line's thread.
@@ -148,47 +170,50 @@ enum LineStep<E> {
 
 impl<E: OutboxItem> Outbox<E> {
     pub(super) fn new() -> Self {
-        let state = State { fresh: VecDeque::new(), held: BTreeMap::new(), closed: false };
+        let state = State { queued: VecDeque::new(), blocked: BTreeMap::new(), closed: false };
         Self { turn: Mutex::new(()), state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// Queues a message. It costs one push and may be called under any lock.
-    pub(super) fn put(&self, entry: E) {
-        locked(&self.state).fresh.push_back(entry);
+    pub(super) fn put(&self, message: E) {
+        locked(&self.state).queued.push_back(message);
     }
 
     /// Publishes the queued messages that nothing blocks; returns the lines that became blocked. A
     /// thread must [catch up](Self::catch_up) with each of them.
-    pub(super) fn publish(&self, one: impl Fn(&E) -> Result<TrySend, PublishFailure>) -> Vec<Line> {
+    pub(super) fn publish(
+        &self,
+        publish_one: impl Fn(&E) -> Result<TrySend, PublishFailure>,
+    ) -> Vec<Line> {
         let _turn = locked(&self.turn);
-        let mut begun = Vec::new();
-        while let Some(entry) = self.next(&mut begun) {
-            let (underway, doubtful) = match one(&entry) {
-                Ok(TrySend::Done) | Err(PublishFailure { then: FailureAction::Drop, .. }) => {
+        let mut started = Vec::new();
+        while let Some(message) = self.next_unblocked(&mut started) {
+            let (in_flight, maybe_published) = match publish_one(&message) {
+                Ok(TrySend::Done) | Err(PublishFailure { action: FailureAction::Drop, .. }) => {
                     continue;
                 }
                 Ok(TrySend::WouldBlock)
-                | Err(PublishFailure { then: FailureAction::Retry, .. }) => (None, false),
+                | Err(PublishFailure { action: FailureAction::Retry, .. }) => (None, false),
                 Ok(TrySend::Pending(publishing)) => (Some(publishing), false),
-                Err(PublishFailure { then: FailureAction::Repeat, .. }) => (None, true),
+                Err(PublishFailure { action: FailureAction::Repeat, .. }) => (None, true),
             };
-            begun.push(locked(&self.state).hold(entry, underway, doubtful));
+            started.push(locked(&self.state).block(message, in_flight, maybe_published));
         }
-        begun
+        started
     }
 
     /// The next message that nothing blocks; blocked ones before it go to their lines.
-    fn next(&self, begun: &mut Vec<Line>) -> Option<E> {
+    fn next_unblocked(&self, started: &mut Vec<Line>) -> Option<E> {
         let mut state = locked(&self.state);
         loop {
-            let entry = state.fresh.pop_front()?;
-            let line = entry.line();
-            if let Some(held) = state.held.get_mut(&line) {
-                held.push(entry);
+            let message = state.queued.pop_front()?;
+            let line = message.line();
+            if let Some(blocked) = state.blocked.get_mut(&line) {
+                blocked.push(message);
             } else if line == Line::Acks && state.tried_until().is_some() {
-                begun.push(state.hold(entry, None, false));
+                started.push(state.block(message, None, false));
             } else {
-                return Some(entry);
+                return Some(message);
             }
         }
     }
@@ -196,34 +221,34 @@ impl<E: OutboxItem> Outbox<E> {
     /// Whether a line has pending messages; `None` after closing, when the rest is removed.
     pub(super) fn holds(&self, line: Line) -> Option<bool> {
         let state = locked(&self.state);
-        (!state.closed).then(|| state.held.contains_key(&line))
+        (!state.closed).then(|| state.blocked.contains_key(&line))
     }
 
     /// Publishes a line's messages until it is empty; returns the messages that were lost.
     pub(super) fn catch_up(
         &self,
         line: Line,
-        one: impl Fn(&E) -> Result<(), PublishFailure>,
+        publish_one: impl Fn(&E) -> Result<(), PublishFailure>,
     ) -> Unpublished {
         loop {
-            let (mut entry, underway) = match self.turn_of(line) {
-                LineStep::Publish(entry, underway) => (entry, underway),
-                LineStep::End(missing) => return missing,
+            let (mut message, in_flight) = match self.next_step(line) {
+                LineStep::Publish(message, in_flight) => (message, in_flight),
+                LineStep::End(unpublished) => return unpublished,
             };
-            let published = match underway.map(PendingPublish::wait) {
+            let published = match in_flight.map(PendingPublish::wait) {
                 Some(Ok(_)) => Ok(()),
                 Some(Err(error)) => {
-                    entry.insist();
+                    message.force();
                     Err(PublishFailure {
                         reason: error.to_string(),
-                        then: FailureAction::after(&error),
+                        action: FailureAction::after(&error),
                     })
                 }
-                None => one(&entry),
+                None => publish_one(&message),
             };
             let mut state = locked(&self.state);
-            if let Some(held) = state.held.get_mut(&line) {
-                held.settle(entry, published);
+            if let Some(blocked) = state.blocked.get_mut(&line) {
+                blocked.settle(message, published);
             }
             drop(state);
             self.changed.notify_all();
@@ -231,24 +256,24 @@ impl<E: OutboxItem> Outbox<E> {
     }
 
     /// Waits until the first message of a line may be tried, and takes it.
-    fn turn_of(&self, line: Line) -> LineStep<E> {
+    fn next_step(&self, line: Line) -> LineStep<E> {
         let mut state = locked(&self.state);
         loop {
             let (closed, until) = (state.closed, state.not_before(line));
-            let Some(held) = state.held.get_mut(&line) else {
+            let Some(blocked) = state.blocked.get_mut(&line) else {
                 return LineStep::End(Unpublished::default());
             };
-            if closed || held.waiting.is_empty() {
-                let missing = state.end(line);
+            if closed || blocked.pending.is_empty() {
+                let unpublished = state.end(line);
                 drop(state);
                 self.changed.notify_all();
-                return LineStep::End(missing);
+                return LineStep::End(unpublished);
             }
             if let Some(until) = until {
                 state = self.wait(state, until);
-            } else if let Some(entry) = held.waiting.pop_front() {
-                held.busy = true;
-                return LineStep::Publish(entry, held.underway.take());
+            } else if let Some(message) = blocked.pending.pop_front() {
+                blocked.publishing = true;
+                return LineStep::Publish(message, blocked.in_flight.take());
             }
         }
     }
@@ -266,7 +291,7 @@ impl<E: OutboxItem> Outbox<E> {
     pub(super) fn flush(&self, timeout: Duration) {
         let until = Instant::now() + timeout;
         let mut state = locked(&self.state);
-        while !state.held.is_empty() && Instant::now() < until {
+        while !state.blocked.is_empty() && Instant::now() < until {
             state = self.wait(state, until);
         }
     }
@@ -275,100 +300,109 @@ impl<E: OutboxItem> Outbox<E> {
     pub(super) fn close(&self) -> Vec<(Line, Unpublished)> {
         let mut state = locked(&self.state);
         state.closed = true;
-        let lines: Vec<Line> = state.held.keys().copied().collect();
-        let missing = lines.into_iter().map(|line| (line, state.end(line))).collect();
+        let lines: Vec<Line> = state.blocked.keys().copied().collect();
+        let unpublished = lines.into_iter().map(|line| (line, state.end(line))).collect();
         drop(state);
         self.changed.notify_all();
-        missing
+        unpublished
     }
 }
 
 impl<E: OutboxItem> State<E> {
     /// Starts a line.
-    fn hold(&mut self, entry: E, underway: Option<PendingPublish>, doubtful: bool) -> Line {
-        let line = entry.line();
-        let held = BlockedLine {
-            waiting: VecDeque::from([entry]),
-            busy: false,
-            underway,
-            doubtful,
-            since: Instant::now(),
-            again: None,
-            missing: Unpublished::default(),
+    fn block(
+        &mut self,
+        message: E,
+        in_flight: Option<PendingPublish>,
+        maybe_published: bool,
+    ) -> Line {
+        let line = message.line();
+        let blocked = BlockedLine {
+            pending: VecDeque::from([message]),
+            publishing: false,
+            in_flight,
+            maybe_published,
+            blocked_at: Instant::now(),
+            retry_at: None,
+            unpublished: Unpublished::default(),
         };
-        self.held.insert(line, held);
+        self.blocked.insert(line, blocked);
         line
     }
 
     /// The earliest time for the first message of a line, if it is in the future.
     fn not_before(&self, line: Line) -> Option<Instant> {
-        let again = self.held.get(&line).and_then(|held| held.again);
+        let retry_at = self.blocked.get(&line).and_then(|blocked| blocked.retry_at);
         let before = self.tried_until().filter(|_| line == Line::Acks);
-        again.max(before).filter(|until| Instant::now() < *until)
+        retry_at.max(before).filter(|until| Instant::now() < *until)
     }
 
     /// The time until which messages before acknowledgements are tried for the first time, if there
     /// are any.
     fn tried_until(&self) -> Option<Instant> {
         let first = self
-            .held
+            .blocked
             .iter()
-            .filter(|(line, held)| line.comes_first() && held.missing.reason.is_none());
-        let until = first.map(|(_, held)| held.since + ACK_ORDER_TIMEOUT).max();
+            .filter(|(line, blocked)| line.precedes_acks() && blocked.unpublished.reason.is_none());
+        let until = first.map(|(_, blocked)| blocked.blocked_at + ACK_ORDER_TIMEOUT).max();
         until.filter(|until| Instant::now() < *until)
     }
 
     fn end(&mut self, line: Line) -> Unpublished {
-        let held = self.held.remove(&line);
-        held.map_or_else(Unpublished::default, |held| {
-            let waiting = held.waiting.len() + usize::from(held.busy);
-            Unpublished { waiting, ..held.missing }
+        let blocked = self.blocked.remove(&line);
+        blocked.map_or_else(Unpublished::default, |blocked| {
+            let pending = blocked.pending.len() + usize::from(blocked.publishing);
+            Unpublished { pending, ..blocked.unpublished }
         })
     }
 }
 
 impl<E: OutboxItem> BlockedLine<E> {
-    fn push(&mut self, entry: E) {
-        if self.waiting.len() < MAX_BLOCKED_MESSAGES {
-            return self.waiting.push_back(entry);
+    fn push(&mut self, message: E) {
+        if self.pending.len() < MAX_BLOCKED_MESSAGES {
+            return self.pending.push_back(message);
         }
         // The first may be in flight or may have arrived.
-        let first = usize::from(!self.busy && (self.underway.is_some() || self.doubtful));
-        let old = match self.waiting.iter().skip(first).position(OutboxItem::passes) {
+        let first =
+            usize::from(!self.publishing && (self.in_flight.is_some() || self.maybe_published));
+        let oldest = match self.pending.iter().skip(first).position(OutboxItem::is_transient) {
             Some(at) => Some(first + at),
-            None if entry.passes() || entry.line() == Line::Audit => None,
+            None if message.is_transient() || message.line() == Line::Audit => None,
             None => Some(first),
         };
-        let gone = match old.and_then(|at| self.waiting.remove(at)) {
-            Some(old) => {
-                self.waiting.push_back(entry);
-                old
+        let dropped = match oldest.and_then(|at| self.pending.remove(at)) {
+            Some(oldest) => {
+                self.pending.push_back(message);
+                oldest
             }
-            None => entry,
+            None => message,
         };
-        match gone.passes() {
-            true => self.missing.passed += 1,
-            false => self.missing.shed += 1,
+        match dropped.is_transient() {
+            true => self.unpublished.transient += 1,
+            false => self.unpublished.shed += 1,
         }
     }
 
     /// Records the result of the message that was taken.
-    fn settle(&mut self, entry: E, published: Result<(), PublishFailure>) {
-        self.busy = false;
-        self.again = None;
-        let doubtful = std::mem::take(&mut self.doubtful);
-        let Err(refused) = published else { return };
-        self.missing.reason = Some(refused.reason);
-        match refused.then {
+    fn settle(&mut self, message: E, published: Result<(), PublishFailure>) {
+        self.publishing = false;
+        self.retry_at = None;
+        let maybe_published = std::mem::take(&mut self.maybe_published);
+        let Err(failure) = published else { return };
+        self.unpublished.reason = Some(failure.reason);
+        match failure.action {
             FailureAction::Drop => return,
-            FailureAction::Repeat if doubtful => return,
-            then => self.doubtful = (doubtful || then == FailureAction::Repeat) && !entry.passes(),
+            FailureAction::Repeat if maybe_published => return,
+            action => {
+                let unknown = maybe_published || action == FailureAction::Repeat;
+                self.maybe_published = unknown && !message.is_transient();
+            }
         }
-        self.waiting.push_front(entry);
-        let before = self.waiting.len();
-        self.waiting.retain(|waiting| !waiting.passes());
-        self.missing.passed += (before - self.waiting.len()) as u64;
-        self.again = Some(Instant::now() + RETRY_INTERVAL);
+        self.pending.push_front(message);
+        let before = self.pending.len();
+        self.pending.retain(|pending| !pending.is_transient());
+        self.unpublished.transient += (before - self.pending.len()) as u64;
+        self.retry_at = Some(Instant::now() + RETRY_INTERVAL);
     }
 }
 
@@ -385,43 +419,43 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    struct Word(Line, u32, bool);
+    struct TestMessage(Line, u32, bool);
 
-    impl OutboxItem for Word {
+    impl OutboxItem for TestMessage {
         fn line(&self) -> Line {
             self.0
         }
 
-        fn passes(&self) -> bool {
+        fn is_transient(&self) -> bool {
             self.2
         }
 
-        fn insist(&mut self) {
-            self.1 += INSISTED;
+        fn force(&mut self) {
+            self.1 += FORCED;
         }
     }
 
     /// Added to the number of a message that is forced.
-    const INSISTED: u32 = 1_000;
+    const FORCED: u32 = 1_000;
 
     const STATE: Line = Line::Event("summaryState");
 
-    fn word(line: Line, number: u32) -> Word {
-        Word(line, number, false)
+    fn message(line: Line, number: u32) -> TestMessage {
+        TestMessage(line, number, false)
     }
 
-    fn passing(line: Line, number: u32) -> Word {
-        Word(line, number, true)
+    fn transient(line: Line, number: u32) -> TestMessage {
+        TestMessage(line, number, true)
     }
 
-    fn outbox(words: impl IntoIterator<Item = Word>) -> Arc<Outbox<Word>> {
+    fn outbox(messages: impl IntoIterator<Item = TestMessage>) -> Arc<Outbox<TestMessage>> {
         let outbox = Outbox::new();
-        words.into_iter().for_each(|word| outbox.put(word));
+        messages.into_iter().for_each(|message| outbox.put(message));
         Arc::new(outbox)
     }
 
     fn refused() -> PublishFailure {
-        PublishFailure { reason: "no room".to_owned(), then: FailureAction::Retry }
+        PublishFailure { reason: "no room".to_owned(), action: FailureAction::Retry }
     }
 
     fn unknown() -> PublishError {
@@ -429,17 +463,17 @@ mod tests {
     }
 
     fn doubted() -> PublishFailure {
-        PublishFailure { reason: unknown().to_string(), then: FailureAction::after(&unknown()) }
+        PublishFailure { reason: unknown().to_string(), action: FailureAction::after(&unknown()) }
     }
 
     /// Publishes everything but the messages of one blocked topic.
-    fn publish(outbox: &Outbox<Word>, stuck: Line) -> (Vec<Line>, Vec<u32>) {
+    fn publish(outbox: &Outbox<TestMessage>, stuck: Line) -> (Vec<Line>, Vec<u32>) {
         let said = Mutex::new(Vec::new());
-        let begun = outbox.publish(|word| {
-            if word.0 == stuck {
+        let begun = outbox.publish(|message| {
+            if message.0 == stuck {
                 return Ok(TrySend::WouldBlock);
             }
-            locked(&said).push(word.1);
+            locked(&said).push(message.1);
             Ok(TrySend::Done)
         });
         (begun, said.into_inner().unwrap())
@@ -447,15 +481,15 @@ mod tests {
 
     /// A thread that catches up with a line; each publish waits for its result.
     fn thread(
-        outbox: &Arc<Outbox<Word>>,
+        outbox: &Arc<Outbox<TestMessage>>,
         line: Line,
     ) -> (Receiver<u32>, Sender<Result<(), PublishFailure>>, JoinHandle<Unpublished>) {
         let (said, hears) = channel();
         let (answer, answers) = channel();
         let outbox = Arc::clone(outbox);
         let thread = std::thread::spawn(move || {
-            outbox.catch_up(line, |word| {
-                said.send(word.1).unwrap();
+            outbox.catch_up(line, |message| {
+                said.send(message.1).unwrap();
                 answers.recv().unwrap()
             })
         });
@@ -464,16 +498,16 @@ mod tests {
 
     #[test]
     fn what_is_put_is_published_in_order_by_who_put_it() {
-        let outbox = outbox([word(Line::Audit, 1), word(STATE, 2), word(Line::Acks, 3)]);
+        let outbox = outbox([message(Line::Audit, 1), message(STATE, 2), message(Line::Acks, 3)]);
         assert_eq!(publish(&outbox, Line::Log), (vec![], vec![1, 2, 3]));
     }
 
     #[test]
     fn a_topic_that_is_held_up_holds_up_no_other_and_keeps_its_order() {
-        let outbox = outbox([word(Line::Acks, 1), word(STATE, 2), word(Line::Acks, 3)]);
+        let outbox = outbox([message(Line::Acks, 1), message(STATE, 2), message(Line::Acks, 3)]);
         assert_eq!(publish(&outbox, Line::Acks), (vec![Line::Acks], vec![2]));
-        outbox.put(word(Line::Acks, 4));
-        outbox.put(word(STATE, 5));
+        outbox.put(message(Line::Acks, 4));
+        outbox.put(message(STATE, 5));
         // Messages behind it wait, although the topic would accept them now.
         assert_eq!(publish(&outbox, Line::Log), (vec![], vec![5]));
         let (hears, answer, thread) = thread(&outbox, Line::Acks);
@@ -482,14 +516,15 @@ mod tests {
             answer.send(Ok(())).unwrap();
         }
         assert_eq!(thread.join().unwrap(), Unpublished::default());
-        outbox.put(word(Line::Acks, 6));
+        outbox.put(message(Line::Acks, 6));
         assert_eq!(publish(&outbox, Line::Log), (vec![], vec![6]));
     }
 
     #[test]
     fn what_counts_later_is_tried_again_and_what_passes_is_not() {
         let line = Line::Acks;
-        let outbox = outbox([passing(line, 1), word(line, 2), passing(line, 3), word(line, 4)]);
+        let outbox =
+            outbox([transient(line, 1), message(line, 2), transient(line, 3), message(line, 4)]);
         assert_eq!(publish(&outbox, line), (vec![line], vec![]));
         let (hears, answer, thread) = thread(&outbox, line);
         assert_eq!(hears.recv().unwrap(), 1);
@@ -501,12 +536,12 @@ mod tests {
             answer.send(Ok(())).unwrap();
         }
         let missing = thread.join().unwrap();
-        assert_eq!((missing.waiting, missing.passed, missing.shed), (0, 2, 0));
+        assert_eq!((missing.pending, missing.transient, missing.shed), (0, 2, 0));
     }
 
     #[test]
     fn acknowledgements_wait_for_what_came_before_until_it_has_failed() {
-        let outbox = outbox([word(STATE, 1), word(Line::Acks, 2)]);
+        let outbox = outbox([message(STATE, 1), message(Line::Acks, 2)]);
         assert_eq!(publish(&outbox, STATE), (vec![STATE, Line::Acks], vec![]));
         let not_before = |line: Line| locked(&outbox.state).not_before(line);
         assert_eq!(not_before(STATE), None);
@@ -521,7 +556,7 @@ mod tests {
         done.send(Ok(())).unwrap();
         second.join().unwrap();
         // New acknowledgements do not wait: the state may take hours.
-        outbox.put(word(Line::Acks, 3));
+        outbox.put(message(Line::Acks, 3));
         assert_eq!(publish(&outbox, Line::Log), (vec![], vec![3]));
         assert_eq!(state.recv().unwrap(), 1);
         answer.send(Ok(())).unwrap();
@@ -530,38 +565,38 @@ mod tests {
 
     #[test]
     fn what_may_have_arrived_is_published_once_more_and_no_more() {
-        let tried = |outbox: &Outbox<Word>, line: Line| {
+        let tried = |outbox: &Outbox<TestMessage>, line: Line| {
             let said = Mutex::new(Vec::new());
-            let missing = outbox.catch_up(line, |word| {
+            let missing = outbox.catch_up(line, |message| {
                 let mut said = locked(&said);
-                said.push(word.1);
+                said.push(message.1);
                 assert!(said.len() < 3, "it is published for ever");
                 Err(doubted())
             });
-            assert_eq!(missing.waiting, 0);
+            assert_eq!(missing.pending, 0);
             said.into_inner().unwrap()
         };
         // The result was unknown at once, and so was that of the repetition.
         let line = Line::Audit;
-        let told = outbox([word(line, 1)]);
+        let told = outbox([message(line, 1)]);
         assert_eq!(told.publish(|_| Err(doubted())), [line]);
         assert_eq!(tried(&told, line), [1]);
         // The first one was not tried here.
-        let held = outbox([word(line, 1), passing(line, 2)]);
+        let held = outbox([message(line, 1), transient(line, 2)]);
         publish(&held, line);
         assert_eq!(tried(&held, line), [1, 1]);
         // The result came later.
-        let sent = outbox([word(line, 1)]);
+        let sent = outbox([message(line, 1)]);
         let (ticket, pending) = pending_receipt();
         let underway = Cell::new(Some(PendingPublish::from(Ok(Published::Pending(pending)))));
         assert_eq!(sent.publish(|_| Ok(TrySend::Pending(underway.take().unwrap()))), [line]);
         ticket.complete(Err(unknown()));
-        assert_eq!(tried(&sent, line), [1 + INSISTED]);
+        assert_eq!(tried(&sent, line), [1 + FORCED]);
     }
 
     #[test]
     fn once_closed_nobody_knows_whether_something_waits() {
-        let outbox = outbox([word(Line::Audit, 1)]);
+        let outbox = outbox([message(Line::Audit, 1)]);
         assert_eq!(outbox.holds(Line::Audit), Some(false));
         publish(&outbox, Line::Audit);
         assert_eq!(outbox.holds(Line::Audit), Some(true));
@@ -574,16 +609,16 @@ mod tests {
         let bound = MAX_BLOCKED_MESSAGES as u32;
         let kept = |line: Line| {
             let numbers =
-                (0..bound + 3).map(|n| if n == 5 { passing(line, n) } else { word(line, n) });
+                (0..bound + 3).map(|n| if n == 5 { transient(line, n) } else { message(line, n) });
             let outbox = outbox(numbers);
             publish(&outbox, line);
             let (said, hears) = channel();
             let thread = Arc::clone(&outbox);
-            let missing = thread.catch_up(line, |word| {
-                said.send(word.1).unwrap();
+            let missing = thread.catch_up(line, |message| {
+                said.send(message.1).unwrap();
                 Ok(())
             });
-            assert_eq!((missing.passed, missing.shed), (1, 2));
+            assert_eq!((missing.transient, missing.shed), (1, 2));
             let said: Vec<u32> = hears.try_iter().collect();
             (said[0], said[said.len() - 1])
         };
@@ -593,7 +628,7 @@ mod tests {
 
     #[test]
     fn closing_waits_for_a_time_and_says_what_is_missing() {
-        let outbox = outbox([word(Line::Audit, 1), word(Line::Audit, 2)]);
+        let outbox = outbox([message(Line::Audit, 1), message(Line::Audit, 2)]);
         publish(&outbox, Line::Audit);
         let (hears, answer, thread) = thread(&outbox, Line::Audit);
         assert_eq!(hears.recv().unwrap(), 1);
@@ -604,8 +639,8 @@ mod tests {
         answer.send(Err(refused())).unwrap();
         thread.join().unwrap();
         let [(Line::Audit, missing)] = &missing[..] else { panic!("{missing:?}") };
-        assert_eq!((missing.waiting, missing.reason.as_deref()), (2, Some("no room")));
-        outbox.put(word(Line::Acks, 3));
+        assert_eq!((missing.pending, missing.reason.as_deref()), (2, Some("no room")));
+        outbox.put(message(Line::Acks, 3));
         assert_eq!(publish(&outbox, Line::Log), (vec![], vec![3]));
     }
 }

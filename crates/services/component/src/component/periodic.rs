@@ -8,7 +8,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::engine::{Engine, locked};
+use helio_bus::transport::locked;
+
+use super::engine::Engine;
 use super::generics::LogLevel;
 use super::policy::PolicyChange;
 use crate::protocol::SummaryState;
@@ -21,12 +23,12 @@ pub(super) const PERIODIC_THREADS: usize = 2;
 
 impl Engine {
     /// Runs each task once, then starts its thread, which runs until the component has
-    /// [ended](Engine::ended).
+    /// [ended](super::shutdown::Shutdown::ended).
     ///
     /// # Errors
     /// The operating system refused a thread.
     pub(super) fn start_periodic(self: &Arc<Self>) -> io::Result<()> {
-        self.run_periodically(|engine| engine.publish_heartbeat())?;
+        self.run_periodically(|engine| engine.outputs.publish_heartbeat())?;
         if self.configurations.is_some() || locked(&self.policy).is_some() {
             self.run_periodically(Self::check_files)?;
         }
@@ -36,8 +38,8 @@ impl Engine {
     fn run_periodically(self: &Arc<Self>, task: fn(&Arc<Self>)) -> io::Result<()> {
         task(self);
         let engine = Arc::clone(self);
-        self.beats.begin(Box::new(move || {
-            while !engine.ended.wait(HEARTBEAT_INTERVAL) {
+        self.threads.periodic.begin(Box::new(move || {
+            while !engine.shutdown.ended.wait(HEARTBEAT_INTERVAL) {
                 task(&engine);
             }
         }))
@@ -45,8 +47,10 @@ impl Engine {
 
     fn check_files(self: &Arc<Self>) {
         self.check_policy();
-        if self.state() == SummaryState::Standby {
-            self.queue_available();
+        if let Some(folder) = &self.configurations
+            && self.outputs.state() == SummaryState::Standby
+        {
+            self.outputs.queue_available(folder);
             self.publish();
         }
     }

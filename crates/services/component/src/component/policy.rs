@@ -5,7 +5,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::StartError;
 use crate::protocol::Policy;
 use crate::protocol::authorization::MAX_POLICY_BYTES;
 
@@ -32,12 +31,11 @@ pub(super) enum PolicyChange {
 }
 
 impl PolicyFile {
-    /// Reads the file for the first time.
-    pub(super) fn open(path: &Path) -> Result<(Self, Policy), StartError> {
-        let wrong = |reason: String| StartError::Policy { path: path.to_owned(), reason };
-        let seen = seen(path).map_err(|error| wrong(error.to_string()))?;
-        let text = read(path).map_err(|error| wrong(error.to_string()))?;
-        let policy = Policy::parse(&text).map_err(|error| StartError::policy(path, &error))?;
+    /// Reads the file for the first time; the error is its reason.
+    pub(super) fn open(path: &Path) -> Result<(Self, Policy), String> {
+        let seen = seen(path).map_err(|error| error.to_string())?;
+        let text = read(path).map_err(|error| error.to_string())?;
+        let policy = Policy::parse(&text).map_err(|error| error.to_string())?;
         Ok((Self { path: path.to_owned(), seen, unreadable: None }, policy))
     }
 

@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
+
+use helio_bus::transport::locked;
 
 /// How long a thread waits for work before it ends: longer than the pauses between a script's
 /// commands, short enough to release the threads of a busy minute.
@@ -44,7 +46,7 @@ impl Pool {
     /// Runs a job as soon as a thread is free, or on the caller's thread if no thread can be
     /// started. After closing, jobs are dropped.
     pub(super) fn run(&self, job: Job) {
-        let mut jobs = self.0.locked();
+        let mut jobs = locked(&self.0.jobs);
         if jobs.closed {
             return;
         }
@@ -67,7 +69,7 @@ impl Pool {
     /// # Errors
     /// The operating system refused a thread; the job does not run.
     pub(super) fn begin(&self, job: Job) -> io::Result<()> {
-        let mut jobs = self.0.locked();
+        let mut jobs = locked(&self.0.jobs);
         if !jobs.closed {
             self.add_thread(&mut jobs)?;
             jobs.waiting.push_back(job);
@@ -86,7 +88,7 @@ impl Pool {
 
     /// Ends the threads when their current jobs are done.
     pub(super) fn close(&self) {
-        let mut jobs = self.0.locked();
+        let mut jobs = locked(&self.0.jobs);
         jobs.closed = true;
         jobs.waiting.clear();
         self.0.more.notify_all();
@@ -94,7 +96,7 @@ impl Pool {
 
     /// Waits until all threads have ended, at most for `timeout`; returns how many have not.
     pub(super) fn join(&self, timeout: Duration) -> usize {
-        let jobs = self.0.locked();
+        let jobs = locked(&self.0.jobs);
         let busy = |jobs: &mut Jobs| jobs.threads > 0;
         let waited = self.0.more.wait_timeout_while(jobs, timeout, busy);
         waited.unwrap_or_else(PoisonError::into_inner).0.threads
@@ -102,17 +104,13 @@ impl Pool {
 }
 
 impl Inner {
-    fn locked(&self) -> MutexGuard<'_, Jobs> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn work(&self) {
-        let mut jobs = self.locked();
+        let mut jobs = locked(&self.jobs);
         loop {
             if let Some(job) = jobs.waiting.pop_front() {
                 drop(jobs);
                 job();
-                jobs = self.locked();
+                jobs = locked(&self.jobs);
             } else if jobs.closed {
                 jobs.threads -= 1;
                 self.more.notify_all();
@@ -120,8 +118,8 @@ impl Inner {
             } else {
                 jobs.idle += 1;
                 let waited = self.more.wait_timeout(jobs, IDLE_TIMEOUT);
-                let (locked, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-                jobs = locked;
+                let (woken, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+                jobs = woken;
                 jobs.idle -= 1;
                 if timeout.timed_out() && jobs.waiting.is_empty() && !jobs.closed {
                     jobs.threads -= 1;

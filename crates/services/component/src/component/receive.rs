@@ -7,7 +7,8 @@ use std::sync::Arc;
 use helio_bus::{Sample, Tai, Undecodable};
 use helio_core::{Codec, SchemaId, Value};
 
-use super::command::{Cancel, ReceivedCommand};
+use super::cancel::Cancel;
+use super::command::ReceivedCommand;
 use super::engine::{CommandEntry, Engine};
 use super::generics::LogLevel;
 use crate::fields::Fields;
@@ -20,14 +21,14 @@ use crate::topic;
 impl Engine {
     /// Receives a command.
     pub(super) fn command(self: &Arc<Self>, name: &str, sample: Sample) {
-        let Some(known) = self.known.get(name) else { return };
+        let Some(known) = self.commands.get(name) else { return };
         let (mut request, _) = blank(Action::Run, name, &sample);
-        let fields = match Reading::decode(&known.shape, sample.clone(), self.bus.clock().now()) {
+        let fields = match Reading::decode(&known.shape, sample.clone(), self.now()) {
             Ok(reading) => {
                 (request.seq_num, request.origin) = (reading.seq_num(), reading.origin());
                 reading.identity().clone_into(&mut request.identity);
                 let fields = reading.into_fields();
-                self.look_at(known, &fields, &mut request);
+                self.check_values(known, &fields, &mut request);
                 fields
             }
             Err(error) => {
@@ -42,7 +43,7 @@ impl Engine {
 
     /// Answers a command whose schema cannot be resolved; its sender is notified.
     pub(super) fn unreadable(self: &Arc<Self>, name: &str, wrong: &Undecodable) {
-        let Some(known) = self.known.get(name) else { return };
+        let Some(known) = self.commands.get(name) else { return };
         let (mut request, _) = blank(Action::Run, name, &wrong.sample);
         let Some(from) = Sender::of(&known.shape, &wrong.sample.payload) else { return };
         from.fill(&mut request);
@@ -60,7 +61,7 @@ impl Engine {
         let payload = match schema.filter(|id| *id != known.shape.schema().id()) {
             None => Cow::Borrowed(payload),
             Some(id) => {
-                let topic = topic::open(&self.bus, &known.shape, None);
+                let topic = topic::open(&self.outputs.bus, &known.shape, None);
                 let payload = topic.and_then(|topic| topic.resolve(id, payload));
                 Cow::Owned(payload.map_err(|error| error.to_string())?)
             }
@@ -78,7 +79,7 @@ impl Engine {
             Ok(record) => record,
             Err(error) => return self.unreadable_request(&error.to_string()),
         };
-        if record.index != self.index {
+        if record.index != self.outputs.author.index {
             return;
         }
         let action = match record.action {
@@ -90,11 +91,11 @@ impl Engine {
         let (mut request, schema) = blank(action, &record.command, sample);
         (request.seq_num, request.origin) = (record.seq_num, record.origin);
         request.identity = record.identity;
-        let known = self.known.get(&request.command);
+        let known = self.commands.get(&request.command);
         let fields = match (action, known) {
             (Action::Validate, Some(known)) => match self.inside(known, &record.payload, schema) {
                 Ok(fields) => {
-                    self.look_at(known, &fields, &mut request);
+                    self.check_values(known, &fields, &mut request);
                     fields
                 }
                 Err(reason) => {
@@ -104,7 +105,7 @@ impl Engine {
             },
             (_, Some(known)) => Fields::new(&known.shape),
             // Control requests without a command have no fields; these are placeholders.
-            (_, None) => Fields::new(self.acks.shape()),
+            (_, None) => Fields::new(self.outputs.acks.shape()),
         };
         self.take(request, fields);
     }
@@ -116,7 +117,7 @@ impl Engine {
     }
 
     /// Records the results of the value checks in the request.
-    fn look_at(&self, known: &CommandEntry, fields: &Fields, request: &mut Request) {
+    fn check_values(&self, known: &CommandEntry, fields: &Fields, request: &mut Request) {
         let mut rules = known.checks.rules().iter().zip(fields.record());
         if let Err(error) = rules.try_for_each(|(rule, value)| rule.check(value)) {
             refuse(request, error.to_string());

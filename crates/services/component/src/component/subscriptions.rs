@@ -8,10 +8,9 @@ use helio_bus::{
 };
 
 use super::engine::Engine;
-use super::publish::record_codec;
 use crate::interface::{Interface, Shape};
 use crate::read::of_instance;
-use crate::records::ControlRecord;
+use crate::records::{self, ControlRecord};
 use crate::topic;
 
 /// The source of the samples of a member of the wait set.
@@ -71,12 +70,15 @@ impl Engine {
         source: &CommandSource,
     ) -> Result<Option<Subscription>, TopicError> {
         match source {
-            CommandSource::Control => of_control(&self.bus, &self.interface, self.index).map(Some),
-            CommandSource::Command(name) => match self.known.get(name) {
+            CommandSource::Control => {
+                of_control(&self.outputs.bus, &self.outputs.interface, self.outputs.author.index)
+                    .map(Some)
+            }
+            CommandSource::Command(name) => match self.commands.get(name) {
                 None => Ok(None),
                 Some(known) => {
-                    let topic = topic::open(&self.bus, &known.shape, None)?;
-                    of_command(&topic, &known.shape, self.index).map(Some)
+                    let topic = topic::open(&self.outputs.bus, &known.shape, None)?;
+                    of_command(&topic, &known.shape, self.outputs.author.index).map(Some)
                 }
             },
         }
@@ -89,7 +91,7 @@ fn of_command(topic: &Topic, shape: &Arc<Shape>, index: i32) -> Result<Subscript
 
 fn of_control(bus: &Bus, interface: &Interface, index: i32) -> Result<Subscription, TopicError> {
     let spec = TopicSpec::of(topic::beside(interface.name(), "control")?);
-    let spec = spec.qos(ControlRecord::qos()).schema(record_codec::<ControlRecord>().schema());
+    let spec = spec.qos(ControlRecord::qos()).schema(records::codec::<ControlRecord>().schema());
     bus.topic(spec)?.subscribe(options().keys([topic::key(interface.indexed(), index)]))
 }
 

@@ -1,4 +1,4 @@
-//! A component on a bus whose topics can be made to fail, for the tests of what it does inside.
+//! A component on a bus whose topics can be made to fail, for tests of its internals.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,10 @@ use crate::interface::Interface;
 
 const INTERFACES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/interfaces");
 
-/// How long something that must come is waited for.
+/// Guards tests against hanging; a healthy test never reaches it.
 const HANG_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A mount that is yet to be started, its bus, and what breaks its topics.
+/// A mount before its start, its bus, and the cable that breaks its topics.
 pub(super) fn failing_mount() -> (Builder, Bus, Cable) {
     let transport = FaultTransport::connect("memory:", FaultPlan::default());
     let transport = transport.expect("a memory can be opened");
@@ -22,7 +22,7 @@ pub(super) fn failing_mount() -> (Builder, Bus, Cable) {
     (mount(&bus), bus, cable)
 }
 
-/// One more of that bus.
+/// Another mount on that bus.
 pub(super) fn mount(bus: &Bus) -> Builder {
     Component::builder(bus, &interface(), 0)
 }
@@ -36,7 +36,7 @@ pub(super) fn topic(name: &str) -> TopicName {
     TopicName::new(&format!("MTMount/{name}")).expect("it is a name")
 }
 
-/// Waits for what other threads do.
+/// Waits for other threads until a condition holds.
 pub(super) fn until(mut done: impl FnMut() -> bool) {
     let end = Instant::now() + HANG_TIMEOUT;
     while !done() {

@@ -4,12 +4,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use helio_bus::transport::locked;
 use helio_bus::{
     Bus, Event, Lagging, Message, Publisher, Sample, Start, Subscribe, Subscription, TopicError,
     TopicSpec,
 };
 use helio_core::sal::TopicKind;
-use helio_core::schema::HasSchema;
 use helio_core::{Codec, Headers, Value};
 
 use crate::fields::Fields;
@@ -20,7 +20,7 @@ use crate::protocol::{
     AckCode, AckHeaders, Acknowledgement, Action, CallHeaders, CallNumber, Caller,
 };
 use crate::read::of_instance;
-use crate::records::{ControlAction, ControlRecord};
+use crate::records::{self, ControlAction, ControlRecord};
 use crate::topic::{self, TopicReadError};
 use crate::warnings::Warnings;
 use crate::write::{SampleMetadata, WriteTopic, WriterIdentity};
@@ -113,7 +113,7 @@ impl CommandClient {
     }
 
     fn state(&self) -> MutexGuard<'_, ClientState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 
     pub(super) fn seq_num(&self, call: CallNumber) -> Option<i32> {
@@ -506,9 +506,9 @@ impl CommandClient {
 
     fn open_control(&self) -> Result<(Publisher, Codec), TopicError> {
         let spec = TopicSpec::of(topic::beside(self.interface.name(), "control")?);
-        let schema = ControlRecord::schema().expect("a test parses the schemas of our own records");
-        let topic = self.bus.topic(spec.qos(ControlRecord::qos()).schema(&schema))?;
-        Ok((topic.publisher()?, Codec::new(&schema)))
+        let codec = records::codec::<ControlRecord>();
+        let topic = self.bus.topic(spec.qos(ControlRecord::qos()).schema(codec.schema()))?;
+        Ok((topic.publisher()?, codec))
     }
 }
 
