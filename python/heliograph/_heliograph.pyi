@@ -12,6 +12,8 @@ from heliograph._qos import Guarantee
 _T_co = TypeVar("_T_co", covariant=True)
 
 __version__: str
+STATE_TIMEOUT_S: float
+STREAM_LEAD_S: float
 
 def qos_profile(name: str) -> str: ...
 def forked() -> None: ...
@@ -380,7 +382,7 @@ class Caller:
         now: int,
         what: tuple[str, float],
         command: str,
-        timeout_s: float,
+        timeout_s: float | None,
         expiry: int | None,
         key: str | None,
         time: int | None,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use helio_bus::TopicError;
 use helio_component::protocol::caller::{
-    self, AckSample, Call, Caller, CallerOptions, Cause, Presence,
+    self, AckSample, Call, Caller, CallerOptions, Cause, DEFAULT_ACK_TIMEOUT, Presence,
 };
 use helio_component::protocol::checks::{Checks, Limits, Nan};
 use helio_component::protocol::controller::{
@@ -669,7 +669,8 @@ impl RawCaller {
         Ok(Self(Mutex::new(Caller::new(options))))
     }
 
-    /// Sends a request; `what` is its name and, to cancel or lock, its number.
+    /// Sends a request; `what` is its name and, to cancel or to lock, its number. Without a timeout
+    /// it has the default one.
     #[pyo3(signature = (now, what, command, timeout_s, expiry, key, time))]
     #[expect(clippy::too_many_arguments, reason = "private to the package, and called once there")]
     fn send(
@@ -677,14 +678,15 @@ impl RawCaller {
         now: i64,
         what: (String, f64),
         command: String,
-        timeout_s: f64,
+        timeout_s: Option<f64>,
         expiry: Option<i64>,
         key: Option<String>,
         time: Option<i64>,
     ) -> PyResult<u64> {
         let action = action(&what.0, what.1)?;
         legal(None, key.clone())?;
-        let (timeout, expiry, time) = (span(timeout_s)?, expiry.map(tai), time.map(tai));
+        let timeout = timeout_s.map_or(Ok(DEFAULT_ACK_TIMEOUT), span)?;
+        let (expiry, time) = (expiry.map(tai), time.map(tai));
         let call = Call { action, command, timeout, expiry, key, time };
         Ok(self.caller().send(tai(now), call).0)
     }

@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("heliograph")
 
-DEFAULT_TIMEOUT_S = 10.0
-"""The timeout of a call until an acknowledgement sets another one."""
-
 _SECONDS_MAX = 3e9
 """The latest expiry: a century from now, which nanoseconds in 64 bits can represent."""
 
@@ -109,8 +106,7 @@ class CallerEngine:
         if expiry is not None and not abs(expiry) < _SECONDS_MAX:
             raise ValueError(f"{expiry} s is not a valid expiry of a command")
         expires = None if expiry is None else now + round(expiry * 1e9)
-        limit = DEFAULT_TIMEOUT_S if timeout is None else timeout
-        number = self._caller.send(now, what, command, limit, expires, key, time)
+        number = self._caller.send(now, what, command, timeout, expires, key, time)
         self._calls[number] = (call, topic, value)
         self._drain()
         return call

@@ -16,7 +16,7 @@ from heliograph._component._data import same
 from heliograph._component._interface import find_interface
 from heliograph._component._topics import ReadTopic, unknown_field
 from heliograph._errors import ExpectedError, NobodyThere, WaitTimeout
-from heliograph._heliograph import state_path
+from heliograph._heliograph import STATE_TIMEOUT_S, STREAM_LEAD_S, state_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 STATE_POLL_INTERVAL_S = 0.05
 """How often a component's presence is checked during a wait for its state."""
-
-STATE_TIMEOUT_S = 60.0
-"""The default timeout of a change of state; configuring takes a while."""
 
 
 class RemoteCommand:
@@ -106,7 +103,7 @@ class RemoteCommand:
         """Send the command; fields that are not given have their defaults. Await the result.
 
         ``timeout`` is the time in seconds to wait for the end, or for an acknowledgement with its
-        own timeout (default 10). ``expiry`` is the time in seconds after which the command must not
+        own timeout (default: the protocol's). ``expiry`` is the time in seconds after which the command must not
         run. ``key`` is an idempotency key: commands with the same key run once. With ``validate``
         the component only checks the command. Without ``wait_done``, awaiting ends at the first
         acknowledgement. ``progress(ack)`` is called for each acknowledgement that is not final.
@@ -185,7 +182,7 @@ class Remote:
         interface: Any = None,
         identity: str | None = None,
         caller: str | None = None,
-        stream_lead: float = 0.05,
+        stream_lead: float = STREAM_LEAD_S,
         evolution: Evolution | None = None,
     ) -> None:
         name, colon, number = name.partition(":")

@@ -2,15 +2,25 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueHint};
 use helio_bus::Evolution;
+use helio_component::protocol::caller::DEFAULT_ACK_TIMEOUT;
 
 use super::instances::Instances;
 use super::{ForArg, Output};
 use crate::units;
+
+/// The default timeouts of the protocol, as arguments.
+static ACK_TIMEOUT: LazyLock<String> = LazyLock::new(|| seconds(DEFAULT_ACK_TIMEOUT));
+static STATE_TIMEOUT: LazyLock<String> = LazyLock::new(|| seconds(helio_component::STATE_TIMEOUT));
+
+fn seconds(timeout: Duration) -> String {
+    format!("{}s", timeout.as_secs())
+}
 
 /// `helio component`.
 #[derive(Debug, Subcommand)]
@@ -183,7 +193,7 @@ pub(crate) struct CommandArgs {
     #[arg(long, value_name = "TEXT")]
     pub(crate) key: Option<String>,
     /// How long to wait for an acknowledgement; each that says "in progress" begins anew.
-    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = units::duration)]
+    #[arg(long, default_value = ACK_TIMEOUT.as_str(), value_name = "TIME", value_parser = units::duration)]
     pub(crate) timeout: Duration,
     #[command(flatten)]
     pub(crate) asking: AskingArgs,
@@ -202,7 +212,7 @@ pub(crate) struct SetStateArgs {
     #[arg(long = "override", value_name = "NAME")]
     pub(crate) configuration: Option<String>,
     /// How long to wait for an acknowledgement of each command on the way.
-    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = units::duration)]
+    #[arg(long, default_value = STATE_TIMEOUT.as_str(), value_name = "TIME", value_parser = units::duration)]
     pub(crate) timeout: Duration,
     #[command(flatten)]
     pub(crate) asking: AskingArgs,
@@ -313,7 +323,7 @@ pub(crate) struct ShellArgs {
     /// The component, with its index where it has several instances.
     pub(crate) component: Instance,
     /// How long to wait for an acknowledgement of a command.
-    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = units::duration)]
+    #[arg(long, default_value = ACK_TIMEOUT.as_str(), value_name = "TIME", value_parser = units::duration)]
     pub(crate) timeout: Duration,
     #[command(flatten)]
     pub(crate) caller: CallerArg,

@@ -11,8 +11,8 @@ use helio_core::{Tai, TraceId};
 use super::stream::Throttle;
 use super::{AckCode, Acknowledgement, Action, CallHeaders, CallNumber, interval};
 
-/// How long a call waits for its first acknowledgement by default.
-pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a call waits for an acknowledgement by default, also from the command line and Python.
+pub const DEFAULT_ACK_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long before its time a stream command should be sent by default.
 pub const DEFAULT_STREAM_LEAD: Duration = Duration::from_millis(50);
 /// The most pending calls of one caller: ten seconds of commands at 400 Hz.
@@ -54,13 +54,13 @@ pub struct Call {
 }
 
 impl Call {
-    /// A command to run, with [`DEFAULT_TIMEOUT`].
+    /// A command to run, with [`DEFAULT_ACK_TIMEOUT`].
     #[must_use]
     pub fn new(command: impl Into<String>) -> Self {
         Self {
             action: Action::Run,
             command: command.into(),
-            timeout: DEFAULT_TIMEOUT,
+            timeout: DEFAULT_ACK_TIMEOUT,
             expiry: None,
             key: None,
             time: None,

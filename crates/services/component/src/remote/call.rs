@@ -128,7 +128,7 @@ impl CallBuilder {
     }
 
     /// How long to wait for the end, or for an acknowledgement that announces a longer time; the
-    /// default is 10 s.
+    /// default is [`DEFAULT_ACK_TIMEOUT`](caller::DEFAULT_ACK_TIMEOUT).
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.call.timeout = timeout;
         self
