@@ -1,4 +1,4 @@
-//! What becomes of commands: cancelled, validated, locked, expired, repeated, refused.
+//! Outcomes of commands: cancelled, validated, locked, expired, repeated, rejected.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -25,13 +25,13 @@ fn remote(site: &Site) -> Remote {
     Remote::open(&site.bus(), &site.mount(), 0).unwrap()
 }
 
-/// Says that it runs, and then runs until it is cancelled.
+/// Reports progress once, then runs until it is cancelled.
 fn endless(command: &Command) -> Result<(), Failed> {
     command.in_progress(Duration::from_secs(600), "running", None);
     command.pause(Duration::from_secs(3600))
 }
 
-/// Who waits for other things too asks from time to time.
+/// A handler that waits for other things polls its cancellation.
 #[test]
 fn a_call_can_be_looked_at_without_waiting_for_its_end() {
     on_every_transport(|site: &Site| {
@@ -108,7 +108,7 @@ fn a_command_is_validated_and_not_run() {
         let refused = to(300.0, 45.0).validate().unwrap_err();
         assert!(refused.to_string().contains("azimuth is 300; it must be"), "{refused}");
         assert_eq!(runs.load(Ordering::SeqCst), 0);
-        // The same limits hold where it is run; its own check is for validation.
+        // The same limits apply when it runs; its own check is for validation only.
         assert_eq!(to(300.0, 5.0).send().wait().unwrap_err().code(), Some(AckCode::Failed));
         let refused = to(f64::NAN, 45.0).send().wait().unwrap_err();
         assert!(refused.to_string().contains("azimuth is NaN"), "{refused}");

@@ -1,4 +1,4 @@
-//! Commands of callers whose interface is of another release than the component's.
+//! Commands of callers whose interface is from another release than the component's.
 
 use std::sync::mpsc::{Receiver, channel};
 
@@ -40,7 +40,7 @@ fn more(site: &Site) -> Interface {
     site.other_mount(MOVE, &format!("{MOVE}{more}"))
 }
 
-/// It lost a field, so that a component of today would move to an elevation that nobody gave.
+/// It lacks a field: a current component would move to an elevation that no caller gave.
 fn less(site: &Site) -> Interface {
     site.other_mount(ELEVATION, "")
 }
@@ -50,7 +50,7 @@ fn other(site: &Site) -> Interface {
     site.other_mount(AZIMUTH, &AZIMUTH.replace("double", "string"))
 }
 
-/// A component, and what it was told to do.
+/// A component, and the commands that it ran.
 fn mount(site: &Site, interface: &Interface) -> (Running, Receiver<(String, Json)>) {
     let (tell, told) = channel();
     let running = Component::builder(&site.bus(), interface, 0)
@@ -87,7 +87,7 @@ fn moving(remote: &Remote, number: f64) -> helio_component::CallBuilder {
     })
 }
 
-/// How commands, and questions whether they would be run, are refused; others go on.
+/// Checks that commands and validations are rejected, while others continue.
 fn refused(remote: &Remote, field: &str) -> [CommandError; 2] {
     let run = moving(remote, 1.0).send().wait().unwrap_err();
     let asked = moving(remote, 1.0).validate().unwrap_err();
@@ -101,7 +101,7 @@ fn refused(remote: &Remote, field: &str) -> [CommandError; 2] {
 }
 
 fn refused_by_component(remote: &Remote, field: &str) {
-    // Each is answered, not only the first.
+    // Each one is answered, not only the first.
     for _ in 0..3 {
         for error in refused(remote, field) {
             assert_eq!(error.code(), Some(AckCode::Failed), "{error}");
@@ -159,7 +159,7 @@ fn two_releases_command_at_once_and_the_component_is_upgraded_and_back() {
 fn a_command_that_cannot_be_resolved_is_not_sent() {
     on_every_transport(|site: &Site| {
         let (component, told) = mount(site, &today(site));
-        // Nobody has sent a command yet: it is the component's schema that they are held to.
+        // No command was sent yet: callers are compared with the component's schema.
         let strange = remote(site, &other(site));
         refused_by_caller(&strange, "azimuth");
         let known = remote(site, &today(site));
@@ -183,11 +183,11 @@ fn a_command_that_was_let_in_and_cannot_be_resolved_is_answered_each_time() {
         };
         both(&told);
         component.stop().unwrap();
-        // It starts again, although the topic's newest schema is one that it cannot read.
+        // It restarts, although it cannot read the topic's newest schema.
         let (component, told) = mount(site, &today(site));
         both(&told);
         component.stop().unwrap();
-        // Upgraded, it is the others that it refuses, and they are those who cannot be read.
+        // After its upgrade it rejects the other callers, whose commands it cannot read.
         let (component, told) = mount(site, &other(site));
         moving(&strange, 3.0).send().wait().unwrap();
         refused_by_component(&known, "azimuth");
@@ -222,7 +222,7 @@ fn a_policy_refuses_what_it_says_on_either_side() {
             let (_, values) = told.try_iter().next().unwrap();
             assert_eq!(values, json!({"azimuth": 4.0, "elevation": 0.0}));
         } else {
-            // A caller who does not care is answered by a component that does.
+            // A caller without a policy is answered by a component with one.
             let lax = remote(site, &less(site).evolution(Evolution::None));
             let cases = [
                 (call(&caller).send().wait(), Cause::NotSent),

@@ -60,7 +60,7 @@ fn commands_lead_through_the_states() {
     on_every_transport(|site: &Site| {
         let component = Component::builder(&site.bus(), &site.mount(), 0)
             .end(StateCommand::Enable, |command: &Command| {
-                // The first time the hardware does not answer.
+                // The hardware does not answer the first time.
                 let fails = command.component().event("errorCount")?;
                 let first = fails.set("missed", 1).write()?;
                 if first.published { Err(Failed::with_code(7, "no answer")) } else { Ok(()) }
@@ -98,7 +98,7 @@ fn commands_lead_through_the_states() {
     });
 }
 
-/// Has a component run a command and end, which nobody has heard of yet.
+/// Makes a component run a command and end before its caller has read an acknowledgement.
 fn run_and_gone(site: &Site, remote: &Remote, then: impl FnOnce(Call)) {
     let (runs, ran) = mpsc::channel();
     let component = Component::builder(&site.bus(), &site.mount(), 0)
@@ -125,13 +125,13 @@ fn what_a_component_said_before_it_went_away_counts_whoever_looks() {
             assert_eq!(nobody.code(), Some(AckCode::NoAck), "{nobody}");
             done(call);
         });
-        // It is back at once, and a call finds it, however short ago it was gone.
+        // It restarts at once, and a call finds it immediately.
         run_and_gone(site, &remote, |call| {
             let _next = Component::builder(&site.bus(), &site.mount(), 0).start().unwrap();
             assert!(matches!(remote.presence().unwrap(), Presence::Here { .. }));
             done(call);
         });
-        // Another one waits, and has not yet read what is there.
+        // Another call waits and has not read the available acknowledgements yet.
         for _ in 0..10 {
             run_and_gone(site, &remote, |call| {
                 std::thread::scope(|scope| {
@@ -185,7 +185,7 @@ fn of_progress_that_nobody_asked_for_the_newest_is_kept_and_the_end() {
             .unwrap();
         let remote = Remote::open(&site.bus(), &site.mount(), 0).unwrap();
         let mut held = remote.command("moveToTarget").send();
-        // Commands run one after another here, so this reads all that was said of the one before.
+        // Commands run one by one here, so this reads all acknowledgements of the previous one.
         remote.command("stop").send().wait().unwrap();
         let mut told = Vec::new();
         while let Some(ack) = held.next().unwrap() {
@@ -210,7 +210,7 @@ fn acknowledgements_of_a_quiet_night_are_not_read_before_a_command() {
         remote.on_warning(move |text| warn.send(text.to_owned()).unwrap());
         let stop = || remote.command("stop").send().wait().unwrap();
         stop();
-        // They are another's: that they were read is seen by what is said of them.
+        // They belong to another call; its events show that they were read.
         let shape = site.mount().shape(TopicKind::Ack, "ackcmd").unwrap();
         let spec = TopicSpec::of(shape.topic().topic_name().clone());
         let other = site.bus().topic(spec).unwrap().publisher().unwrap();

@@ -1,4 +1,4 @@
-//! Who is there: one instance of many, one that dies, one that is replaced, one that is foreign.
+//! Instances: one of many, one that dies, one that is replaced, and a foreign one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +52,7 @@ fn of_two_instances_one_runs() {
 fn a_call_to_nobody_ends_at_once() {
     on_every_transport(|site: &Site| {
         let remote = Remote::open(&site.bus(), &site.mount(), 0).unwrap();
-        // Nobody was ever there: that is seen, and looking leaves no trace.
+        // No instance has ever run: the query reports it and creates no topic.
         assert_eq!(remote.presence().unwrap(), Presence::Gone);
         let error = remote.command("stop").send().wait().unwrap_err();
         assert_eq!(error.cause(), Some(Cause::NobodyThere));
@@ -66,17 +66,17 @@ fn a_call_to_nobody_ends_at_once() {
         let error = remote.command("stop").send().wait().unwrap_err();
         assert_eq!((error.code(), error.cause()), (Some(AckCode::NoAck), Some(Cause::NobodyThere)));
         assert!(error.to_string().contains("nobody there: MTMount is not running"), "{error}");
-        // The state that it told last is none that it is in.
+        // Its last published state is no longer valid.
         let error = remote.set_state(SummaryState::Enabled, "").unwrap_err();
         assert_eq!(error.cause(), Some(Cause::NobodyThere));
-        // And it is there again.
+        // It runs again.
         let component = mount(&site.bus(), site).unwrap();
         remote.command("stop").send().wait().unwrap();
         component.stop().unwrap();
     });
 }
 
-/// Is run by the test below in a process of its own.
+/// The test below runs this in a separate process.
 #[test]
 fn child() {
     let Ok(url) = std::env::var("HELIO_COMPONENT_CHILD") else { return };
@@ -101,7 +101,7 @@ fn a_call_whose_component_is_killed_is_told() {
     let error = call.wait().unwrap_err();
     assert_eq!((error.code(), error.cause()), (Some(AckCode::NoAck), Some(Cause::WentAway)));
     assert!(error.to_string().contains("went away"), "{error}");
-    // What it held is free, and its numbers go on.
+    // Its lease is free, and its numbers continue.
     let component = mount(&site.bus(), &site).unwrap();
     let mut numbers = vec![1];
     states.next(HANG_TIMEOUT).map(|reading| numbers.push(reading.seq_num())).unwrap();
@@ -131,8 +131,8 @@ fn who_was_replaced_knows_it() {
             let builder = Bus::builder().clock(Arc::new(clock.clone()));
             builder.connect(site.url()).unwrap()
         };
-        // All of them are stopped together, and one wakes first: unless the other confirms its
-        // lease just then, it has it.
+        // All of them are stopped together, and one resumes first. It takes the lease unless the
+        // other confirms it at that moment.
         let take_over = |bus: &Bus| loop {
             clock.advance(LEASE_TIMEOUT + Duration::from_secs(1));
             if let Ok(lease) = Lease::claim(bus, &site.mount(), 0, LeaseOptions::default()) {
@@ -143,16 +143,16 @@ fn who_was_replaced_knows_it() {
         let lease = take_over(&connect());
         assert!(matches!(component.wait(), Err(RunError::LeaseLost { .. })));
         assert!(lease.is_held());
-        // A stop that nobody used is no loss.
+        // Without a takeover during the stop, the lease is not lost.
         clock.advance(Duration::from_secs(3600));
         assert!(lease.is_held());
-        // One that somebody used is, before the next command is run.
+        // After a takeover it is, before the next command runs.
         let next = take_over(&connect());
         assert!(!lease.is_held() && next.is_held());
     });
 }
 
-/// What a caller was told is not run behind his back.
+/// A command whose caller was notified that it does not run does not run later.
 #[test]
 fn what_lay_there_while_it_slept_is_not_run() {
     on_every_transport(|site: &Site| {
@@ -176,7 +176,7 @@ fn what_lay_there_while_it_slept_is_not_run() {
         let remote = Remote::open(&connect(), &site.mount(), 0).unwrap();
         let mut log = remote.event("logMessage").unwrap();
         let sent = |command: &str| remote.command(command).timeout(HANG_TIMEOUT).send();
-        // The thread that reads commands sleeps, and a command lies there, for longer than a lease.
+        // The command thread is blocked for longer than the lease timeout; a command is pending.
         let _busy = sent("stop");
         enter.recv().unwrap();
         let _lying = sent("moveToTarget");
@@ -186,14 +186,14 @@ fn what_lay_there_while_it_slept_is_not_run() {
             reading.text("message").is_some_and(|text| text.contains("1 requests are dropped"))
         };
         log.next_where(HANG_TIMEOUT, told).unwrap();
-        // It goes on, and has run nothing but this.
+        // The component continues, and has run only this command.
         let done = remote.command("moveToTarget").set("azimuth", 7.0).set("elevation", 45.0);
         assert_eq!(done.send().wait().unwrap().result, "7");
         component.stop().unwrap();
     });
 }
 
-/// What an instance that died said last is not the state of the one that took its place.
+/// The last state of a dead instance is not the state of its successor.
 #[test]
 fn the_first_state_of_a_new_instance_is_waited_for() {
     on_every_transport(|site: &Site| {
@@ -203,7 +203,7 @@ fn the_first_state_of_a_new_instance_is_waited_for() {
         assert_eq!(remote.state().unwrap(), Some(SummaryState::Enabled));
         bus.close();
         assert!(component.wait().is_err());
-        // It is gone, and that is the last that is known of it.
+        // It has died; this is its last published state.
         assert_eq!(remote.state().unwrap(), Some(SummaryState::Enabled));
         let lease = Lease::claim(&next, &site.mount(), 0, LeaseOptions::default()).unwrap();
         let shape = site.mount().shape(TopicKind::Event, "summaryState").unwrap();
@@ -239,7 +239,7 @@ fn what_was_done_before_it_went_is_told() {
         let remote = Remote::open(&site.bus(), &site.mount(), 0).unwrap();
         let other = Remote::open(&site.bus(), &site.mount(), 0).unwrap();
         let done = remote.command("stop").send();
-        // Commands of one name run in their order.
+        // Commands of one name run in order.
         other.command("stop").send().wait().unwrap();
         component.stop().unwrap();
         assert_eq!(remote.presence().unwrap(), Presence::Gone);
@@ -291,7 +291,7 @@ fn who_was_replaced_writes_no_more() {
         }
         event(&live).set("late", 2).write().unwrap();
         assert!(old.stop().is_err());
-        // One that has ended has given it back.
+        // An ended instance has released its lease.
         let after = event(&live);
         live.stop().unwrap();
         let told = after.set("late", 3).write().unwrap_err().to_string();
@@ -357,7 +357,7 @@ fn indexed_components_share_topics_and_not_commands() {
         assert_eq!(error.to_string(), "enable of ESS:2: flooded (CMD_FAILED)");
         assert_eq!(summit.state(), SummaryState::Enabled);
         assert_eq!(valley.state(), SummaryState::Disabled);
-        // The newest value of each is there for who comes later, also of the quiet one.
+        // A late joiner receives the newest value of each instance, also of an inactive one.
         for n in 0..600 {
             summit.telemetry("airFlow").unwrap().set("speed", n).write().unwrap();
         }
@@ -398,7 +398,7 @@ fn a_foreign_component_is_commanded_too() {
             let sample = commands.next_sample().unwrap();
             let asked = command.codec().decode(&sample.payload).unwrap();
             let asked = command.codec().value_to_json(&asked).unwrap();
-            // Neither trace nor headers, and one acknowledgement of somebody else's command.
+            // Neither trace nor headers, and one acknowledgement of another caller's command.
             for (number, ack) in [(1, -302), (0, 301), (0, 303)] {
                 let seq_num = asked["private_seqNum"].as_i64().unwrap() - number;
                 let ack = acks.codec().value_from_json(&json!({
@@ -413,10 +413,10 @@ fn a_foreign_component_is_commanded_too() {
         });
         assert_eq!(remote.command("stop").send().wait().unwrap().result, "said");
         let publisher = foreign.join().unwrap();
-        // What only components of ours understand is not sent to it.
+        // Requests that only our own components support are not sent to it.
         let error = remote.command("stop").validate().unwrap_err();
         assert!(error.to_string().contains("no lease of"), "{error}");
-        // It goes: that is seen at once, without a heartbeat that does not come.
+        // Its end is detected at once, without a missed heartbeat.
         assert_eq!(remote.presence().unwrap(), Presence::Unknown);
         drop(publisher);
         assert_eq!(remote.presence().unwrap(), Presence::Gone);
@@ -431,7 +431,7 @@ fn a_command_of_another_release_is_run_or_told() {
             .inline("stop", |_: &Command| Ok(()))
             .start()
             .unwrap();
-        // One more field is read over, another unit is not taken for the same number.
+        // An additional field is skipped; a value in another unit is not accepted as the same.
         let field = "<item><EFDB_Name>speed</EFDB_Name><IDL_Type>double</IDL_Type>\
                      <Units>deg/second</Units><Count>1</Count></item>";
         let text = "Go to a position and stay there.</Description>";
@@ -444,11 +444,11 @@ fn a_command_of_another_release_is_run_or_told() {
             remote.command("stop").send().wait().unwrap();
             remote.command("moveToTarget").set("elevation", 1.0).send().wait().unwrap_err()
         };
-        // By default it is not let in, and everything else goes on.
+        // By default its schema is rejected, and all other topics continue.
         let error = call(&radians);
         assert_eq!(error.cause(), Some(Cause::NotSent));
         assert!(error.to_string().contains("azimuth"), "{error}");
-        // Where anything is let in, the component says what it cannot read, each time.
+        // If every schema is accepted, the component reports each command that it cannot decode.
         for _ in 0..2 {
             let error = call(&radians.evolution(Evolution::None));
             assert_eq!(

@@ -1,4 +1,4 @@
-//! Simulated values hold to the interfaces they are for, and the rate table's totals are known.
+//! Simulated values conform to their interfaces, and the rate table's totals are as expected.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use helio_core::sal::{Interfaces, SalType, Topic, TopicKind};
 use helio_core::schema::Field;
 use helio_core::{Codec, Schema, Tai, Value};
 
-/// Two minutes after midnight of some night.
+/// Two minutes after midnight of one night.
 const NIGHT: Tai = Tai::from_nanos(1_800_000_120_000_000_000);
 
 fn own() -> Interfaces {
@@ -19,8 +19,8 @@ fn own() -> Interfaces {
     read_interfaces(folder).unwrap()
 }
 
-/// The real interfaces (`$HELIO_SHARED_DATA`, else `../shared/data` beside the repository). Where
-/// they are absent the test says that it is skipped.
+/// The real interfaces (`$HELIO_SHARED_DATA`, else `../shared/data` beside the repository). If they
+/// are absent, the test prints that it is skipped.
 fn real() -> Option<Interfaces> {
     let root = std::env::var_os("HELIO_SHARED_DATA").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../../shared/data"),
@@ -28,14 +28,14 @@ fn real() -> Option<Interfaces> {
     );
     let path = root.join("sal-interfaces/v27.1.1");
     if !path.exists() {
-        // Not by println!, which the test runner keeps to itself.
+        // Not with println!, whose output the test runner captures.
         let _ = writeln!(std::io::stderr(), "skipped: {} not found", path.display());
         return None;
     }
     Some(read_interfaces(path).unwrap())
 }
 
-/// A whole datum: private fields as a component has them, and public ones made up.
+/// A whole sample: a component's private fields, and simulated public ones.
 fn datum(topic: &Topic, values: &mut MockValues, number: u64, out: &mut Vec<u8>) {
     out.clear();
     if topic.indexed() {
@@ -89,7 +89,7 @@ fn check(topic: &Topic) {
             };
             assert!(numbers(value).iter().all(legal), "{topic} {}: {value:?}", field.name);
         }
-        // A change of an event is one.
+        // A change of an event changes its values.
         let public = fields[8 + usize::from(topic.indexed())..].to_vec();
         let same = before.as_ref() == Some(&public);
         assert!(!same || topic.kind() != TopicKind::Event || constant(topic), "{topic}");
@@ -97,7 +97,7 @@ fn check(topic: &Topic) {
     }
 }
 
-/// Whether nothing in it can change: no field, one value, or names and versions only.
+/// Whether its values cannot change: no field, a single value, or only names and versions.
 fn constant(topic: &Topic) -> bool {
     let single = |field: &helio_core::sal::Field| {
         let one = field.enumeration.as_ref().is_some_and(|e| e.labels.len() == 1);
@@ -127,7 +127,7 @@ fn two_runs_are_alike() {
     assert_ne!(message(7), message(8));
 }
 
-/// What the table makes of an observatory: a second of each of its topics.
+/// The totals of an observatory by the table: one second of each of its topics.
 fn totals(interfaces: &Interfaces) -> (f64, f64) {
     let (rates, mut bytes) = (Rates::standard(), Vec::new());
     let (mut messages_per_s, mut bytes_per_s) = (0.0, 0.0);

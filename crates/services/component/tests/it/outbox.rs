@@ -1,4 +1,4 @@
-//! What a component says while topics fail, hold up their writers, or cannot be read.
+//! A component's messages while topics fail, block their writers, or cannot be read.
 
 use std::sync::{Arc, mpsc};
 
@@ -26,7 +26,7 @@ fn what_cannot_be_published_comes_later_and_in_order() {
             moves.send(())?;
             Ok::<_, Failed>("arrived")
         })
-        // On the same thread, so when it runs what the one before it says was tried.
+        // On the same thread: when it runs, the messages of the previous one were tried.
         .inline("stop", move |_: &Command| runs.send(()).map_err(|_| Failed::aborted()))
         .start()
         .unwrap();
@@ -73,10 +73,10 @@ fn without_an_audit_nothing_is_run_after_a_while() {
     let [mut states, mut errors, mut log] = ["summaryState", "errorCode", "logMessage"].map(event);
     stop().unwrap();
     failing.cable.break_topic(&name("audit"));
-    // For some seconds it goes on.
+    // The component continues for some seconds.
     stop().unwrap();
     clock.advance(AUDIT_TIMEOUT);
-    // That is longer than a lease too: what lies there when it sees that is not taken.
+    // This is longer than the lease timeout, too: the requests in its topics are dropped.
     log.next_where(HANG_TIMEOUT, says("silent for longer than its lease")).unwrap();
     states.next_where(HANG_TIMEOUT, is_state(SummaryState::Fault)).unwrap();
     let fault = |reading: &Reading| reading.integer("errorCode") == Some(AUDIT_LOST_CODE.into());
@@ -89,7 +89,7 @@ fn without_an_audit_nothing_is_run_after_a_while() {
     failing.cable.mend_topic(&name("audit"));
     log.next_where(HANG_TIMEOUT, says("the audit is written again")).unwrap();
     stop().unwrap();
-    // Nothing is missing.
+    // No acknowledgement is missing.
     let mut expected = [both("stop"), both("stop")].concat();
     expected.push(("stop".to_owned(), AuditPhase::Finished));
     expected.extend(both("stop"));
@@ -97,7 +97,7 @@ fn without_an_audit_nothing_is_run_after_a_while() {
     component.stop().unwrap();
 }
 
-/// What an outage hides is not known: neither that it is gone, nor that another is there.
+/// During an outage the presence is unknown: neither an end nor another instance is reported.
 #[test]
 fn who_was_gone_is_commanded_where_nobody_can_tell() {
     let failing = Failing::new();
@@ -161,7 +161,7 @@ fn a_command_that_cannot_be_read_leaves_the_others() {
     let told = log.next_where(HANG_TIMEOUT, says("commands moveToTarget cannot be read")).unwrap();
     assert_eq!(told.integer("level"), Some(40));
     remote.command("stop").timeout(HANG_TIMEOUT).send().wait().unwrap();
-    // Cancelling looks at all commands that are there.
+    // A cancellation first reads all available commands.
     let waiting = send(2.0);
     let unknown = waiting.cancel().unwrap_err();
     assert_eq!(unknown.code(), Some(AckCode::Failed), "{unknown}");

@@ -1,4 +1,4 @@
-//! Telemetry that goes ahead of its receipts: what does not arrive is told, and counted.
+//! Pipelined telemetry: samples that do not arrive are reported and counted.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use helio_component::{
 };
 use helio_core::ProducerName;
 
-/// As many as go ahead at most.
+/// The most samples in flight.
 const MOST: u64 = 1_024;
 
-/// A component on a bus that can be frozen, with telemetry that is open, and who reads it.
+/// A component on a bus that can be frozen, with an open telemetry topic and its reader.
 struct Frozen {
     site: Site,
     cable: Cable,
@@ -25,7 +25,7 @@ struct Frozen {
 impl Frozen {
     fn start() -> Self {
         let site = Site::memory();
-        // There is room for all that may go ahead.
+        // The queue has room for all samples in flight.
         let plan = FaultPlan { queue: 2 * MOST as usize, ..FaultPlan::default() };
         let transport = FaultTransport::connect(site.url(), plan).unwrap();
         let cable = transport.cable();
@@ -46,7 +46,7 @@ impl Frozen {
         }
     }
 
-    /// Takes the topic from the component, as a process of the same name does.
+    /// Fences the component's writer, as a process of the same name does.
     fn intrude(&self) -> Publisher {
         let spec = TopicSpec::of(self.topic.shape().topic().topic_name().clone());
         let spec = spec.producer(ProducerName::new("MTMount").unwrap());
@@ -72,7 +72,7 @@ fn what_was_under_way_when_a_topic_was_taken_is_told_and_counted() {
     let intruder = frozen.intrude();
     frozen.cable.thaw();
     assert_eq!(fenced(frozen.topic.write()), 3);
-    // The topic is the component's again, and the numbers show what is missing.
+    // The component has reclaimed the topic, and the numbers show the missing samples.
     assert_eq!(frozen.topic.write().unwrap().seq_num, 5);
     assert_eq!(frozen.read.next(HANG_TIMEOUT).unwrap().seq_num(), 5);
     assert!(intruder.publish(Message::new(b"")).wait().is_err());

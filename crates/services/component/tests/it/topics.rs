@@ -1,4 +1,4 @@
-//! What is written and read beside commands: changes and what is none, losses of foreign writers.
+//! Events and telemetry: changes and repetitions, and losses of foreign writers.
 
 use std::sync::{Arc, mpsc};
 
@@ -49,8 +49,8 @@ fn what_could_not_be_published_is_published_when_it_is_set_again() {
     component.stop().unwrap();
 }
 
-/// A program of somebody else's that brings a component's samples to the bus, such as a bridge: the
-/// bus numbers what it publishes, and knows nothing of what it never had.
+/// A foreign program that forwards a component's samples to the bus, such as a bridge. The bus
+/// numbers its samples, and cannot detect samples that the program never received.
 struct Bridge {
     shape: Arc<Shape>,
     publisher: Publisher,
@@ -63,7 +63,7 @@ impl Bridge {
         Self { shape: Arc::clone(shape), publisher: topic.publisher().unwrap() }
     }
 
-    /// Brings a sample that process `origin` numbered, and sent that many seconds after 1970.
+    /// Forwards a sample with the number of process `origin`, sent that many seconds after 1970.
     fn bring(&self, (identity, origin, index): (&str, i32, i32), number: i32, sent_s: f64) {
         let mut sample = json!({
             "private_identity": identity, "private_origin": origin,
@@ -100,14 +100,14 @@ fn losses_of_a_foreign_writer_are_counted_by_its_numbers() {
         let mut all = remote.telemetry("airFlow").unwrap();
         let of_two = Remote::open(&site.bus(), &interface, 2).unwrap();
         let mut of_two = of_two.telemetry("airFlow").unwrap();
-        // What was before one came is no loss.
+        // Samples before the first received one are not counted as lost.
         assert_eq!(read_all(&mut all), [45]);
         for (who, number) in [(one, 47), (two, 3), (one, 48), (two, 4), (one, 51), (two, 9)] {
             bridge.bring(who, number, f64::from(number));
         }
         assert_eq!(read_all(&mut all), [47, 3, 48, 4, 51, 9]);
         assert_eq!(all.stats().lost, 1 + 2 + 4);
-        // Behind time, twice, and again from the beginning in another process, and the same one.
+        // Late, duplicated, and restarted from 1: in another process, and in the same one.
         bridge.bring(one, 49, 49.0);
         bridge.bring(one, 51, 51.0);
         bridge.bring(("ESS:1", 8, 1), 1, 60.0);
@@ -116,7 +116,7 @@ fn losses_of_a_foreign_writer_are_counted_by_its_numbers() {
         assert_eq!(read_all(&mut all), [49, 51, 1, 1, 2]);
         assert_eq!(all.number_stats(), SequenceStats { lost: 6, late: 1, repeated: 1 });
         assert_eq!((all.stats().lost, all.stats().duplicates), (6, 1));
-        // Also by who passes it over.
+        // Also in a reader that skips it.
         of_two.flush().unwrap();
         assert_eq!((of_two.stats().lost, of_two.stats().duplicates), (4, 0));
         let warned: Vec<String> = warned.try_iter().collect();
@@ -175,7 +175,7 @@ fn a_value_behind_which_something_unreadable_lies_is_not_dropped() {
         let mut late = |count: i64| {
             let newest = counts.newest().map(|newest| newest.and_then(|n| n.integer("late")));
             assert!(newest.unwrap_err().to_string().contains("cannot be read"));
-            // Told once.
+            // Reported once.
             let newest = counts.newest().unwrap().and_then(|newest| newest.integer("late"));
             assert_eq!(newest, Some(count));
         };
@@ -185,7 +185,7 @@ fn a_value_behind_which_something_unreadable_lies_is_not_dropped() {
         late(1);
         stranger.publisher.publish(garbage).wait().unwrap();
         late(1);
-        // What is newer than it counts.
+        // Newer samples are counted.
         stranger.publisher.publish(garbage).wait().unwrap();
         event.set("late", 2).write().unwrap();
         let newest = counts.newest().unwrap().and_then(|newest| newest.integer("late"));

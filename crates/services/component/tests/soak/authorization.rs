@@ -33,7 +33,7 @@ fn who_may_command_what_is_in_a_file_that_may_change() {
         let stop = |caller: &str| remote.command("stop").caller(caller).send().wait();
         stop("alice").unwrap();
         assert_eq!(stop("bob").unwrap_err().code(), Some(AckCode::NoPerm));
-        // A file that is wrong changes nothing, and the component says so.
+        // An invalid file changes nothing, and the component logs the error.
         let mut messages = remote.event("logMessage").unwrap();
         messages.flush().unwrap();
         write("default: [");

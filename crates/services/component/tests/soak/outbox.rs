@@ -1,4 +1,5 @@
-//! Neighbours that are stopped inside a lock, outages longer than a lease, and ends amid failures.
+//! Neighbours that are stopped inside a lock, outages longer than a lease, and shutdown during
+//! failures.
 
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
@@ -33,10 +34,10 @@ fn an_outage_that_is_longer_than_its_lease_ends_no_component() {
         failing.cable.pull();
         clock.advance(LEASE_TIMEOUT + Duration::from_secs(1));
         assert_eq!(stop().unwrap_err().cause(), Some(Cause::NobodyThere));
-        // It may be written again when the bus is back.
+        // After the outage the topic is writable again.
         let refused = count.set("late", 1).write().unwrap_err();
         assert!(matches!(refused, WriteError::Publish { .. }), "{refused}");
-        // Who cannot look sends all the same.
+        // A caller that cannot query the presence sends nevertheless.
         let (blind, broken) = faulty(&failing.site, &failing.clock);
         broken.break_topic(&name("lease/0"));
         let blind = Remote::open(&blind, &failing.site.mount(), 0).unwrap();
@@ -58,7 +59,7 @@ fn an_outage_that_is_longer_than_its_lease_ends_no_component() {
     }
 }
 
-/// A caller who cannot look does not take who was gone for gone.
+/// A caller that cannot query the presence does not declare the component gone.
 #[test]
 fn an_end_does_not_wait_for_ever_for_a_topic_that_fails() {
     let clock = TestClock::new(Tai::from_nanos(2_000_000_000_000_000_000));
@@ -71,16 +72,16 @@ fn an_end_does_not_wait_for_ever_for_a_topic_that_fails() {
     clock.advance(AUDIT_TIMEOUT);
     log.next_where(HANG_TIMEOUT, says("commands are refused")).unwrap();
     component.stop().unwrap();
-    // What it has not written it does not say to be written.
+    // An unwritten event is not reported as written.
     while let Some(reading) = log.try_next().unwrap() {
         assert!(!says("the audit is written again")(&reading));
     }
-    // The lease is free.
+    // The lease has been released.
     failing.cable.mend_topic(&name("audit"));
     failing.mount().start().unwrap().stop().unwrap();
 }
 
-/// Is run by the tests below in a process of its own: writes a topic until it is stopped.
+/// The tests below run this in a separate process. It writes a topic until it is stopped.
 #[test]
 fn child() {
     let Ok(url) = std::env::var("HELIO_OUTBOX_CHILD") else { return };
@@ -88,23 +89,23 @@ fn child() {
     let topic = bus.topic(TopicSpec::of(name("ackcmd"))).unwrap();
     let publisher = topic.publisher().unwrap();
     let payload = vec![0; 4 << 20];
-    // It is met long before; whoever is not must not fill the disk.
+    // A child is usually stopped long before; the limit keeps another from filling the disk.
     for _ in 0..64 {
         publisher.publish(Message::new(&payload)).wait().unwrap();
     }
 }
 
-/// A process that writes the acknowledgements' topic, and is stopped while it has its lock.
+/// A process that writes the acknowledgements' topic and is stopped while it holds its lock.
 struct Stopped {
     child: Child,
-    /// Where the lock is, and who had it then.
+    /// The position of the lock, and its holder at that time.
     lock: PathBuf,
     owner: u32,
 }
 
-/// How many children are started until one is met: each has some seconds.
+/// The most children that are started until one is stopped inside the lock; each runs for seconds.
 const CHILDREN: usize = 3;
-/// Nobody has the lock.
+/// The value of a free lock.
 const FREE: u32 = 0;
 
 impl Stopped {
@@ -123,9 +124,9 @@ impl Stopped {
         Self { child, lock: folder.join("topics/MTMount+ackcmd/0/control"), owner: FREE }
     }
 
-    /// The same where it could be stopped while it had the lock, before it had published all.
+    /// Returns it if it was stopped while it held the lock and had not published everything.
     fn met(mut self) -> Option<Self> {
-        // It is left to be waited for: until then its number is nobody else's.
+        // It stays a zombie until it is waited for: its process number is not reused before.
         let changes = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         let until = Instant::now() + HANG_TIMEOUT;
         loop {
@@ -143,12 +144,12 @@ impl Stopped {
         }
     }
 
-    /// Whether it has the lock still.
+    /// Whether it still holds the lock.
     fn is_inside(&self) -> bool {
         self.owner_now() == self.owner
     }
 
-    /// The C library's mutex begins with the thread that has it, and two bits about others.
+    /// The C library's mutex begins with the owning thread's number and two bits for waiters.
     fn owner_now(&self) -> u32 {
         let word = std::fs::read(&self.lock).unwrap()[128..132].try_into().unwrap();
         u32::from_ne_bytes(word) & 0x3fff_ffff
@@ -170,7 +171,7 @@ impl Drop for Stopped {
     }
 }
 
-/// How many acknowledgements are tried: each waited 5 s for the lock when they held things up.
+/// The number of acknowledgements; if each blocked the component, each would wait 5 s.
 const MANY: usize = 20;
 
 #[test]
@@ -205,7 +206,7 @@ fn a_stopped_neighbour_in_the_acknowledgements_lock_holds_up_nothing_else() {
     (0..3).for_each(|_| drop(beats.next(HANG_TIMEOUT).unwrap()));
     component.fault(7, "a brake is stuck", "");
     states.next_where(HANG_TIMEOUT, is_state(SummaryState::Fault)).unwrap();
-    // It is told to stop, whether or not anybody hears that it was.
+    // It receives the command, even if its acknowledgement cannot be read.
     std::thread::scope(|scope| {
         scope.spawn(|| moving.cancel().unwrap());
         let mut audit = audit(&site.bus());
@@ -235,7 +236,7 @@ fn a_component_ends_beside_a_stopped_neighbour() {
     let neighbour = Stopped::inside_the_lock(site.url());
     let calls = [(); MANY].map(|()| remote.command("stop").timeout(HANG_TIMEOUT * 20).send());
     calls.iter().for_each(|_| ran.recv_timeout(HANG_TIMEOUT).unwrap());
-    // Each final acknowledgement would take 5 s.
+    // Each final acknowledgement would block for 5 s.
     let (ends, ended) = mpsc::channel();
     std::thread::spawn(move || ends.send(component.stop().is_ok()).unwrap());
     assert!(ended.recv_timeout(HANG_TIMEOUT).unwrap());
@@ -255,7 +256,7 @@ fn a_file_that_does_not_answer_holds_up_nothing() {
         .unwrap();
     let remote = Remote::open(&site.bus(), &site.mount(), 0).unwrap();
     let mut beats = remote.event("heartbeat").unwrap();
-    // Whoever opens a pipe waits for one who writes it.
+    // Opening a pipe for reading blocks until a writer opens it.
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     std::fs::rename(&pipe, &file).unwrap();
     beats.flush().unwrap();

@@ -24,7 +24,7 @@ const OLD: usize = 0;
 const NEW: usize = 1;
 const RELEASES: [&str; 2] = ["v26.0.0", "v27.1.1"];
 
-/// Both releases; where they are absent the test says that it is skipped.
+/// Both releases; if they are absent, the test prints that it is skipped.
 fn releases() -> Option<&'static [Interfaces; 2]> {
     static LOADED: OnceLock<Option<[Interfaces; 2]>> = OnceLock::new();
     let load = || {
@@ -34,7 +34,7 @@ fn releases() -> Option<&'static [Interfaces; 2]> {
         );
         let paths = RELEASES.map(|release| root.join("sal-interfaces").join(release));
         if let Some(absent) = paths.iter().find(|path| !path.exists()) {
-            // Not by eprintln!, which the test runner keeps to itself.
+            // Not with eprintln!, whose output the test runner captures.
             let _ = writeln!(std::io::stderr(), "skipped: {} not found", absent.display());
             return None;
         }
@@ -43,10 +43,10 @@ fn releases() -> Option<&'static [Interfaces; 2]> {
     LOADED.get_or_init(load).as_ref()
 }
 
-/// The most topics of one component that only one release has and that are looked at.
+/// The most checked topics of one component that only one release has.
 const MOST: usize = 4;
 
-/// What is followed of a component: its topics that differ between the releases.
+/// The checked topics of a component: those that differ between the releases.
 struct Case {
     interfaces: [Interface; 2],
     index: i32,
@@ -87,13 +87,13 @@ impl Case {
         shape.map(|shape| shape.schema().clone())
     }
 
-    /// Whether what one release writes can be read by another; `None` where one has no such topic.
+    /// Whether a release can read another one's samples; `None` if one of them lacks the topic.
     fn resolves(&self, writer: usize, reader: usize, topic: &(TopicKind, String)) -> Option<bool> {
         let (written, read) = (self.shape(writer, topic)?, self.shape(reader, topic)?);
         Some(Resolution::new(&written, &read).is_ok())
     }
 
-    /// A field in which the releases differ is named, and the topic.
+    /// The message names the topic and a field in which the releases differ.
     fn names(&self, told: &str, (kind, name): &(TopicKind, String)) {
         let topic = (*kind, name.clone());
         assert!(told.contains(name), "{name} is not named: {told}");
@@ -104,7 +104,7 @@ impl Case {
     }
 }
 
-/// A value of each public field that no other write has, as JSON.
+/// Values of all public fields that are unique to a write, as JSON.
 fn values(shape: &Shape, number: u8) -> BTreeMap<String, Json> {
     let schema = shape.schema();
     let public: BTreeSet<&str> = shape.names().collect();
@@ -130,7 +130,7 @@ fn values(shape: &Shape, number: u8) -> BTreeMap<String, Json> {
     fields.map(|field| (field.name.clone(), value(field))).collect()
 }
 
-/// What a reader is to see of what a writer wrote: what both have, and defaults.
+/// The values that a reader should get from a writer: common fields, and defaults.
 fn seen(reader: &Shape, written: &BTreeMap<String, Json>) -> Json {
     let codec = reader.codec();
     let defaults = (0..reader.schema().fields().len())
@@ -147,7 +147,7 @@ fn seen(reader: &Shape, written: &BTreeMap<String, Json>) -> Json {
     Json::Object(values)
 }
 
-/// A component that runs, of a release.
+/// A running component of a release.
 struct Live<'a> {
     case: &'a Case,
     release: usize,
@@ -175,7 +175,7 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// Writes a topic; `None` where the topic refuses this release's schema.
+    /// Writes a topic; `None` if the topic rejects this release's schema.
     fn write(&self, topic: &(TopicKind, String), number: u8) -> Option<BTreeMap<String, Json>> {
         let written = self.topic(topic);
         let values = values(written.shape(), number);
@@ -193,7 +193,7 @@ impl<'a> Live<'a> {
     }
 }
 
-/// A caller that runs, of a release, with all topics open from its beginning.
+/// A running caller of a release, which opens all topics at its start.
 struct Caller {
     release: usize,
     remote: Remote,
@@ -203,11 +203,11 @@ struct Caller {
     logs: ReadTopic,
 }
 
-/// What became of a topic that a caller reads.
+/// The result of reading a topic.
 enum Follower {
-    /// It is refused, and that was told.
+    /// It was rejected, and the rejection was logged.
     Refused,
-    /// It is read; whether it was told that something cannot be.
+    /// It can be read; whether an undecodable sample was logged.
     Reads { reader: Box<ReadTopic>, told: bool, last: i32 },
 }
 
@@ -248,7 +248,7 @@ fn open(remote: &Remote, (kind, name): &(TopicKind, String)) -> Result<ReadTopic
     }
 }
 
-/// Reads what lay there before: whether it was refused, and the number of the newest.
+/// Reads the stored samples; returns whether the topic was rejected, and the newest number.
 fn newest(case: &Case, reader: &mut ReadTopic, topic: &(TopicKind, String)) -> (bool, i32) {
     let (mut told, mut last) = (false, 0);
     loop {
@@ -265,7 +265,7 @@ fn newest(case: &Case, reader: &mut ReadTopic, topic: &(TopicKind, String)) -> (
     }
 }
 
-/// What of a component is upgraded, to which release.
+/// An upgraded part of a component, and its new release.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Component(usize),
@@ -285,7 +285,7 @@ struct Observatory<'a> {
 }
 
 impl<'a> Observatory<'a> {
-    /// Callers are there first: they open topics that nobody has made.
+    /// Callers start first: they open topics that do not exist yet.
     fn new(
         (site, case, policy): (&'a Site, &'a Case, Option<Evolution>),
         component: usize,
@@ -312,7 +312,7 @@ impl<'a> Observatory<'a> {
         self.meet(matches!(step, Step::Component(_)));
     }
 
-    /// Whether a topic's schemas may meet under the policy.
+    /// Whether the policy permits a topic's schemas to coexist.
     fn fits(&self, topic: &(TopicKind, String)) -> bool {
         let schema = |release| self.case.shape(release, topic);
         let (Some(old), Some(new)) = (schema(OLD), schema(NEW)) else { return true };
@@ -323,7 +323,7 @@ impl<'a> Observatory<'a> {
         }
     }
 
-    /// Whether a reader gets what a writer is let write.
+    /// Whether a reader receives the samples that a writer may publish.
     fn reads(&self, (writer, reader): (usize, usize), topic: &(TopicKind, String)) -> bool {
         let schema = |release| self.case.shape(release, topic).unwrap();
         let report = compare(&schema(writer), &schema(reader));
@@ -331,7 +331,7 @@ impl<'a> Observatory<'a> {
         held && self.case.resolves(writer, reader, topic).unwrap()
     }
 
-    /// Everything that goes on does, and what cannot is told by name.
+    /// Readable topics continue, and unreadable ones are named in the log.
     fn meet(&mut self, restarted: bool) {
         let topics: Vec<_> = self.case.topics.iter().cloned().collect();
         for topic in &topics {
@@ -342,7 +342,7 @@ impl<'a> Observatory<'a> {
         for caller in &mut self.callers {
             caller.command(component, self.number);
             let beats = caller.goes_on();
-            // It beats as soon as it starts.
+            // Its first heartbeat follows its start at once.
             assert!(beats > 0 || !restarted);
         }
     }
@@ -365,7 +365,7 @@ impl<'a> Observatory<'a> {
         }
     }
 
-    /// A caller reads what was just written.
+    /// A caller reads the sample that was just written.
     fn follow(
         &mut self,
         place: usize,
@@ -412,11 +412,11 @@ impl<'a> Observatory<'a> {
     }
 }
 
-/// How many commands of each component are sent.
+/// The number of sent commands of each component.
 const COMMANDS: usize = 3;
 
 impl Caller {
-    /// Leads it through states, has it run and validate commands, those that it lacks included.
+    /// Goes through the states; sends and validates commands, including those that it lacks.
     fn command(&self, component: &Live<'_>, number: u8) {
         let remote = &self.remote;
         let has = |name| remote.interface().has(TopicKind::Command, name);
@@ -467,8 +467,8 @@ impl Caller {
         }
     }
 
-    /// States and heartbeats are numbered on, through restarts; nothing was logged. Gives how many
-    /// heartbeats there were.
+    /// Numbers of states and heartbeats continue across restarts, and nothing was logged. Returns
+    /// the number of heartbeats.
     fn goes_on(&mut self) -> usize {
         let beats = [&mut self.states, &mut self.beats].map(|(reader, last)| {
             let mut number = 0;
@@ -484,15 +484,15 @@ impl Caller {
     }
 }
 
-/// Components that changed: fully and backward compatible topics, breaking ones that resolve and
-/// that do not, topics that came and went, commands that came.
+/// Components with changes: fully and backward compatible topics, breaking ones that resolve and
+/// that do not, added and removed topics, added commands.
 const CHANGED: [&str; 8] =
     ["MTM1M3", "MTAOS", "MTCamera", "CCCamera", "GIS", "ESS", "MTDome", "HVAC"];
 
-/// Of those the ones whose differences all resolve.
+/// Those of them whose differences all resolve.
 const SILENT: [&str; 3] = ["MTM1M3", "MTAOS", "MTCamera"];
 
-/// Says to the process that a test starts what it is for.
+/// Tells the process that a test starts its task.
 const CHILD: &str = "HELIO_TEST_SILENT";
 
 const COMPONENT_FIRST: [Step; 5] = [
@@ -555,7 +555,7 @@ fn without_a_policy_all_is_written_and_readers_are_told_once() {
         let policy = Some(Evolution::None);
         upgrade(component, policy, (OLD, [OLD, NEW], &COMPONENT_FIRST));
         upgrade(component, policy, (OLD, [OLD, OLD], &CALLERS_FIRST));
-        // Numbers go on behind those of samples that neither component nor caller can read.
+        // Numbers continue after those of samples that neither component nor caller can read.
         let steps = [NEW, OLD, NEW].map(Step::Component);
         upgrade(component, policy, (OLD, [OLD, NEW], &steps));
     }
@@ -576,7 +576,7 @@ fn what_resolves_is_resolved_in_silence() {
             upgrade(component, None, (OLD, [OLD, NEW], &COMPONENT_FIRST));
         }
     } else if releases().is_some() {
-        // A process of its own, of which all that it says is seen.
+        // A separate process, whose whole output is captured.
         let mut child = only(module_path!(), "what_resolves_is_resolved_in_silence");
         let ran = child.env(CHILD, "1").output().unwrap();
         assert!(String::from_utf8_lossy(&ran.stdout).contains("1 passed"), "{ran:?}");
@@ -587,8 +587,8 @@ fn what_resolves_is_resolved_in_silence() {
 
 const GENSET: &str = "agcGenset150";
 
-/// Two instances of one component, of different releases, start to write in the same moment, and
-/// callers of both subscribe in it.
+/// Two instances of one component, of different releases, start to write at the same time, and
+/// callers of both subscribe at the same time.
 #[test]
 fn instances_of_both_releases_share_topics() {
     let Some(releases) = releases() else { return };
@@ -596,7 +596,7 @@ fn instances_of_both_releases_share_topics() {
         let cases = [1, 2].map(|index| Case { index, ..Case::new(releases, "ESS", None) });
         let components = [OLD, NEW].map(|n| Live::start(&site, &cases[n], n));
         let winner = at_once(&site, &components);
-        // What the releases have in common goes on for all of them.
+        // Topics that are equal in both releases continue for all of them.
         let common = (TopicKind::Telemetry, "temperature".to_owned());
         for component in &components {
             let written = component.write(&common, 3).unwrap();
@@ -618,8 +618,8 @@ fn caller(site: &Site, case: &Case, release: usize) -> Remote {
     Remote::open(&site.bus(), &case.interfaces[release], case.index).unwrap()
 }
 
-/// All write and subscribe at once to a topic that the releases exclude each other from: one of
-/// both is let in, whichever was first. Gives which.
+/// All write and subscribe at once to a topic whose two schemas exclude each other. The release
+/// that comes first is admitted; it is returned.
 fn at_once(site: &Site, components: &[Live<'_>; 2]) -> usize {
     let topic = (TopicKind::Telemetry, GENSET.to_owned());
     let callers = [(OLD, OLD), (OLD, NEW), (NEW, OLD), (NEW, NEW)];

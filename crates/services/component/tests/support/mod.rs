@@ -1,4 +1,4 @@
-//! A site of its own for each test, on each transport.
+//! A separate site for each test, on each transport.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
 pub(crate) mod faults;
@@ -16,7 +16,7 @@ pub(crate) const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 
 const INTERFACES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/interfaces");
 
-/// A URL that nobody else has, and the interfaces of our own observatory.
+/// A URL of one test, and the interfaces of our own observatory.
 pub(crate) struct Site {
     url: String,
     interfaces: Interfaces,
@@ -43,12 +43,12 @@ impl Site {
         Self::new(format!("journal:{}", folder.path().display()), Some(folder))
     }
 
-    /// Where it is.
+    /// Its URL.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    /// A connection of its own.
+    /// A separate connection.
     pub(crate) fn bus(&self) -> Bus {
         Bus::connect(&self.url).unwrap()
     }
@@ -58,7 +58,7 @@ impl Site {
         Interface::of(&self.interfaces, component).unwrap()
     }
 
-    /// The interface of the mount in a release in which a text was another.
+    /// The interface of the mount in a release with a different text.
     pub(crate) fn other_mount(&self, text: &str, other: &str) -> Interface {
         let folder = std::path::Path::new(INTERFACES);
         let names = ["SALSubsystems.xml", "SALGenerics.xml", "MTMount/MTMount_Commands.xml"];

@@ -1,4 +1,4 @@
-//! Scripts of components: requests and handlers' words in, effects out.
+//! Scripts of components: requests and handlers' results in, effects out.
 //!
 //! ```text
 //! component Name [index=1] [state=STANDBY] [audit]
@@ -36,7 +36,7 @@ pub(crate) struct Stage {
     options: ControllerOptions,
     audited: bool,
     controller: Option<Controller>,
-    /// The calls by who asked and the number: `alice#7`.
+    /// The calls by caller and number: `alice#7`.
     calls: HashMap<String, CallNumber>,
 }
 
@@ -148,7 +148,7 @@ fn show(controller: &Controller, words: &[String]) -> String {
     }
 }
 
-/// The request that a line is, if it is one.
+/// The request of a line, if the line is one.
 fn request(words: &[String]) -> Option<Request> {
     let (action, command) = match words.get(1)?.as_str() {
         "sends" => (Action::Run, words[2].clone()),

@@ -1,9 +1,9 @@
-//! Text scripts of the protocol, and what holds for any sequence of inputs.
+//! Text scripts of the protocol, and properties of every sequence of inputs.
 //!
-//! A script of `tests/scripts` is a conversation: a line with a time in seconds is an input, the
-//! indented lines below it are what comes of it, in order. Where something else comes of it, the
-//! test shows both. `HELIO_WRITE_SCRIPTS=1 cargo test -p helio-component` writes what comes into
-//! the scripts instead, to be read before it is committed.
+//! A script of `tests/scripts` is a conversation. A line with a time in seconds is an input; the
+//! indented lines below it are its effects, in order. If the effects differ, the test prints both.
+//! `HELIO_WRITE_SCRIPTS=1 cargo test -p helio-component` writes the actual effects into the scripts
+//! instead; review them before committing.
 
 mod caller;
 mod controller;
@@ -24,7 +24,7 @@ fn scripts_of_callers_come_out_as_written() {
     run("caller", |line| Box::new(caller::Stage::new(line)));
 }
 
-/// Runs all scripts whose names begin with a word.
+/// Runs all scripts whose names have a prefix.
 fn run(kind: &str, actor: fn(&str) -> Box<dyn Actor>) {
     let mut paths: Vec<PathBuf> = std::fs::read_dir(folder())
         .expect("the folder of scripts")
@@ -41,7 +41,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts")
 }
 
-/// What a script says and what comes, where they differ.
+/// The differences between a script's effects and the actual ones.
 fn difference(path: &Path, actor: fn(&str) -> Box<dyn Actor>) -> Option<String> {
     let written = std::fs::read_to_string(path).expect("a script is UTF-8");
     let comes = script::play(&written, actor);

@@ -1,16 +1,16 @@
-//! How scripts are read, played and compared.
+//! Reading, running and comparing scripts.
 
 use helio_core::Tai;
 
-/// What a script talks to.
+/// The subject of a script.
 pub(crate) trait Actor {
     /// A line of the script's head, without a time.
     fn set_up(&mut self, words: &[String]);
-    /// An input; gives what comes of it.
+    /// Processes an input; returns its effects.
     fn input(&mut self, now: Tai, words: &[String]) -> Vec<String>;
 }
 
-/// Plays a script; gives the same script with what came of each input.
+/// Runs a script; returns it with the actual effects of each input.
 pub(crate) fn play(script: &str, new: fn(&str) -> Box<dyn Actor>) -> String {
     let mut actor: Option<Box<dyn Actor>> = None;
     let mut out = String::new();
@@ -37,18 +37,18 @@ pub(crate) fn play(script: &str, new: fn(&str) -> Box<dyn Actor>) -> String {
     out
 }
 
-/// The instant that many seconds after the scripts' beginning.
+/// The instant that many seconds after the start of the script.
 pub(crate) fn at(seconds: f64) -> Tai {
     let start: Tai = "2026-01-01T00:00:00Z".parse().expect("a time");
     Tai::from_nanos(start.nanos() + (seconds * 1e9).round() as i64)
 }
 
-/// The seconds from the scripts' beginning to an instant.
+/// The seconds from the start of the script to an instant.
 pub(crate) fn since_start(instant: Tai) -> f64 {
     (instant.nanos() - at(0.0).nanos()) as f64 / 1e9
 }
 
-/// The words of a line. What is in double quotes is one word, without them.
+/// The words of a line. A text in double quotes is one word, without the quotes.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quoted, mut begun) = (Vec::new(), String::new(), false, false);
     for c in line.chars() {
@@ -94,10 +94,10 @@ pub(crate) fn identity(text: &str) -> (String, i32) {
     (identity.to_owned(), origin.parse().unwrap_or_else(|_| panic!("identity/process: {text}")))
 }
 
-/// Two texts line by line: what only the first has with `-`, what only the second has with `+`.
+/// Two texts line by line: `-` marks lines of the first only, `+` lines of the second only.
 pub(crate) fn diff(written: &str, comes: &str) -> String {
     let (a, b): (Vec<&str>, Vec<&str>) = (written.lines().collect(), comes.lines().collect());
-    // The longest common subsequence from each pair of places on; scripts are short.
+    // The longest common subsequence from each pair of positions; scripts are short.
     let mut common = vec![vec![0usize; b.len() + 1]; a.len() + 1];
     for i in (0..a.len()).rev() {
         for j in (0..b.len()).rev() {

@@ -1,4 +1,4 @@
-//! What holds for any sequence of inputs.
+//! Properties that hold for every sequence of inputs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -37,7 +37,7 @@ enum Input {
         key: u8,
         wrong: bool,
     },
-    /// The handler that is that far down the list of those that run.
+    /// The running handler at that position of the list.
     Answer {
         which: usize,
         well: bool,
@@ -94,7 +94,7 @@ fn input() -> impl Strategy<Value = Input> {
     ]
 }
 
-/// What a handler of the model is doing.
+/// The activity of a handler of the model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Work {
     Handler,
@@ -102,7 +102,7 @@ enum Work {
     End,
 }
 
-/// A component, and what is known of it from outside.
+/// A component, and the model of its observable state.
 struct World {
     controller: Controller,
     now: Tai,
@@ -110,13 +110,13 @@ struct World {
     next: i32,
     /// Number of final acknowledgements by the number of the request.
     finals: BTreeMap<i32, usize>,
-    /// Requests that must have one in the end.
+    /// Requests that must have one at the end.
     owed: BTreeSet<i32>,
-    /// Calls whose values are still kept for them.
+    /// Calls whose values are still stored.
     kept: BTreeSet<CallNumber>,
     running: Vec<(CallNumber, Work)>,
     states: Vec<SummaryState>,
-    /// Whether the last input ended what comes before the way out of FAULT.
+    /// Whether the last input ended the begin hook of the command that leaves FAULT.
     may_leave_fault: bool,
 }
 
@@ -250,7 +250,7 @@ impl World {
             self.controller.lease(self.now, LeaseState::Held { incarnation: 1 });
         } else {
             self.controller.lease(self.now, LeaseState::Lost);
-            // Whatever has not ended by now need not be told any more.
+            // Calls that have not ended by now need no acknowledgement.
             self.drain();
             let told = |number: &i32| self.finals.contains_key(number);
             self.owed = self.owed.iter().copied().filter(told).collect();
@@ -321,7 +321,7 @@ impl World {
         assert_eq!(live, self.kept.len() + self.running.len());
     }
 
-    /// Lets all handlers end, and checks what was told.
+    /// Ends all handlers and checks the acknowledgements.
     fn finish(&mut self) {
         while !self.running.is_empty() {
             self.answer(0, true);
@@ -337,8 +337,8 @@ impl World {
     }
 }
 
-/// Whether a state may be told after another: a command leads there, or was undone, or there was a
-/// fault, or the lease was regained.
+/// Whether a state may be published after another: by a command, by its reversal, by a fault, or
+/// because the lease was confirmed again.
 fn is_legal(from: SummaryState, to: SummaryState) -> bool {
     let leads =
         |from, to| StateCommand::ALL.iter().any(|c| c.transition(from).is_some_and(|t| t.to == to));
