@@ -1,4 +1,4 @@
-"""Components, their interfaces and their callers; private, see :mod:`heliograph`.
+"""Components, their interfaces and their remotes; private, see :mod:`heliograph`.
 
 It knows buses, topics and the protocol core of the extension; it must not know any transport.
 """

@@ -84,7 +84,7 @@ class CommandCall:
     async def _end(self) -> Ack:
         while not (self.done or (self.ack is not None and not self._until_done)):
             await self._more()
-        assert self.ack is not None, "an acknowledgement arrived"
+        assert self.ack is not None, "an acknowledgement was received"
         self._raise(self.ack)
         return self.ack
 

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("heliograph")
 
 _SECONDS_MAX = 3e9
-"""The latest expiry: a century from now, which nanoseconds in 64 bits can represent."""
+"""The latest expiry in seconds from now: a century, within 64 bits of nanoseconds."""
 
 _SCHEMA = "helio-schema"
-"""The header with the schema of a command that is embedded in another sample."""
+"""The header with the schema of a command inside another sample."""
 
 PRESENCE_POLL_INTERVAL_S = 0.05
-"""How often a component's presence is checked while calls are pending."""
+"""How often the presence of a component is polled while calls are pending."""
 
 
 class CallerEngine:
@@ -71,13 +71,13 @@ class CallerEngine:
 
     @property
     def late_sent(self) -> int:
-        """Number of stream commands that were sent too late before their time."""
+        """The number of stream commands that were sent too late before their time."""
         return self._caller.late_sent
 
     def presence(self) -> str:
-        """Return the presence: here, gone or unknown; away if the bus does not answer."""
+        """Query the presence: here, gone or unknown; away if the bus does not answer."""
         self._open()
-        assert self._watch is not None, "it was opened"
+        assert self._watch is not None, "_open has created it"
         known, instance = self._watch.look()
         self._update_presence(known, instance)
         return known
@@ -95,12 +95,12 @@ class CallerEngine:
         until_done: bool = True,
         progress: Callable[[Ack], object] | None = None,
     ) -> CommandCall:
-        """Send a command, or another request, as `what` selects."""
+        """Send a command, or a control request if `what` is not to run it."""
         self._open()
         command = "" if topic is None else topic.name
         title = f"{self.name}.{command or what[0]}"
         call = CommandCall(self, title, until_done, progress)
-        assert self._watch is not None, "it was opened"
+        assert self._watch is not None, "_open has created it"
         self._update_presence(*self._watch.recent())
         now = self._now()
         if expiry is not None and not abs(expiry) < _SECONDS_MAX:
@@ -115,7 +115,7 @@ class CallerEngine:
         """Request the cancellation of a call."""
         return self.send(None, ("cancel", float(call.number)), None, timeout=timeout)
 
-    # Internals.
+    # Inputs and effects of the protocol.
 
     def _now(self) -> int:
         return self._bus._raw.now_ns()
@@ -166,7 +166,7 @@ class CallerEngine:
         if known == "away":
             if self._last_presence != "gone":
                 return
-            # The component may have started meanwhile.
+            # A component that was gone may have started.
             known = "unknown"
         if known != "unknown" and self._caller.pending and self._acks is not None:
             # Acknowledgements from before its end count.
@@ -218,7 +218,7 @@ class CallerEngine:
             self._caller.publish_failed(number, str(error))
             asyncio.get_running_loop().call_soon(self._drain)
 
-        assert self._watch is not None, "it was opened"
+        assert self._watch is not None, "_open has created it"
         lacks = None if topic is None else self._watch.lacks(topic.name)
         if lacks is not None:
             failed(HelioError(lacks))
@@ -231,7 +231,8 @@ class CallerEngine:
                 target = self._control_topic()
                 if what == "validate":
                     assert topic is not None, "what is validated is a command"
-                    # What cannot be sent is not valid; the component checks the schema.
+                    # A command whose topic cannot be opened is invalid. Opening also registers the
+                    # schema, which the component needs.
                     self._topic(topic)
                     headers[_SCHEMA] = bytes.fromhex(topic.schema.id)[::-1]
                 value = self._control_record(what, argument, topic, value, sequence)
@@ -294,7 +295,7 @@ class CallerEngine:
         _LOG.warning("%s", text)
 
     def close(self) -> None:
-        """Close; pending calls end as not acknowledged."""
+        """Close all topics; pending calls end as not acknowledged."""
         if self._closed:
             return
         self._closed = True

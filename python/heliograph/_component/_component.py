@@ -126,7 +126,7 @@ class Component(Hooks):
         self.log = logging.getLogger(identity)
         self._logger = logger or self.log
         if logger is None and self.log.level == logging.NOTSET:
-            # Rare records are published unless the level was set.
+            # INFO records are rare; they are published by default.
             self.log.setLevel(logging.INFO)
         self._simulation_mode = simulation_mode
         self._wanted = initial_state
@@ -141,7 +141,7 @@ class Component(Hooks):
         self._who = Identity(identity, os.getpid(), index, f"{identity}")
         self._engine = Engine(self, bus, self._interface, self._who)
         publish = weakref.WeakMethod(self._publish_record)
-        # A component that is never started must not stay referenced by the logger.
+        # A component that is never started must not be kept alive by the logger.
         self._records = LogPublisher(lambda fields: (publish() or _nobody)(fields))
         self._records.setLevel(logging.NOTSET)
         self._logger.addHandler(self._records)
@@ -220,7 +220,7 @@ class Component(Hooks):
         names = ("received", "late", "lost", "missing", "most_missing")
         return dict(zip(names, counts, strict=True))
 
-    # Called by handlers.
+    # Calls of handlers.
 
     def assert_enabled(self, action: str = "") -> None:
         """Raise :class:`ExpectedError` unless the state is ENABLED."""
@@ -244,7 +244,7 @@ class Component(Hooks):
         JSON can represent.
         """
         self._engine.in_progress(command, timeout, text, progress, result)
-        # A handler that reports its progress in a busy loop must not block the component.
+        # A handler that reports progress in a busy loop must not block the component.
         await asyncio.sleep(0)
 
     async def fault(self, code: int, report: str, traceback: str = "") -> None:
@@ -255,8 +255,8 @@ class Component(Hooks):
             engine.put("errorCode", errorCode=code, errorReport=report, traceback=traceback)
         except Exception:
             # An invalid report must not prevent the fault.
-            self.log.exception("a fault's report is invalid")
-            code, report = _CODE_MAX, "its report is invalid"
+            self.log.exception("a fault's report cannot be told")
+            code, report = _CODE_MAX, "its report cannot be told"
         self.log.error("fault %d: %s", code, report)
         await engine.fault(code, report)
 
@@ -271,7 +271,7 @@ class Component(Hooks):
         level = logger.getEffectiveLevel()
         self._engine.put("logLevel", force=True, level=level, subsystem=subsystem)
 
-    # Life cycle.
+    # Start and end.
 
     async def start(self) -> None:
         """Take the lease, accept commands, and go to the initial state.
@@ -285,7 +285,7 @@ class Component(Hooks):
         engine = self._engine
         try:
             if self._authorization is not None:
-                # Before the file is read, so that a concurrent change is detected.
+                # Taken before reading, so that a change during the read is detected.
                 self._authorization_seen = await in_thread(self._authorization_stat)
                 text = await in_thread(self._authorization.read_text)
                 engine.controller.set_policy(text)
@@ -375,7 +375,7 @@ class Component(Hooks):
                 return
             except Exception as error:
                 wrong = self._go_on(error, wrong, "the heartbeat failed")
-            # Counted from the due time, so that a busy loop does not slow it down.
+            # Relative to the due time, so that a busy loop does not reduce the rate.
             due = max(due + HEARTBEAT_S, loop.time())
             await asyncio.sleep(due - loop.time())
 
@@ -434,7 +434,7 @@ class Component(Hooks):
         self.log.info("the authorization %s is in force", self._authorization)
         return True
 
-    # Changes of state, called by the engine.
+    # Changes of state; the engine calls these.
 
     async def _begin_state(self, command: str, data: Any) -> None:
         self._loaded = await self._load_configuration(data) if command == "start" else None
@@ -492,7 +492,7 @@ class Component(Hooks):
     def _publish_record(self, fields: dict[str, Any]) -> None:
         self._engine.put("logMessage", force=True, **fields)
 
-    # Command line.
+    # The command line.
 
     @classmethod
     def run(cls, arguments: Sequence[str] | None = None) -> None:
@@ -510,11 +510,11 @@ class Component(Hooks):
 
 
 _CODE_MAX = 2**31 - 1
-"""The largest error code of SAL's field, also used for an invalid one."""
+"""The largest error code that SAL's field holds; it also replaces a code that is not a number."""
 
 
 def _code(code: Any) -> int:
-    """Return an error code that fits the field."""
+    """Return an error code within the range of SAL's field."""
     try:
         return max(-_CODE_MAX - 1, min(int(code), _CODE_MAX))
     except (TypeError, ValueError, OverflowError):
@@ -522,7 +522,7 @@ def _code(code: Any) -> int:
 
 
 def _nobody(_fields: dict[str, Any]) -> None:
-    """Publish nothing; the component has ended."""
+    """Publish nothing: the component no longer exists."""
 
 
 def _schema_version(schema: Mapping[str, Any] | None) -> str:

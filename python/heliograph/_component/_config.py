@@ -1,7 +1,7 @@
 """Configuration of components: layers of YAML files, checked against a JSON schema.
 
 The layers are ``_init.yaml``, then ``_<site>.yaml`` (the site is ``HELIO_SITE``, or ``LSST_SITE``),
-then the file that the command ``start`` names. Only ``_init.yaml`` must be there.
+then the file that the command ``start`` names. Only ``_init.yaml`` is required.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_BYTES = 4 << 20
-"""The longest configuration file in bytes; more belongs in a separate data file."""
+"""The largest configuration file, in bytes; tables of a few thousand numbers fit."""
 
 
 def site() -> str:
@@ -31,14 +31,14 @@ def site() -> str:
 
 @dataclass(frozen=True)
 class LoadedConfig:
-    """A configuration and its sources."""
+    """A merged configuration and its files."""
 
     values: dict[str, Any]
     files: list[str]
     version: str
 
     def namespace(self) -> SimpleNamespace:
-        """Return the values as attributes, nested ones too."""
+        """Return it as an object with attributes for keys, also for nested ones."""
         made: SimpleNamespace = _namespace(self.values)
         return made
 
@@ -52,7 +52,7 @@ def _namespace(value: Any) -> Any:
 
 
 def overrides(folder: Path) -> list[str]:
-    """Return the files that ``start`` may name, sorted."""
+    """Return the names of the available overrides, sorted."""
     try:
         return sorted(
             file.name
@@ -66,7 +66,7 @@ def overrides(folder: Path) -> list[str]:
 def load(folder: Path, override: str, schema: Mapping[str, Any] | None) -> LoadedConfig:
     """Read, merge and check the layers.
 
-    Raises :class:`ExpectedError`, which names the file and the fault.
+    Raises :class:`ExpectedError` with the file and the reason.
     """
     files = ["_init.yaml"]
     if site() and (folder / f"_{site()}.yaml").is_file():
@@ -105,7 +105,7 @@ def _read(folder: Path, name: str) -> str:
 
 
 def _checked(values: Any, schema: Mapping[str, Any], files: list[str]) -> Any:
-    """Check against the schema, and add its defaults."""
+    """Check against the schema, after adding its defaults for missing values."""
     import jsonschema  # type: ignore[import-untyped]
 
     kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft7Validator)

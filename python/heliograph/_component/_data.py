@@ -1,6 +1,6 @@
-"""Classes for the values of topics, made when a topic is first used.
+"""Classes for the values of topics, created when a topic is first used.
 
-Constraints: an interface may have hundreds of topics with thousands of fields, so a class is made
+Constraints: an interface may have hundreds of topics with thousands of fields, so a class consists
 of slots and costs microseconds; no text is compiled. A class is bound to its topic's schema:
 decoding gives instances, whose enumerated fields are members of an ``IntEnum``.
 """
@@ -32,10 +32,10 @@ PRIVATE = (
     "private_identity",
     "private_origin",
 )
-"""The fields at the beginning of every topic, after ``salIndex`` if it has one."""
+"""The first fields of every topic, after ``salIndex`` if there is one."""
 
 _SHOWN_MAX = 6
-"""A ``repr`` shows this many elements of an array, and twice as many fields."""
+"""The most elements of an array in a ``repr``; it shows twice as many fields."""
 
 
 class TopicData:
@@ -55,13 +55,13 @@ class TopicData:
     _defaults: ClassVar[bytes] = b""
 
     def __new__(cls, **fields: Any) -> Self:
-        """Make a value with every field at its default, except the given ones that are not None.
+        """Create a value with the defaults of all fields, then set the given ones (not None).
 
-        Raises :class:`TypeError` naming an unknown field.
+        Raises :class:`TypeError`, which names an unknown field.
         """
         made: Self = cls._schema.decode(cls._defaults)
         for name in cls._arrays:
-            # Decoded arrays are read-only, but this one belongs to the caller.
+            # Decoded arrays are read-only; the caller gets a writable copy.
             object.__setattr__(made, name, getattr(made, name).copy())
         for name, value in fields.items():
             if name not in cls._fields:
@@ -92,7 +92,7 @@ class TopicData:
 
 
 def same(one: Any, two: Any) -> bool:
-    """Whether two values of a field are the same; NaN is the same as NaN."""
+    """Whether two values of a field are equal; NaN equals NaN."""
     if isinstance(one, np.ndarray) or isinstance(two, np.ndarray):
         one, two = np.asarray(one), np.asarray(two)
         floating = one.dtype.kind == two.dtype.kind == "f"
@@ -103,7 +103,7 @@ def same(one: Any, two: Any) -> bool:
 
 
 def sayable(text: Any) -> str:
-    """Return an encodable text of any object."""
+    """Return any value as a text that UTF-8 can encode."""
     return "" if text is None else str(text).encode(errors="replace").decode()
 
 
@@ -154,9 +154,9 @@ def zero(field: FieldInfo) -> Any:
 class Enums:
     """The enumerations of a component, as attributes: ``enums.AxisState.Moving``.
 
-    An enumeration has its name in the interface. One declared at a field is named by topic and
-    field: ``Target_tracksys``. Labels are the interface's; characters that a Python name cannot
-    have become ``_``.
+    An enumeration has its name from the interface. An unnamed enumeration of a field is named after
+    topic and field: ``Target_tracksys``. Labels are the interface's; characters that a Python name
+    cannot have become ``_``.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ def _member(label: str) -> str:
     name = re.sub(r"\W", "_", label)
     if not name.isidentifier():
         name = f"_{name}"
-    # Names that an IntEnum cannot have as members, or a program cannot write.
+    # Names that an IntEnum cannot have as members, or that a program cannot write.
     return (
         f"{name}_"
         if name == "mro" or keyword.iskeyword(name) or (name[:1] == "_" == name[-1:])

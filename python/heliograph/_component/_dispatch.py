@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("heliograph")
 
 _BATCH_MAX = 256
-"""Samples of one topic that are handled before other callbacks of the loop run."""
+"""The samples of one topic that are handled before other callbacks of the loop run."""
 
 
 class CallbackSubscription:
@@ -41,9 +41,9 @@ class CallbackSubscription:
         self.raw = raw
 
     def listen(self) -> None:
-        """Call the callback once, when samples may be available (or are already).
+        """Request one call of the callback when samples may be available, possibly at once.
 
-        Does nothing if the callback is registered already.
+        A second request before that call has no effect.
         """
         if self._listening or self._closed:
             return
@@ -68,7 +68,7 @@ class CallbackSubscription:
                 self._ready()
 
     def wake_soon(self) -> None:
-        """Call back in the loop's next iteration; called by the bus."""
+        """Call back in the loop's next iteration; the bus calls this."""
         self._loop.call_soon(self.wake)
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class Dispatcher:
         on_sample: Callable[[Sample[Any]], object],
         on_event: Callable[[Any], object] | None = None,
     ) -> CallbackSubscription:
-        """Add a subscription and the callbacks for its samples and events."""
+        """Add a subscription: its samples and events are dispatched from now on."""
         source = _Source(self, raw, on_sample, on_event)
         source.listen()
         self._sources.append(source)
@@ -129,7 +129,7 @@ class Dispatcher:
 
     def _fail(self, source: _Source, error: HelioError, *, skipped: bool = False) -> None:
         if self._closed or self._bus._closed or source not in self._sources:
-            # A sample of the same turn may have caused it to be polled or skipped already.
+            # A callback of the same batch may have polled or skipped it: the failure is known.
             return
         self._sources.remove(source)
         at: Positions = []
@@ -140,7 +140,7 @@ class Dispatcher:
         self._on_failure(source, at, error)
 
     def skip(self) -> int:
-        """Skip all available samples, also the ones being dispatched; return their number."""
+        """Skip the available samples, including those being dispatched; return their number."""
         if self._closed:
             return 0
         self._skips += 1
@@ -155,7 +155,7 @@ class Dispatcher:
         return passed
 
     def run(self, sources: list[_Source]) -> None:
-        """Dispatch some samples of these subscriptions, then wait; the loop is not blocked long."""
+        """Dispatch a batch of these subscriptions, then wait for more; the loop is not blocked."""
         if self._closed or self._bus._closed:
             return
         more = self._take(sources)
@@ -166,7 +166,7 @@ class Dispatcher:
             if source not in self._sources:
                 continue
             if source in more:
-                # The next turn continues, after other callbacks ran.
+                # The next batch follows after other callbacks of the loop.
                 self.schedule(source)
             else:
                 self._listen(source)
@@ -182,7 +182,7 @@ class Dispatcher:
         self.run(ready)
 
     def _take(self, sources: list[_Source]) -> list[_Source]:
-        """Dispatch; return the subscriptions that may have more."""
+        """Dispatch one batch; return the subscriptions that may have more samples."""
         more = []
         samples: list[tuple[int, int, Sample[Any]]] = []
         failed: list[tuple[_Source, HelioError]] = []
@@ -199,7 +199,7 @@ class Dispatcher:
             if seen:
                 more.append(source)
         if len(sources) > 1:
-            # The sort keeps the order within a subscription.
+            # The sort is stable: samples of one subscription keep their order.
             samples.sort(key=lambda item: item[0])
         skips = self._skips
         for left, (_, place, sample) in zip(range(len(samples) - 1, -1, -1), samples, strict=True):
@@ -208,7 +208,7 @@ class Dispatcher:
             self._at_hand = left
             _guarded(sources[place].on_sample, sample)
         for broken, why in failed:
-            # After the samples that could still be read.
+            # After the samples that could be read.
             self._fail(broken, why)
         return more
 
@@ -220,7 +220,7 @@ class Dispatcher:
 
 
 class _Source(CallbackSubscription):
-    """One of the subscriptions of :class:`Dispatcher`."""
+    """A subscription of a :class:`Dispatcher`."""
 
     __slots__ = ("_dispatcher", "on_event", "on_sample")
 
@@ -240,7 +240,7 @@ class _Source(CallbackSubscription):
         self._dispatcher.run([self])
 
     def wake_soon(self) -> None:
-        """Poll later, together with the others that are woken now; called by the bus."""
+        """Poll later, together with others that are woken now; the bus calls this."""
         if self._listening:
             self._listening = False
             self._dispatcher.schedule(self)

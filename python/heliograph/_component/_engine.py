@@ -79,7 +79,7 @@ FAILED, ABORTED, TIMED_OUT = "failed", "aborted", "timeout"
 
 @dataclass
 class _Command:
-    """A command of the interface, with this component's handler and options."""
+    """A command of the interface, with its handler and options."""
 
     topic: TopicType
     options: CommandOptions
@@ -96,7 +96,7 @@ class _Command:
 
 @dataclass
 class _Call:
-    """A command that was received and has not ended."""
+    """A received command that has not ended."""
 
     command: _Command | None
     value: Any
@@ -137,7 +137,7 @@ class Engine:
         self._changed = False
         self._lapses = 0
         self._is_unconfirmed = False
-        """Whether the controller knows that the lease's holder is unknown."""
+        """Whether the controller has been notified that the lease is unconfirmed."""
         self._acks: RawTopic | None = None
         self._ack_type = interface.get("ack_ackcmd")
         self._audit: RawTopic | None = None
@@ -179,7 +179,7 @@ class Engine:
     def _check_handlers(self, known: dict[str, _Command]) -> None:
         named = {name[3:] for name in dir(type(self.component)) if name.startswith("do_")}
         named |= set(self.component.command_options)
-        # The base class has a handler for it, which some interfaces lack.
+        # The base class has its handler, even if the interface lacks the command.
         named.discard("setLogLevel")
         strangers = named - set(known) - set(self.component.extra_commands)
         if strangers:
@@ -220,7 +220,7 @@ class Engine:
             raise
 
     def begin(self) -> None:
-        """Publish the state and accept commands."""
+        """Publish the state, and answer commands from now on."""
         self.check_lease()
         self._carry_out()
         self._changed = False
@@ -228,9 +228,9 @@ class Engine:
 
     def _open(self) -> list[tuple[_Command | None, RawSubscription]]:
         interface, who, bus = self.interface, self.who, self.bus._raw
-        # On brokers, opening one after the other takes several times as long.
+        # On brokers, creating them one by one takes several times as long.
         make_topics(bus, interface.raw, interface.name, who.index)
-        # Callers that see the lease may send at once, so subscriptions come first.
+        # Subscribe before taking the lease: a caller that sees the lease may send.
         opened = self._listen()
         self.lease = Lease(bus, interface.raw, interface.name, who.index, self._software())
         assert self._ack_type is not None, "every component has acknowledgements"
@@ -257,10 +257,10 @@ class Engine:
         return opened
 
     def _subscribe(self, command: _Command | None) -> RawSubscription:
-        """Subscribe to a command, or to the topic of other requests.
+        """Subscribe to a command, or to control requests.
 
-        If its schema cannot be resolved with another release's, and no policy was chosen, each such
-        command is answered.
+        If its schema does not resolve with another release's, and no policy was chosen, the
+        commands of that release are rejected with an acknowledgement each.
         """
         interface, bus, kind = self.interface, self.bus._raw, self._ack_type
         assert kind is not None, "every component has acknowledgements"
@@ -282,7 +282,7 @@ class Engine:
 
     @contextlib.contextmanager
     def _skip_incompatible(self, topic: TopicType) -> Iterator[None]:
-        """Continue without a topic whose schema cannot be resolved with another release's."""
+        """Skip a topic whose schema does not resolve with another release's."""
         try:
             yield
         except IncompatibleSchema as error:
@@ -304,7 +304,7 @@ class Engine:
     def _on_read_failure(
         self, source: CallbackSubscription, at: Positions, error: HelioError
     ) -> None:
-        """Continue without a topic that cannot be read, unless there is no other."""
+        """Continue without a topic that cannot be read, unless it was the last one."""
         command, resumed = self._sources.pop(source)
         if not len(self._dispatcher):
             self.stop(error)
@@ -347,9 +347,9 @@ class Engine:
         return self.bus._raw.now_ns()
 
     def refusal(self) -> NotLive | StorageError | None:
-        """Return why this may not be the live instance, or None.
+        """Return why this is not certainly the live instance; None if it is.
 
-        During an outage the holder is unknown, which does not end the component.
+        During an outage the owner is unknown, and the instance continues.
         """
         if self.lease is None:
             return NotLive(_ENDED if self._stopping is not None else _NOT_STARTED)
@@ -359,10 +359,10 @@ class Engine:
         return StorageError(self.lease.outage()) if standing == "lapsed" else NotLive(_LOST)
 
     def check_lease(self) -> bool:
-        """Check whether this is still the live instance, as far as known; end if not.
+        """Check the lease; if it is lost, end the component. Return whether it is not lost.
 
-        The controller is notified at once of a lease that is not held, and by :meth:`admits` of one
-        that is held again.
+        The controller is notified at once when the lease is not held. :meth:`admits` notifies it
+        when the lease is held again.
         """
         standing, instance = ("lost", 0) if self.lease is None else self.lease.standing()
         if standing == "held" and self._is_unconfirmed:
@@ -378,11 +378,12 @@ class Engine:
         return not is_lost
 
     def admits(self, at_hand: int = 0) -> bool:
-        """Return whether received samples are this instance's to answer.
+        """Return whether this instance answers a received request.
 
-        If the lease expired and nobody took it, callers were notified that the component is gone.
-        Samples up to the topics' present ends are then dropped. A component that ran meanwhile
-        without confirming its lease rejects those commands first, as far as there is room.
+        If the lease lapsed and no instance took over, callers were notified that the component is
+        gone: the requests in its topics, up to their current ends, are dropped. A component that
+        was running meanwhile, and could not confirm its lease, first answers the available ones as
+        not run.
         """
         if not self.check_lease():
             return False
@@ -467,7 +468,7 @@ class Engine:
         if not self.admits(1):
             return
         if asked["action"] == "cancel":
-            # The command to cancel may still be unread in its own topic.
+            # The command to cancel may be unread in its own topic.
             self._dispatcher.poll()
         value, refusal, arguments = None, None, ""
         command = self.commands.get(asked["command"])
@@ -491,14 +492,14 @@ class Engine:
     def _embedded(
         command: _Command, sample: Sample[Any], payload: bytes
     ) -> tuple[Any, str | None, str]:
-        """Return a command embedded in another sample, in this interface's schema."""
+        """Return the command inside a control request, in this interface's schema."""
         if command.raw is not None:
             payload = command.raw.resolve(sample, payload)
         value = command.topic.schema.decode(payload)
         return value, command.checks.refusal(payload), command.arguments(payload)
 
     def _event(self, command: _Command | None, event: Any) -> None:
-        """Process an event of a subscription to commands."""
+        """Process an event of a command subscription that is not a sample."""
         name = "control" if command is None else command.topic.name
         if isinstance(event, Gap) and command is not None:
             self.controller.lost(name, event.lost)
@@ -510,7 +511,7 @@ class Engine:
             self.component.log.warning("a command %s was not received: %s", name, event)
 
     def tick(self) -> None:
-        """Process what is due."""
+        """Process the passing of time."""
         if self.bus._closed:
             return
         self.controller.tick(self._now())
@@ -521,7 +522,7 @@ class Engine:
     def _drain(self) -> None:
         self._carry_out()
         if self._changed:
-            # No hook reports this change.
+            # No hook of a command reports this change.
             self._changed = False
             self.spawn(self._notify_state())
         self._schedule()
@@ -558,8 +559,8 @@ class Engine:
         call.task.add_done_callback(partial(self._on_handler_end, number))
 
     async def _taken_up(self, number: int, work: Callable[[], Awaitable[Any]]) -> Any:
-        """Run a handler or a check, unless its time is over: then it has ended."""
-        # This task had to wait for other tasks of the loop, perhaps for long.
+        """Run a handler or a check, unless the call has ended in the meantime."""
+        # This task may have waited long for other tasks of the loop.
         self.check_lease()
         return await work() if self.controller.take_up(self._now(), number) else None
 
@@ -641,7 +642,7 @@ class Engine:
     def _on_audit(self, entry: dict[str, Any]) -> None:
         assert self._audit is not None, "it is open"
         value = {**entry, "component": self.interface.name, "index": self.who.index}
-        # Also for an instance that has lost its lease: its commands until then are recorded.
+        # Also without the lease: the commands that ran until its loss are recorded.
         self.sender.send(self._audit, value, policy=self._audit_policy)
 
     def _on_error(self, code: int, report: str) -> None:
@@ -674,7 +675,7 @@ class Engine:
         self._drain()
         call = self._calls.get(number)
         if call is not None and call.task is task:
-            # No end hook followed, so it has failed.
+            # No end hook follows: the call has failed.
             self._forget(number)
 
     def _failure(self, task: asyncio.Task[Any]) -> tuple[str, int, str] | None:
@@ -710,12 +711,12 @@ class Engine:
         except Exception:
             self.component.log.exception("handle_summary_state failed")
 
-    # Called by components.
+    # Calls of the component.
 
     def in_progress(
         self, value: Any, timeout: float, text: str, progress: float | None, result: Any
     ) -> None:
-        """Report a running command's progress to its caller."""
+        """Report the progress of a running command to its caller."""
         number = self._by_value.get(id(value))
         if number is None:
             raise RuntimeError("in_progress: this command is not running")
@@ -731,20 +732,20 @@ class Engine:
         return topic.put(self.sender, force=force, keep=event not in DISCARDABLE_EVENTS, **fields)
 
     def beat(self) -> None:
-        """Write the heartbeat, unless one is queued already."""
+        """Write the heartbeat, unless one is queued: a late heartbeat has no value."""
         topic = self.events.get("heartbeat")
         if topic is not None and not topic.is_held_up(self.sender):
             self.put("heartbeat", force=True)
 
     def _on_queue(self, queue: TopicQueue) -> None:
-        """Process that a topic is blocked, or no longer blocked."""
+        """Process the start or the end of a queue."""
         if queue.ack_order is AckOrder.AUDIT:
-            # Not directly: this may be called while effects are carried out.
+            # Deferred, because effects may be executing.
             asyncio.get_running_loop().call_soon(self._check_audit)
         if queue.discarded + queue.shed and not self.sender.is_queued(queue.topic):
             name, discarded, shed = queue.topic.name, queue.discarded, queue.shed
-            text = "%s could not be published: %d passed, %d too many"
-            # Messages about the log messages' own topic must not be published there.
+            text = "%s could not be published: %d discarded, %d over the limit"
+            # Records about the topic of log messages must not go to that topic.
             log = _SEND_LOG if queue.ack_order is AckOrder.UNORDERED else self.component.log
             log.warning(text, name, discarded, shed)
 
@@ -797,7 +798,7 @@ class Engine:
     # Ending.
 
     def stop(self, error: BaseException | None) -> asyncio.Task[None]:
-        """End the component; the caller may be one of its tasks."""
+        """End the component; one of its own tasks may call this."""
         if self._stopping is None:
             self._stopping = asyncio.get_running_loop().create_task(self._stop(error))
         return self._stopping
@@ -810,7 +811,7 @@ class Engine:
                 except Exception:
                     self.component.log.exception("a step of closing failed; the others follow")
         finally:
-            # Last, because from now on another instance may run.
+            # The lease is released last: then another instance may run.
             lease, self.lease = self.lease, None
             try:
                 if lease is not None:
@@ -833,13 +834,13 @@ class Engine:
             task.cancel()
         if running:
             await asyncio.wait(running, timeout=STOP_TIMEOUT_S)
-            # Callbacks report how they ended, in the next iteration of the loop.
+            # Their callbacks run in the next iteration of the loop.
             await asyncio.sleep(0)
         self.controller.give_up(self._now())
         self._carry_out()
 
     async def _close_tasks(self) -> None:
-        # In a task of its own: it may be cancelled or never end, and the lease must be released.
+        # A separate task: it may be cancelled or hang, and the lease must be released anyway.
         closing = asyncio.ensure_future(self.component.close_tasks())
         done, _ = await asyncio.wait([closing], timeout=STOP_TIMEOUT_S)
         if not done:
@@ -867,10 +868,10 @@ STOP_TIMEOUT_S = 5.0
 """The timeout of an ending component for its tasks, for `close_tasks` and for its queues, each."""
 
 _SECONDS_MAX = 9e9
-"""The latest time in TAI seconds, just within nanoseconds in 64 bits: the year 2255."""
+"""The latest time in TAI seconds, the year 2255: slightly less than 64 bits of nanoseconds."""
 
 RESULT_MAX = 3_900
-"""The longest typed result in bytes, of an acknowledgement's 4096 bytes of headers."""
+"""The longest typed result in bytes, of the 4096 for the headers of an acknowledgement."""
 
 _KINDS = ("command", "event", "telemetry", "ackcmd")
 _NUMBER, _IDENTITY, _LAST = "private_seqNum", "private_identity", "private_origin"
@@ -887,7 +888,7 @@ def _title(command: _Command | None) -> str:
 def checks_of(topic: TopicType, options: CommandOptions) -> Checks:
     """Return the checks of a command's values.
 
-    Raises :class:`TypeError` if a limit names an unknown field, or is not a number.
+    Raises :class:`TypeError` if a limit names an unknown field or one that is not a number.
     """
     names = [*options.limits, *(n for n in options.refuse_nan if n not in options.limits)]
     none = (None, None)

@@ -1,4 +1,4 @@
-"""A component's interface: its topics and enumerations, each loaded at its first use."""
+"""One component's interface: its topics and enumerations, each parsed when it is used."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     _Key = tuple[object, str, Evolution | None]
 
 KINDS = {"command": "cmd_", "event": "evt_", "telemetry": "tel_", "ackcmd": "ack_"}
-"""The kinds of topics in their names, and the prefixes of their attributes."""
+"""The kinds of topics, as in topics' names, and the prefixes of their attributes."""
 
 _CACHE_MAX = 256
 """The most cached interfaces of components: an observatory has 63."""
@@ -46,7 +46,7 @@ class TopicType:
 
     @property
     def attribute(self) -> str:
-        """The attribute that components and remotes have for it, for example ``evt_target``."""
+        """Its attribute of components and remotes, for example ``evt_target``."""
         return KINDS[self.kind] + self.name
 
     @property
@@ -84,7 +84,7 @@ class TopicType:
     def open(
         self, bus: RawBus, *, producer: str | None = None, evolution: Evolution | None = None
     ) -> RawTopic:
-        """Open the topic on a bus, by default under the interface's policy for schemas."""
+        """Open the topic on a bus; the default evolution policy is the interface's."""
         policy = evolution or self._interface.evolution
         return open_topic(bus, self.topic, self.schema, self.qos, policy, producer)
 
@@ -95,12 +95,12 @@ class TopicType:
 
     @cached_property
     def first(self) -> int:
-        """The index of the first public field, after the private ones."""
+        """The position of the first public field; private fields come before it."""
         return len(self.data_type._fields) - len(self.info.fields)
 
     @cached_property
     def checks(self) -> Checks:
-        """The constraints on its values beyond their encoding."""
+        """The checks of its values beyond those of the encoding."""
         return Checks(self.schema, [])
 
     @cached_property
@@ -110,13 +110,13 @@ class TopicType:
 
     @cached_property
     def unlabelled(self) -> list[str]:
-        """The fields with labels whose default has none; callers that set nothing send it."""
+        """The fields whose default value has no label; callers that do not set them send it."""
         return self.checks.refused(self.data_type._defaults)
 
     def check(self, fields: Mapping[str, Any]) -> None:
-        """Reject numbers without a label among the fields that are being set.
+        """Reject numbers without a label for fields that have labels.
 
-        Raises :class:`EncodeError` naming the field.
+        Raises :class:`EncodeError`, which names the field.
         """
         for name in self.labelled.intersection(fields):
             refusal = self.checks.refusal_of(name, fields[name])
@@ -124,7 +124,7 @@ class TopicType:
                 raise self.refused(refusal)
 
     def refused(self, refusal: str) -> EncodeError:
-        """Return the error of an invalid value."""
+        """Return the error for a rejected value."""
         field = refusal.split(" ", 1)[0]
         return EncodeError(f"{self.component}.{self.attribute}: {refusal}", field)
 
@@ -143,7 +143,7 @@ class TopicType:
 
 
 def _missing(schema: Schema, zeros: dict[str, Any]) -> dict[str, Any]:
-    """Return the zeros of fields without a default in the schema."""
+    """Return the zeros of fields for which the schema has no default."""
     if not zeros:
         return {}
     try:
@@ -154,7 +154,7 @@ def _missing(schema: Schema, zeros: dict[str, Any]) -> dict[str, Any]:
 
 
 class ComponentInterface:
-    """A component's interface: topics by kind and name, and enumerations."""
+    """A component's topics by kind and name, and its enumerations."""
 
     def __init__(
         self, raw: RawInterfaces, component: str, evolution: Evolution | None = None
@@ -208,7 +208,7 @@ class ComponentInterface:
         return self._enumeration(name or _own_name(topic, field), labels)
 
     def _enumeration(self, name: str, labels: list[tuple[str, int]]) -> type[enum.IntEnum]:
-        """Return the only class for a name and its labels, wherever they are used."""
+        """Return the class for a name and its labels; always the same object."""
         key = (name, tuple(labels))
         made = self._made.get(key)
         if made is None:
@@ -233,9 +233,11 @@ def find_interface(
 ) -> ComponentInterface:
     """Return a component's interface.
 
-    ``given`` is a folder, an :class:`heliograph.Interfaces`, or None for the folder in
-    ``HELIO_INTERFACES``. A folder's interfaces are cached; this process does not read changed files
-    again. Raises :class:`SchemaError` if there is no folder, or no such component in it.
+    ``given`` is a folder, an :class:`heliograph.Interfaces`, or None for the folder that
+    ``HELIO_INTERFACES`` names. Interfaces of a folder are cached: this process does not read files
+    again that change later.
+
+    Raises :class:`SchemaError` if no interfaces are given, or if they lack the component.
     """
     if isinstance(given, ComponentInterface):
         return given

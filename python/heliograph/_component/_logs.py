@@ -1,8 +1,9 @@
 """Python's log records as the event logMessage.
 
-Constraints: logging never waits and never fails. A record that arises while one is published is not
-published (no recursion). Records come from any thread. Records from before the start, or faster
-than they are published, are queued up to a bound; dropped ones are counted and reported.
+Constraints: logging never waits and never fails. Records come from any thread. A record that the
+publishing itself logs is not published, which prevents recursion. Records from before the
+component's start, and records that arrive faster than they are published, are queued. The queue is
+bounded; dropped records are counted and reported.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ QUEUE_MAX = 1000
 """The most queued records: those of a start, and 10 s of a busy component's."""
 
 _BATCH_MAX = 100
-"""Records published before other tasks of the loop get their turn."""
+"""The records that are published before other tasks of the loop run."""
 
 _OWN_LOGGER = "heliograph"
-"""This package's loggers, whose records during a publish are about the publish."""
+"""The logger of this package: its records during a publish concern the publishing itself."""
 
 _SEND_LOGGER = "heliograph.send"
-"""The logger for unpublished records, whose own records are not published."""
+"""The logger for publishes that failed: publishing its records would fail, too."""
 
 TEXT_MAX = 32_768
-"""The longest message and traceback, in characters."""
+"""The longest message and traceback, in characters; records are read by people."""
 
 
 class LogPublisher(logging.Handler):
@@ -67,16 +68,16 @@ class LogPublisher(logging.Handler):
             try:
                 loop.call_soon_threadsafe(self.drain)
             except RuntimeError:
-                # The loop is closed, so nothing is published any more.
+                # The loop is closed: records are no longer published.
                 self._loop = None
 
     def start(self) -> None:
-        """Start publishing, queued records first."""
+        """Publish from now on; queued records come first."""
         self._loop = asyncio.get_running_loop()
         self.drain()
 
     def drain(self) -> None:
-        """Publish some queued records."""
+        """Publish a batch of queued records."""
         for _ in range(_BATCH_MAX):
             with self._guard:
                 if not self._records:
@@ -90,7 +91,7 @@ class LogPublisher(logging.Handler):
                     self._publish(_told(fields, dropped))
                 self._publish(fields)
             except Exception:
-                # Nowhere left to report it.
+                # The failure cannot be reported; the record counts as dropped.
                 with self._guard:
                     self.dropped += 1
             finally:

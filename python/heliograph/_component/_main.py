@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 STATES = ("offline", "standby", "disabled", "enabled", "fault")
 
 STOP_TIMEOUT_S = 60.0
-"""How long an ending component may take to go through its states."""
+"""How long a component may take to reach OFFLINE when it is asked to end."""
 
 
 def parser(kind: type[Component], name: str, indexed: bool) -> argparse.ArgumentParser:
@@ -80,7 +80,7 @@ def _level(text: str) -> int:
 
 
 def run(kind: type[Component], arguments: Sequence[str] | None) -> None:
-    """Run a component; report a rejected option in a line, with exit code 1."""
+    """Run a component; an error is printed in one line, with the exit code 1."""
     try:
         asyncio.run(amain(kind, arguments))
     except HelioError as error:
@@ -91,7 +91,7 @@ def run(kind: type[Component], arguments: Sequence[str] | None) -> None:
 
 
 async def amain(kind: type[Component], arguments: Sequence[str] | None) -> None:
-    """Run a component until it ends, or SIGTERM or SIGINT comes."""
+    """Run a component until it ends or receives SIGTERM or SIGINT."""
     name = kind.component or kind.__name__
     given = list(sys.argv[1:] if arguments is None else arguments)
     early = argparse.ArgumentParser(add_help=False)
@@ -128,7 +128,7 @@ async def amain(kind: type[Component], arguments: Sequence[str] | None) -> None:
 
 
 async def live(component: Component, asked: asyncio.Event, insisted: asyncio.Event) -> None:
-    """Run a component until it ends or is asked to end; a second request ends it at once."""
+    """Run a component until it ends or is asked to; a second request ends it at once."""
     try:
         starting = asyncio.ensure_future(component.start())
         if await _before(starting, asked):
@@ -149,7 +149,7 @@ async def live(component: Component, asked: asyncio.Event, insisted: asyncio.Eve
 
 
 async def _before(work: asyncio.Future[Any], event: asyncio.Event) -> bool:
-    """Wait for the end of some work or for an event; return whether it was the work."""
+    """Wait for the end of some work or for an event; return whether the work has ended."""
     waiting = asyncio.ensure_future(event.wait())
     try:
         await asyncio.wait([work, waiting], return_when=asyncio.FIRST_COMPLETED)
@@ -159,7 +159,7 @@ async def _before(work: asyncio.Future[Any], event: asyncio.Event) -> bool:
 
 
 async def _cancelled(work: asyncio.Future[Any]) -> None:
-    """Cancel a task and raise its error."""
+    """Cancel some work, and raise its exception if it had one."""
     work.cancel()
     await asyncio.wait([work])
     if not work.cancelled():

@@ -71,7 +71,7 @@ class RemoteCommand:
         return made
 
     def _check(self, value: TopicData) -> None:
-        # Unset fields are the component's to check: SAL's own callers send 0 for them, whatever the
+        # The component checks fields that are not set: SAL's own callers send 0 then, whatever the
         # labels are.
         kind = self.type
         defaults = kind.data_type()
@@ -103,13 +103,14 @@ class RemoteCommand:
         """Send the command; fields that are not given have their defaults. Await the result.
 
         ``timeout`` is the time in seconds to wait for the end, or for an acknowledgement with its
-        own timeout (default: the protocol's). ``expiry`` is the time in seconds after which the command must not
-        run. ``key`` is an idempotency key: commands with the same key run once. With ``validate``
-        the component only checks the command. Without ``wait_done``, awaiting ends at the first
-        acknowledgement. ``progress(ack)`` is called for each acknowledgement that is not final.
+        own timeout; the default is the protocol's. ``expiry`` is the time in seconds after which
+        the command must not run. ``key`` is an idempotency key: commands with the same key run
+        once. With ``validate`` the component only checks the command. Without ``wait_done``,
+        awaiting ends at the first acknowledgement. ``progress(ack)`` is called for each
+        acknowledgement that is not final.
 
-        Raises :class:`EncodeError` naming a field that does not fit, and ValueError for times and
-        keys that are none: then nothing is sent. Awaiting raises a :class:`CommandError`.
+        Raises :class:`EncodeError`, which names a field that does not fit, or ValueError for an
+        invalid time or key; then nothing is sent. Awaiting raises a :class:`CommandError`.
         """
         return self._send(self._made(fields), timeout, expiry, key, validate, wait_done, progress)
 
@@ -166,11 +167,12 @@ class Remote:
             await mount.cmd_moveToTarget.set_start(azimuth=10.0, elevation=70.0, timeout=60)
             print(mount.evt_summaryState.get(), mount.tel_azimuth.get())
 
-    ``name`` is the component's, or ``name:index``. With the index 0 an indexed component's events
-    and telemetry of all indices are read. Making one costs little: topics are opened when they are
-    first used, which takes up to milliseconds. ``identity`` is who sends commands (user@host unless
-    given; a component gives its own name), ``caller`` on whose behalf. ``evolution`` is what must
-    hold between the schemas here and there: see :meth:`heliograph.Bus.topic`.
+    ``name`` is the component's name, or ``name:index``. With the index 0, the events and telemetry
+    of all instances of an indexed component are read. Creating a remote is cheap: topics are opened
+    at their first use, which takes up to milliseconds. ``identity`` is the sender of commands
+    (user@host by default; a component gives its own name), ``caller`` the one on whose behalf they
+    are sent. ``evolution`` is the required compatibility of the schemas: see
+    :meth:`heliograph.Bus.topic`.
     """
 
     def __init__(
@@ -212,7 +214,7 @@ class Remote:
             made = RemoteCommand(self._calling, topic)
         else:
             made = ReadTopic(self.bus, topic, self.index, self._opened)
-        # Later accesses find the attribute directly.
+        # Later accesses find the attribute without this call.
         self.__dict__[attribute] = made
         return made
 
@@ -231,20 +233,20 @@ class Remote:
 
     @property
     def late_sent(self) -> int:
-        """Number of stream commands that were sent too late before their time."""
+        """The number of stream commands that were sent too late before their time."""
         return self._calling.late_sent
 
     def presence(self) -> str:
-        """Return the component's presence: ``here``, ``gone``, or ``unknown``.
+        """Query the component's presence: ``here``, ``gone`` or ``unknown``.
 
-        It is unknown for a component that never had a lease, which is then not one of Heliograph's,
-        and while the bus does not answer.
+        A component without a lease is unknown: it is not one of ours. During an outage of the bus
+        every component is unknown.
         """
         known = self._calling.presence()
         return "unknown" if known == "away" else known
 
     def lock(self, seconds: float, *, timeout: float | None = None) -> CommandCall:
-        """Lock the component: it accepts only this caller's commands, for at most an hour."""
+        """Lock the component for this caller, for that many seconds (at most an hour)."""
         return self._calling.send(None, ("lock", float(seconds)), None, timeout=timeout)
 
     def unlock(self, *, timeout: float | None = None) -> CommandCall:
@@ -282,7 +284,7 @@ async def set_summary_state(
     :class:`WaitTimeout` if it reports no state, :class:`ExpectedError` if no command leads there.
     """
     if await _presence(remote, timeout) == "gone":
-        # Its last state is no longer its state.
+        # Its last published state is no longer valid.
         text = f"nobody there: {remote.name} is not running"
         raise NobodyThere(text, Ack(AckCode.NO_ACK, 0, text, 0.0, None, None))
     states = [await _current_state(remote, timeout)]

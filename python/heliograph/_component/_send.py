@@ -107,7 +107,7 @@ _DEFAULT_POLICY = SendPolicy()
 
 
 def _pending_receipts(given: Any) -> Receipts | None:
-    """Return the pending receipts, if any."""
+    """Return the pending receipts, if there are any."""
     return given if hasattr(given, "poll") else None
 
 
@@ -118,14 +118,14 @@ class _QueuedSample:
     options: PublishOptions | None
     policy: SendPolicy
     maybe_published: bool = False
-    """Whether it may be published already."""
+    """Whether an earlier attempt may have published it."""
     in_flight: Receipts | None = None
-    """Its pending receipts, if the bus has accepted it."""
+    """The pending receipts, if the bus has accepted the sample."""
 
     def offer(self) -> Receipts | bool:
-        """Publish at once, unless that would block the loop; return whether it was published.
+        """Publish at once unless that would block the loop; return whether it was published.
 
-        Also returns the pending receipts of samples that somebody waits for.
+        For a sample that must not be discarded, return the pending receipts instead.
         """
         self._check()
         topic, value, options = self.topic, self.value, self.options
@@ -134,13 +134,13 @@ class _QueuedSample:
         except Fenced:
             if not self._owns():
                 raise
-            # Taking the topic back takes time.
+            # Reopening the topic would block.
             return False
         receipts = None if self.policy.is_discardable else _pending_receipts(given)
         return receipts or given is not None
 
     async def publish(self, finish: Finish) -> None:
-        """Publish in a thread, until the receipt; take the topic back once if it was taken."""
+        """Publish in a thread and wait for the receipt; a fenced topic is reopened once."""
         if self.in_flight is not None:
             await finish(self.in_flight)
             return
@@ -169,17 +169,17 @@ class _QueuedSample:
             raise refusal
 
     def _owns(self) -> bool:
-        """Whether the component may take the topic back."""
+        """Whether the component may reopen a fenced topic."""
         return self.policy.refusal is not None and self.policy.refusal() is None
 
     def is_permanent(self, error: HelioError) -> bool:
-        """Whether the error is permanent."""
+        """Whether every further attempt would fail as well."""
         if isinstance(error, Fenced):
-            # While the lease's holder is unknown, the component may still own the topic.
+            # While the lease is unconfirmed, the component may still own the topic.
             return self.policy.refusal is None or isinstance(self.policy.refusal(), NotLive)
         if type(error) is PublishError:
-            # The outcome is unknown: a repeat is better than a loss, unless the sample is too
-            # large.
+            # It may have arrived: it is published once more, because a duplicate is better than a
+            # loss. Or it is too large.
             return self.maybe_published
         return isinstance(error, (CodecError, ClosedError, NotLive))
 
@@ -191,20 +191,20 @@ class TopicQueue:
     topic: RawTopic
     ack_order: AckOrder
     settled: asyncio.Future[None]
-    """Done after a failure, a timeout or the end: acknowledgements wait for it no longer."""
+    """Done after the first failure or the timeout; acknowledgements wait until then."""
     samples: deque[_QueuedSample] = field(default_factory=deque)
     task: asyncio.Task[None] | None = None
     in_flight_count: int = 0
-    """Number of samples that are being published."""
+    """The number of samples that are being published."""
     last_error: HelioError | None = None
     """The error of the last attempt."""
     discarded: int = 0
-    """Number of discardable samples that were dropped."""
+    """The number of dropped discardable samples."""
     shed: int = 0
-    """Number of samples that were dropped because the queue was full."""
+    """The number of samples that were dropped because the queue was full."""
 
     def push(self, item: _QueuedSample) -> None:
-        """Append a sample; drop one if the queue is full."""
+        """Append a sample; a full queue drops one."""
         if len(self.samples) < QUEUE_MAX:
             self.samples.append(item)
             return
@@ -227,7 +227,7 @@ class TopicQueue:
             removed.policy.failed(OverloadError(f"{QUEUE_MAX} samples are queued already"))
 
     def requeue(self, item: _QueuedSample, error: HelioError) -> None:
-        """Record a failure that is retried; drop discardable samples."""
+        """Put a failed sample back for a retry, and drop the discardable ones."""
         self.last_error = error
         queued = [item, *self.samples]
         self.samples = deque(samples for samples in queued if not samples.policy.is_discardable)
@@ -235,16 +235,16 @@ class TopicQueue:
         self.settle()
 
     def settle(self) -> None:
-        """Wake the tasks that wait for it."""
+        """Release the acknowledgements that wait for this queue."""
         if not self.settled.done():
             self.settled.set_result(None)
 
 
 class Sender:
-    """Sends without waiting; errors are logged.
+    """Publishes without waiting; errors go to the sample's policy or to the log.
 
-    ``finish`` waits for receipts, as the bus does. ``on_queue`` is called when a topic's queue
-    begins and when it ends.
+    ``finish`` waits for receipts, as the bus does. ``on_queue`` is called with each queue when it
+    starts and when it ends.
     """
 
     def __init__(
@@ -263,7 +263,7 @@ class Sender:
         options: PublishOptions | None = None,
         policy: SendPolicy = _DEFAULT_POLICY,
     ) -> None:
-        """Publish a value, or queue it."""
+        """Publish a value at once, or queue it."""
         item = _QueuedSample(topic, value, options, policy)
         queue = self._queues.get(topic.name)
         last_error: HelioError | None = None
@@ -289,11 +289,11 @@ class Sender:
             queue.push(later)
 
     def is_queued(self, topic: RawTopic) -> bool:
-        """Whether samples of a topic are queued."""
+        """Whether a topic has queued samples."""
         return topic.name in self._queues
 
     def _order_barriers(self) -> list[asyncio.Future[None]]:
-        """Return the samples that acknowledgements wait for."""
+        """Return the futures that acknowledgements wait for."""
         ranks = (AckOrder.BEFORE_ACKS, AckOrder.AUDIT)
         queues = self._queues.values()
         return [
@@ -317,7 +317,7 @@ class Sender:
             self._on_queue(queue)
 
     def _retry_later(self, queue: TopicQueue, item: _QueuedSample, error: HelioError) -> None:
-        """Record a temporary failure."""
+        """Requeue a sample after a temporary failure."""
         if item.policy.is_discardable:
             self._report(item, error)
         elif queue.last_error is None:
@@ -326,7 +326,7 @@ class Sender:
         queue.requeue(replace(item, maybe_published=maybe_published, in_flight=None), error)
 
     def _report(self, item: _QueuedSample, error: HelioError) -> None:
-        """Report an unpublished sample; logged once for each reason."""
+        """Report that a sample is not published; the log has each reason once."""
         name, reason = item.topic.name, str(error)
         if item.policy.failed is not None:
             item.policy.failed(error)
@@ -376,11 +376,11 @@ class Sender:
             await asyncio.wait(tasks)
 
     def close(self) -> None:
-        """Drop all queued samples, and queue no more."""
+        """Abandon the queued samples; later ones are not queued."""
         self._closed = True
         for queue in self._queues.values():
             if queue.task is not None:
                 queue.task.cancel()
-            reason = queue.last_error or "held up"
+            reason = queue.last_error or "blocked"
             left = len(queue.samples) + queue.in_flight_count
             _LOG.error("%d samples were not published to %s: %s", left, queue.topic.name, reason)

@@ -1,4 +1,4 @@
-"""Heliograph's own topics of a component: requests other than commands, and the audit."""
+"""Our own topics beside a component's: control requests and the audit."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class _Loop:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run a coroutine there, and wait for it."""
+        """Run a coroutine in the loop, and wait for its result."""
         if self._loop.is_closed():
             work.close()
             raise ClosedError("the remote is closed")
@@ -53,7 +53,7 @@ class _Loop:
             raise
 
     def call(self, act: Callable[[], _T]) -> _T:
-        """Call a function there, and wait for its result."""
+        """Call a function in the loop, and wait for its result."""
 
         async def once() -> _T:
             return act()
@@ -111,7 +111,7 @@ class ReadTopic:
         return self._loop.call(self._topic.get_oldest)
 
     def flush(self) -> None:
-        """Discard the available unread values."""
+        """Drop the unread values."""
         self._loop.call(self._topic.flush)
 
     def __iter__(self) -> Iterator[Any]:
@@ -169,7 +169,7 @@ class CommandCall:
             yield self.next_ack()
 
     def cancel(self, *, timeout: float | None = None) -> Ack:
-        """Request the cancellation; return when the component has accepted the request."""
+        """Request the component to cancel the command; return its answer to the request."""
 
         async def cancel() -> Ack:
             return await self._call.cancel(timeout=timeout)
@@ -206,7 +206,7 @@ class RemoteCommand:
         self._command.stream(field)
 
     def send(self, **options: Any) -> CommandCall:
-        """Send the command without waiting; parameters as for :meth:`set_start`."""
+        """Send the command without waiting; the arguments are those of :meth:`set_start`."""
         return CommandCall(self._loop, self._loop.call(lambda: self._command.set_start(**options)))
 
     def set_start(self, **options: Any) -> Ack:
@@ -227,7 +227,7 @@ class RemoteCommand:
 
 
 class Remote:
-    """A component elsewhere; see :class:`heliograph.Remote`.
+    """A client's handle to a component; see :class:`heliograph.Remote`.
 
     ::
 
@@ -237,7 +237,7 @@ class Remote:
     """
 
     def __init__(self, bus: Bus, name: str, index: int | None = None, **options: Any) -> None:
-        # Not at the top of the file: the bus's module imports this one.
+        # Imported here, because the bus's module imports this one.
         from heliograph._bus import Bus as AsyncBus
 
         self._loop = _Loop()
@@ -273,7 +273,7 @@ class Remote:
 
     @property
     def index(self) -> int:
-        """The component's index; 0 if it has none, or if all are read."""
+        """The component's index; 0 if it has none, or if all instances are read."""
         return self._remote.index
 
     @property
@@ -283,15 +283,15 @@ class Remote:
 
     @property
     def late_sent(self) -> int:
-        """Number of stream commands that were sent too late before their time."""
+        """The number of stream commands that were sent too late before their time."""
         return self._remote.late_sent
 
     def presence(self) -> str:
-        """Return the component's presence: ``here``, ``gone``, or ``unknown``."""
+        """Query the component's presence: ``here``, ``gone`` or ``unknown``."""
         return self._loop.call(self._remote.presence)
 
     def lock(self, seconds: float, *, timeout: float | None = None) -> Ack:
-        """Lock the component: it accepts only this caller's commands, for at most an hour."""
+        """Lock the component for this caller, for a limited time."""
 
         async def lock() -> Ack:
             return await self._remote.lock(seconds, timeout=timeout)
@@ -299,7 +299,7 @@ class Remote:
         return self._loop.run(lock())
 
     def unlock(self, *, timeout: float | None = None) -> Ack:
-        """Release the lock: the component accepts commands of all callers again."""
+        """Release the lock."""
 
         async def unlock() -> Ack:
             return await self._remote.unlock(timeout=timeout)
@@ -311,7 +311,7 @@ class Remote:
         return self._loop.run(set_summary_state(self._remote, state, override, **options))
 
     def close(self) -> None:
-        """Close all topics and end the thread; pending calls are notified."""
+        """Close all topics, end all waits, and end the thread."""
         if self._closed:
             return
         self._closed = True

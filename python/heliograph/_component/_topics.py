@@ -156,7 +156,7 @@ class WriteTopic:
         self._check(fields)
         topic = self._topic or await self._open()
         self._live()
-        # From here to the publish nothing is awaited, so that no other task's values mix in.
+        # Nothing is awaited from here to the publish, so that no other task changes the values.
         public = self._take(fields)
         changed = self._differs(public)
         wanted = self._always if force_output is None else force_output
@@ -178,11 +178,11 @@ class WriteTopic:
         return value
 
     def _differs(self, public: bytes) -> bool:
-        """Whether the fields differ from the published ones; any NaN is any other, -0 is 0."""
+        """Whether the values differ from the published ones; NaN equals NaN, and -0 equals 0."""
         written = self._written
         if public == written:
             return False
-        # Numbers that are the same have the same length, whatever their bytes.
+        # Equal numbers have equal lengths, even if their bytes differ.
         if written is None or not self._real or len(public) != len(written):
             return True
         now = self._schema.encode(self._data)
@@ -190,7 +190,7 @@ class WriteTopic:
         return bool(self._schema.decode(now) != self._schema.decode(before))
 
     def _take(self, fields: dict[str, Any]) -> bytes:
-        """Set the fields that are not None, and encode all; set nothing if that fails."""
+        """Set the fields that are not None, and encode all; on an error nothing is set."""
         data = self._data
         before = {name: getattr(data, name) for name in fields}
         try:
@@ -223,14 +223,13 @@ class WriteTopic:
     async def _publish(self, topic: Topic[Any], public: bytes) -> TopicData:
         self._stamp(self._data)
         published = self._snapshot()
-        # Before the publish, so that a task that sets the same values meanwhile need not write
-        # them.
+        # Set before the publish: a task that sets the same values meanwhile need not write them.
         self._written = public
         try:
             try:
                 await topic.publish(self._data)
             except Fenced:
-                # Another process has taken the topic; the lease's holder takes it back.
+                # Another process has taken the topic: the lease's holder reopens it.
                 self._live()
                 await in_thread(topic._raw.reopen)
                 await topic.publish(published)
@@ -250,11 +249,11 @@ class WriteTopic:
         stamp(data, "private_seqNum", sequence)
 
     def put(self, sender: Sender, *, force: bool, keep: bool, **fields: Any) -> bool:
-        """Set fields and publish without waiting; for open topics. Return whether it was written.
+        """Set fields and publish without waiting; return whether the topic was written.
 
-        A sample that cannot be published is retried if it must be kept.
+        The topic must be open. With ``keep``, a failed publish is retried.
         """
-        assert self._topic is not None, "the engine opens its topics"
+        assert self._topic is not None, "the engine opens the topics that it writes"
         if isinstance(self._refusal(), NotLive):
             return False
         known = {name: value for name, value in fields.items() if name in self._names}
@@ -288,7 +287,7 @@ class WriteTopic:
     async def _open(self) -> Topic[Any]:
         async with self._opening:
             if self._topic is None:
-                # Opening it fences an earlier writer of the same name.
+                # Opening the topic fences its previous writer of the same name.
                 self._live()
                 raw = await in_thread(self.open_now)
                 topic = self._bus._adopt(raw)
@@ -297,7 +296,7 @@ class WriteTopic:
             return self._topic
 
     def _open_raw(self) -> tuple[RawTopic, int]:
-        """Open the topic, and find the last sequence number of this writer."""
+        """Open the topic; return it with the number of this writer's last sample."""
         topic = self.type
         raw = topic.open(self._bus._raw, producer=self._who.producer)
         keys = [topic.schema.key(self._who.index)] if topic.indexed else None
@@ -308,7 +307,7 @@ class WriteTopic:
 
 
 def unknown_field(topic: TopicType, name: str) -> EncodeError:
-    """Return the error that names an unknown field."""
+    """Return the error for an unknown field."""
     known = ", ".join(field.name for field in topic.info.fields[:40]) or "no fields"
     message = f"{topic.component}.{topic.attribute} has no field {name!r}; it has {known}"
     return EncodeError(message, name, "a field of the topic", name)
@@ -334,9 +333,9 @@ class ReadTopic:
     """An event or telemetry topic of a remote component.
 
     :meth:`get` returns the newest value, :meth:`next` one value after the other. For an event these
-    are all since the remote was opened, after the newest from before. For telemetry they are the
-    newest and all since `next` (or a callback) was first used. The two methods are independent. The
-    newest 1000 unread values are stored; ``lost`` counts the others.
+    are all values since the remote was opened, preceded by the newest earlier one. For telemetry
+    they are the newest value and all values since the first use of `next` or of a callback. The two
+    are independent. The newest 1000 unread values are stored; ``lost`` counts the others.
     """
 
     def __init__(self, bus: Bus, topic: TopicType, index: int, opened: int) -> None:
@@ -404,7 +403,7 @@ class ReadTopic:
         """
         async with _limit(timeout, self):
             while (sample := self._latest()) is None:
-                assert self._newest is not None, "it was opened above"
+                assert self._newest is not None, "_latest has opened it"
                 await self._arrival(self._newest)
         return copy.copy(self._received(sample))
 
@@ -416,22 +415,23 @@ class ReadTopic:
         try:
             writers = self._topic().writers()
         except StorageError:
-            # Unknown while the bus does not answer.
+            # During an outage the writers are unknown.
             return False
         return any(of == who[:2] and who[2] is not False for who in writers)
 
     async def _wait_newer(self, timeout: float) -> None:
-        """Wait for a newer value than the last one checked, at most these seconds."""
-        assert self._newest is not None, "it was opened above"
+        """Wait for a value newer than the last one read, for at most ``timeout`` seconds."""
+        assert self._newest is not None, "_latest has opened it"
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._arrival(self._newest)
 
     async def next(self, *, flush: bool = False, timeout: float | None = None) -> Any:
-        """Return the oldest unread value, waiting at most ``timeout`` seconds.
+        """Return the oldest unread value; wait at most ``timeout`` seconds for one.
 
-        With ``flush`` only later values count. Raises :class:`WaitTimeout`, :class:`ClosedError`,
-        and RuntimeError if a callback is set.
+        With ``flush``, values that arrived before are dropped.
+
+        Raises :class:`WaitTimeout`, :class:`ClosedError`, and RuntimeError if a callback is set.
         """
         self._refuse_beside_callback()
         if flush:
@@ -447,7 +447,7 @@ class ReadTopic:
                 self._fill()
                 if self._queue:
                     return self._received(self._queue.popleft())
-                assert self._subscription is not None, "it is open"
+                assert self._subscription is not None, "_fill has opened it"
                 await self._arrival(self._subscription)
 
     def get_oldest(self) -> Any:
@@ -457,17 +457,17 @@ class ReadTopic:
         return self._received(self._queue.popleft()) if self._queue else None
 
     def flush(self) -> None:
-        """Discard the available unread values."""
+        """Drop the unread values."""
         self._refuse_beside_callback()
         self._fill()
         self._queue.clear()
 
     @property
     def callback(self) -> Callable[[Any], object] | None:
-        """Called with each value in order, unread ones first; may be a coroutine function.
+        """Called with each value, in order, unread ones first; it may be a coroutine function.
 
-        Its errors are logged. If the topic cannot be read any more, that is logged, too, and the
-        calls end. None removes the callback.
+        Its exceptions are logged. If the topic can no longer be read, the reason is logged, and no
+        further calls follow. None removes the callback.
         """
         return self._callback
 
@@ -484,7 +484,7 @@ class ReadTopic:
 
     def _stop_calling(self) -> None:
         calling, self._calling = self._calling, None
-        # A callback that sets another one, or closes, still runs to its own end.
+        # A callback that sets another one, or closes the topic, is not interrupted.
         if calling is not None and calling is not asyncio.current_task():
             calling.cancel()
 
@@ -495,7 +495,7 @@ class ReadTopic:
             try:
                 self._fill()
                 if not self._queue:
-                    assert self._subscription is not None, "it is open"
+                    assert self._subscription is not None, "_fill has opened it"
                     await self._arrival(self._subscription)
                     continue
             except ClosedError:
@@ -549,7 +549,7 @@ class ReadTopic:
                 return self._value
 
     def _hear(self, events: list[Event]) -> None:
-        """Log unreadable samples, and the first loss; :attr:`lost` has the number."""
+        """Log undecodable values, and the first loss; :attr:`lost` counts the losses."""
         for event in events:
             if isinstance(event, Undecodable):
                 _LOG.warning("a value of %r cannot be read: %s", self, event.reason)
@@ -560,7 +560,7 @@ class ReadTopic:
                 _LOG.warning(text, event.lost, self, event.producer, *place)
 
     def _fill(self) -> None:
-        """Move available samples from the log to the queue."""
+        """Move new samples from the log to the queue."""
         if self._subscription is None:
             self._subscription = CallbackSubscription(self._bus, self._open_queue(), self._wake)
         while True:
@@ -584,8 +584,8 @@ class ReadTopic:
         if self.type.kind != "event" or all(s.time_ns < self._opened for s in samples):
             self._queue.extend(samples)
             return raw
-        # Events came between the remote's opening and this first use: queue all of them, after the
-        # newest from before.
+        # Events arrived between the remote's opening and this first use: queue all of them, after
+        # the newest earlier one.
         raw.close()
         history = topic.subscribe(subscribe_options(last(255), self._keys))
         newest: dict[bytes, Sample[Any]] = {}
@@ -602,7 +602,7 @@ class ReadTopic:
                 subscribe_options(since(Time(self._opened)), self._keys, lagging=lagging)
             )
         except QosRefused:
-            # Without offsets (DDS) the events since then are among the newest of each key.
+            # The transport has no positions (DDS): later samples are among the newest of each key.
             self._queue.extend(behind)
             raw = history
         else:
@@ -619,7 +619,7 @@ class ReadTopic:
         await waiting
 
     def _wake(self) -> None:
-        """Wake all waiting tasks."""
+        """Resume all waiting tasks; each checks its condition again."""
         while self._waiting:
             waiting = self._waiting.popleft()
             if not waiting.done():
@@ -634,7 +634,7 @@ class ReadTopic:
 
 @contextlib.asynccontextmanager
 async def _limit(timeout: float | None, topic: ReadTopic) -> AsyncIterator[None]:
-    """Do as ``asyncio.timeout`` does, with this package's error."""
+    """Like ``asyncio.timeout``, but raises :class:`WaitTimeout`."""
     try:
         async with asyncio.timeout(timeout):
             yield
