@@ -315,7 +315,7 @@ async def test_commands_that_cannot_be_read_are_read_again(
         assert "commands move cannot be read: the disk is gone; all others are" in caplog.text
         # A sample that failed once is processed; one that fails twice is skipped.
         told = "commands move are read again"
-        told += "; what lay there is not taken" if times == 2 else ""
+        told += "; stored requests are skipped" if times == 2 else ""
         async for record in remote.evt_logMessage:
             if record.message == told:
                 break
@@ -387,8 +387,8 @@ async def test_a_lapse_is_one_for_all_commands_whichever_can_be_read(
         pump.raw = Nowhere(pump.raw)
         monkeypatch.setattr(engine, "lease", Lapsed(engine.lease))
         assert not engine.admits()
-        assert "what is asked besides commands cannot be read: the disk is gone" in caplog.text
-        assert "silent for longer than its lease; 1 requests are dropped" in caplog.text
+        assert "control requests cannot be read: the disk is gone" in caplog.text
+        assert "the lease had lapsed; 1 requests are dropped" in caplog.text
         assert (await remote.cmd_move.set_start(axis=1)).ack is AckCode.COMPLETE
         assert [hasattr(command, "axis") for command in probe.ran] == [True]
         assert not dropped.done
@@ -421,12 +421,12 @@ async def test_a_lease_that_cannot_be_confirmed_ends_nobody(
             if "ackcmd" in caplog.text:
                 break
             await asyncio.sleep(0.01)
-        assert "nothing is run for now" in caplog.text
-        # Samples in the topics when the bus is back are answered, too.
+        assert "no command runs for now" in caplog.text
+        # What lies in the topics when the bus is back is answered, too.
         late = remote.cmd_move.set_start(axis=1, timeout=1000.0)
         monkeypatch.setattr(engine, "lease", Lapsed(lease))
         assert not engine.admits()
-        assert "silent for longer than its lease; 0 requests are dropped" in caplog.text
+        assert "the lease had lapsed; 0 requests are dropped" in caplog.text
         for call in (refused, late):
             with pytest.raises(helio.CommandFailed, match="cannot be confirmed; not run"):
                 await call

@@ -47,7 +47,7 @@ async def test_losses_of_a_foreign_writer_are_counted_by_its_numbers(
         assert event._subscription.raw.stats.duplicates == 1
         warned = [record.getMessage() for record in caplog.records]
         assert len(warned) == 1, warned
-        assert warned[0].endswith("from Probe are missing: number 9 followed instead of 7")
+        assert warned[0].endswith("from Probe did not arrive: number 9 arrived, 7 was expected")
 
 
 @asynchronous
@@ -78,7 +78,7 @@ async def test_the_first_state_of_a_new_instance_is_waited_for(url: str) -> None
         assert remote.presence() == "gone"
         assert await _current_state(remote, TIMEOUT_S) is State.ENABLED
         second = lease_of(bus)
-        with pytest.raises(helio.WaitTimeout, match="reported no state"):
+        with pytest.raises(helio.WaitTimeout, match="published no state"):
             await _current_state(remote, 0.01)
         asked = asyncio.ensure_future(_current_state(remote, TIMEOUT_S))
         await asyncio.sleep(0)

@@ -104,7 +104,7 @@ class CallerEngine:
         self._update_presence(*self._watch.recent())
         now = self._now()
         if expiry is not None and not abs(expiry) < _SECONDS_MAX:
-            raise ValueError(f"{expiry} s is not a valid expiry of a command")
+            raise ValueError(f"{expiry} s from now is not a valid expiry of a command")
         expires = None if expiry is None else now + round(expiry * 1e9)
         number = self._caller.send(now, what, command, timeout, expires, key, time)
         self._calls[number] = (call, topic, value)
@@ -198,7 +198,7 @@ class CallerEngine:
             try:
                 self._update_presence(*self._watch.recent())
             except HelioError as error:
-                _LOG.warning("the presence of %s is unknown: %s", self.name, error)
+                _LOG.warning("the presence of %s cannot be queried: %s", self.name, error)
         self._caller.tick(self._now())
         self._drain()
 

@@ -255,8 +255,8 @@ class Component(Hooks):
             engine.put("errorCode", errorCode=code, errorReport=report, traceback=traceback)
         except Exception:
             # An invalid report must not prevent the fault.
-            self.log.exception("a fault's report cannot be told")
-            code, report = _CODE_MAX, "its report cannot be told"
+            self.log.exception("a fault's report cannot be published")
+            code, report = _CODE_MAX, "its report cannot be published"
         self.log.error("fault %d: %s", code, report)
         await engine.fault(code, report)
 
@@ -394,7 +394,7 @@ class Component(Hooks):
     def _go_on(self, error: Exception, before: str, what: str) -> str:
         """Log, once, an error that must not end a permanent task; return it."""
         if (now := repr(error)) != before:
-            self.log.error("%s; retrying", what, exc_info=error)
+            self.log.error("%s; it is retried", what, exc_info=error)
         return now
 
     async def _look_at_folder(self) -> None:

@@ -286,7 +286,7 @@ class Engine:
         try:
             yield
         except IncompatibleSchema as error:
-            self.component.log.error("%r is refused; the others continue: %s", topic, error)
+            self.component.log.error("%r is skipped, the others continue: %s", topic, error)
 
     def _software(self) -> str:
         kind = type(self.component)
@@ -331,7 +331,7 @@ class Engine:
                 self._dispatch(command, raw, at)
             except HelioError:
                 continue
-            left = "" if at else "; what lay there is not taken"
+            left = "" if at else "; stored requests are skipped"
             self.component.log.info("%s are read again%s", _title(command), left)
             return
 
@@ -369,7 +369,7 @@ class Engine:
             return True
         if standing == "lapsed" and self.lease is not None and not self._is_unconfirmed:
             self._is_unconfirmed = True
-            self.component.log.warning("nothing is run for now: %s", self.lease.outage())
+            self.component.log.warning("no command runs for now: %s", self.lease.outage())
         self.controller.lease(self._now(), standing, instance)
         is_lost = standing == "lost"
         if is_lost and self._stopping is None and self.lease is not None:
@@ -398,7 +398,7 @@ class Engine:
             self._lapses = lapses
             dropped = self._dispatcher.skip() + at_hand
             self.component.log.warning(
-                "was silent for longer than its lease; %d requests are dropped", dropped
+                "the lease had lapsed; %d requests are dropped", dropped
             )
         if regained:
             self._is_unconfirmed = False
@@ -459,7 +459,7 @@ class Engine:
             return None, None
         seconds = float(getattr(value, stream.field))
         if not abs(seconds) < _SECONDS_MAX:
-            return None, f"{stream.field} is {seconds:g}, which is no time"
+            return None, f"{stream.field} is {seconds:g}, which is not a valid time"
         return round(seconds * 1e9), None
 
     def _control(self, sample: Sample[Any]) -> None:
@@ -664,7 +664,7 @@ class Engine:
                 text, typed = _outcome(task.result())
                 self.controller.done(self._now(), number, text, typed)
             except (TypeError, ValueError, HelioError) as error:
-                self.component.log.exception("the result of a handler cannot be encoded")
+                self.component.log.exception("the result of a handler cannot be sent")
                 self.controller.failed(self._now(), number, FAILED, 1, f"no result: {error}")
         else:
             self.controller.failed(self._now(), number, *failure)
@@ -882,7 +882,7 @@ _ENDED = "it has ended, and its lease is given back"
 
 
 def _title(command: _Command | None) -> str:
-    return "what is asked besides commands" if command is None else f"commands {command.topic.name}"
+    return "control requests" if command is None else f"commands {command.topic.name}"
 
 
 def checks_of(topic: TopicType, options: CommandOptions) -> Checks:

@@ -304,7 +304,7 @@ async def _presence(remote: Remote, timeout: float) -> str:
     until = now() + timeout
     while (known := remote._calling.presence()) == "away":
         if now() >= until:
-            raise WaitTimeout(f"the presence of {remote.name} is unknown after {timeout} s")
+            raise WaitTimeout(f"the bus did not report within {timeout} s whether {remote.name} runs")
         await asyncio.sleep(STATE_POLL_INTERVAL_S)
     return known
 
@@ -321,7 +321,7 @@ async def _current_state(remote: Remote, timeout: float) -> State:
         if await _presence(remote, until - now()) != "here" or topic._is_of_living():
             return State(told.summaryState)
         if now() >= until:
-            raise WaitTimeout(f"{remote.name} runs, but reported no state within {timeout} s")
+            raise WaitTimeout(f"{remote.name} runs and published no state within {timeout} s")
         await topic._wait_newer(min(STATE_POLL_INTERVAL_S, until - now()))
 
 

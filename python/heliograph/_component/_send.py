@@ -280,7 +280,7 @@ class Sender:
                     return
                 last_error = error
         if self._closed and in_flight is None:
-            self._report(item, last_error or OverloadError("the queues are closed"))
+            self._report(item, last_error or OverloadError("the component has ended"))
             return
         later = _QueuedSample(topic, copy.copy(value), options, policy, in_flight=in_flight)
         if queue is None:
@@ -321,7 +321,7 @@ class Sender:
         if item.policy.is_discardable:
             self._report(item, error)
         elif queue.last_error is None:
-            _LOG.error("samples for %s are queued: %s", queue.topic.name, error)
+            _LOG.error("publishing to %s failed, it is retried: %s", queue.topic.name, error)
         maybe_published = type(error) is PublishError or item.maybe_published
         queue.requeue(replace(item, maybe_published=maybe_published, in_flight=None), error)
 

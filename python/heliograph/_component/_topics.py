@@ -501,7 +501,7 @@ class ReadTopic:
             except ClosedError:
                 return
             except Exception:
-                _LOG.exception("the callback of %r ended: the topic cannot be read", self)
+                _LOG.exception("the callback of %r is no longer called: it cannot be read", self)
                 return
             if turn % QUEUE_DEPTH == 0:
                 await asyncio.sleep(0)
@@ -555,7 +555,7 @@ class ReadTopic:
                 _LOG.warning("a value of %r cannot be read: %s", self, event.reason)
             elif isinstance(event, Gap) and event.cause == "sequence" and not self._warned:
                 self._warned = True
-                text = "%d samples of %r from %s are missing: number %d followed instead of %d"
+                text = "%d of %r from %s did not arrive: number %d arrived, %d was expected"
                 place = (event.following, event.first)
                 _LOG.warning(text, event.lost, self, event.producer, *place)
 

@@ -193,7 +193,8 @@ pub(crate) struct CommandArgs {
     #[arg(long, value_name = "TEXT")]
     pub(crate) key: Option<String>,
     /// How long to wait for an acknowledgement; each that says "in progress" begins anew.
-    #[arg(long, default_value = ACK_TIMEOUT.as_str(), value_name = "TIME", value_parser = units::duration)]
+    #[arg(long, default_value = ACK_TIMEOUT.as_str())]
+    #[arg(value_name = "TIME", value_parser = units::duration)]
     pub(crate) timeout: Duration,
     #[command(flatten)]
     pub(crate) asking: AskingArgs,
@@ -212,7 +213,8 @@ pub(crate) struct SetStateArgs {
     #[arg(long = "override", value_name = "NAME")]
     pub(crate) configuration: Option<String>,
     /// How long to wait for an acknowledgement of each command on the way.
-    #[arg(long, default_value = STATE_TIMEOUT.as_str(), value_name = "TIME", value_parser = units::duration)]
+    #[arg(long, default_value = STATE_TIMEOUT.as_str())]
+    #[arg(value_name = "TIME", value_parser = units::duration)]
     pub(crate) timeout: Duration,
     #[command(flatten)]
     pub(crate) asking: AskingArgs,
@@ -323,7 +325,8 @@ pub(crate) struct ShellArgs {
     /// The component, with its index where it has several instances.
     pub(crate) component: Instance,
     /// How long to wait for an acknowledgement of a command.
-    #[arg(long, default_value = ACK_TIMEOUT.as_str(), value_name = "TIME", value_parser = units::duration)]
+    #[arg(long, default_value = ACK_TIMEOUT.as_str())]
+    #[arg(value_name = "TIME", value_parser = units::duration)]
     pub(crate) timeout: Duration,
     #[command(flatten)]
     pub(crate) caller: CallerArg,

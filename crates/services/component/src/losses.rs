@@ -46,8 +46,8 @@ impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { lost, first, next, identity, origin, .. } = self;
         let samples = if *lost == 1 { "sample" } else { "samples" };
-        write!(f, "{lost} {samples} of {identity}, process {origin}, did not come: ")?;
-        write!(f, "{next} came where {first} was due")
+        write!(f, "{lost} {samples} of {identity}, process {origin}, did not arrive: ")?;
+        write!(f, "{next} arrived, {first} was expected")
     }
 }
 

@@ -300,7 +300,7 @@ impl CommandLoop {
             }
             let unread = self.failed_sources.swap_remove(which);
             let member = self.set.add(samples);
-            let from = if unread.at.is_empty() { "; what lay there is not taken" } else { "" };
+            let from = if unread.at.is_empty() { "; stored requests are skipped" } else { "" };
             let text = format!("{} are read again{from}", unread.source);
             self.engine.log(LogLevel::Info, &text, "");
             self.sources.insert(member, unread.source);
@@ -329,7 +329,7 @@ impl CommandLoop {
         failed.into_iter().try_for_each(|failed| self.source_failed(failed))?;
         // The positions of topics that cannot be read are outdated as well.
         self.failed_sources.iter_mut().for_each(|unread| unread.at.clear());
-        let text = format!("was silent for longer than its lease; {dropped} requests are dropped");
+        let text = format!("the lease had lapsed; {dropped} requests are dropped");
         self.engine.log(LogLevel::Warning, &text, "");
         Ok(true)
     }
@@ -392,7 +392,7 @@ impl Engine {
             Event::Undecodable(wrong) => self.unreadable(name, &wrong),
             Event::Gap(gap) => {
                 self.input(|controller, _| controller.stream_lost(name, gap.lost));
-                let text = format!("{} commands {name} never came: {:?}", gap.lost, gap.cause);
+                let text = format!("{} commands {name} were lost: {:?}", gap.lost, gap.cause);
                 self.log(LogLevel::Warning, &text, "");
             }
             _ => {}
@@ -404,7 +404,7 @@ impl Engine {
         match event {
             Event::Undecodable(wrong) => self.unreadable_request(&wrong.reason),
             Event::Gap(gap) => {
-                let text = format!("{} requests on control never came: {:?}", gap.lost, gap.cause);
+                let text = format!("{} control requests were lost: {:?}", gap.lost, gap.cause);
                 self.log(LogLevel::Warning, &text, "");
             }
             _ => {}
@@ -457,7 +457,7 @@ mod tests {
         command_loop.lapses = u64::MAX;
         assert!(command_loop.check_lapse(false).unwrap());
         let [unread] = &command_loop.failed_sources[..] else { panic!("it is read") };
-        assert!(unread.at.is_empty(), "what lay there before the lapse would be run");
+        assert!(unread.at.is_empty(), "requests from before the lapse would run");
         assert_eq!(command_loop.set.len(), all - 1);
         cable.mend_topic(&topic("command/stop"));
         // Another thread opens it; this thread takes it afterwards.

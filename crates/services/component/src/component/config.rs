@@ -23,7 +23,7 @@ const MAX_OVERRIDES: usize = 500;
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The folder has no file of that name.
-    #[error("{0:?} is no configuration; name a file of the folder, such as high_gain.yaml")]
+    #[error("{0:?} is not a configuration; name a file of the folder, such as high_gain.yaml")]
     Name(String),
     /// A file cannot be read.
     #[error("{path} cannot be read: {source}")]
@@ -144,7 +144,7 @@ fn parse(path: &Path, text: &str) -> Result<Map<String, Json>, ConfigError> {
     match serde_saphyr::from_str::<Json>(text) {
         Ok(Json::Object(values)) => Ok(values),
         Ok(Json::Null) => Ok(Map::new()),
-        Ok(_) => Err(wrong("it is no map of names and values".to_owned())),
+        Ok(_) => Err(wrong("it is not a map of names and values".to_owned())),
         Err(error) => Err(wrong(error.to_string())),
     }
 }
@@ -189,10 +189,10 @@ mod tests {
         write(&dir, "text.yaml", "port: one\n");
         write(&dir, "list.yaml", "- 1\n");
         write(&dir, "broken.yaml", "port: [1\n");
-        assert!(told("../etc/passwd").contains("is no configuration"));
-        assert!(told("_init.yaml").contains("is no configuration"));
+        assert!(told("../etc/passwd").contains("is not a configuration"));
+        assert!(told("_init.yaml").contains("is not a configuration"));
         assert!(told("text.yaml").contains("text.yaml: port is a text"));
-        assert!(told("list.yaml").contains("it is no map"));
+        assert!(told("list.yaml").contains("it is not a map"));
         assert!(told("broken.yaml").contains("broken.yaml"));
     }
 }

@@ -134,7 +134,7 @@ impl Engine {
                 if news {
                     // No log message can be published now.
                     let identity = self.outputs.identity();
-                    eprintln!("{identity}: nothing is run for now: {}", lease.outage());
+                    eprintln!("{identity}: no command runs for now: {}", lease.outage());
                 }
             }
             _ => self.input(|controller, now| controller.lease(now, LeaseState::Lost)),

@@ -78,7 +78,7 @@ impl PolicyFile {
     fn wrong(&self, reason: &str) -> PolicyChange {
         let path = self.path.display();
         let text = format!("the authorization file {path} cannot be used: {reason}");
-        PolicyChange::Wrong(format!("{text}; the last good one stays in force"))
+        PolicyChange::Wrong(format!("{text}; the last valid one stays in force"))
     }
 }
 

@@ -127,7 +127,7 @@ impl Engine {
         if let Some((field, Value::Double(seconds))) = time {
             request.time = stream_time(*seconds);
             if request.time.is_none() {
-                refuse(request, format!("{field} is {seconds}, which is no time"));
+                refuse(request, format!("{field} is {seconds}, which is not a valid time"));
             }
         }
         request.arguments = fields.to_json().to_string();

@@ -24,7 +24,7 @@ impl std::fmt::Display for CommandSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Command(name) => write!(f, "commands {name}"),
-            Self::Control => f.write_str("what is asked besides commands"),
+            Self::Control => f.write_str("control requests"),
         }
     }
 }

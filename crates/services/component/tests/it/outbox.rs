@@ -77,7 +77,7 @@ fn without_an_audit_nothing_is_run_after_a_while() {
     stop().unwrap();
     clock.advance(AUDIT_TIMEOUT);
     // This is longer than the lease timeout, too: the requests in its topics are dropped.
-    log.next_where(HANG_TIMEOUT, says("silent for longer than its lease")).unwrap();
+    log.next_where(HANG_TIMEOUT, says("the lease had lapsed")).unwrap();
     states.next_where(HANG_TIMEOUT, is_state(SummaryState::Fault)).unwrap();
     let fault = |reading: &Reading| reading.integer("errorCode") == Some(AUDIT_LOST_CODE.into());
     let told = errors.next_where(HANG_TIMEOUT, fault).unwrap();

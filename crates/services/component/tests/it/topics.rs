@@ -120,8 +120,8 @@ fn losses_of_a_foreign_writer_are_counted_by_its_numbers() {
         of_two.flush().unwrap();
         assert_eq!((of_two.stats().lost, of_two.stats().duplicates), (4, 0));
         let warned: Vec<String> = warned.try_iter().collect();
-        let first = "ESS/telemetry/airFlow: 1 sample of ESS:1, process 7, did not come: 47 came \
-                     where 46 was due";
+        let first = "ESS/telemetry/airFlow: 1 sample of ESS:1, process 7, did not arrive: 47 \
+                     arrived, 46 was expected";
         assert_eq!(warned, [first]);
     });
 }

@@ -42,7 +42,7 @@ fn who_may_command_what_is_in_a_file_that_may_change() {
                 reading.text("message").is_some_and(|text| text.contains(word))
             }
         };
-        let told = messages.next_where(HANG_TIMEOUT, says("the last good one stays")).unwrap();
+        let told = messages.next_where(HANG_TIMEOUT, says("the last valid one stays")).unwrap();
         assert_eq!(told.integer("level"), Some(40));
         assert_eq!(stop("bob").unwrap_err().code(), Some(AckCode::NoPerm));
         write("default: allow\n");

@@ -51,7 +51,7 @@ fn an_outage_that_is_longer_than_its_lease_ends_no_component() {
             continue;
         }
         failing.cable.put_back();
-        log.next_where(HANG_TIMEOUT, says("silent for longer than its lease")).unwrap();
+        log.next_where(HANG_TIMEOUT, says("the lease had lapsed")).unwrap();
         let refused = unsure.wait().unwrap_err().to_string();
         assert!(refused.contains("cannot be confirmed; not run"), "{refused}");
         stop().unwrap();
