@@ -397,9 +397,7 @@ class Engine:
         if slept:
             self._lapses = lapses
             dropped = self._dispatcher.skip() + at_hand
-            self.component.log.warning(
-                "the lease had lapsed; %d requests are dropped", dropped
-            )
+            self.component.log.warning("the lease had lapsed; %d requests are dropped", dropped)
         if regained:
             self._is_unconfirmed = False
             self.begin()

@@ -304,7 +304,9 @@ async def _presence(remote: Remote, timeout: float) -> str:
     until = now() + timeout
     while (known := remote._calling.presence()) == "away":
         if now() >= until:
-            raise WaitTimeout(f"the bus did not report within {timeout} s whether {remote.name} runs")
+            raise WaitTimeout(
+                f"the bus did not report within {timeout} s whether {remote.name} runs"
+            )
         await asyncio.sleep(STATE_POLL_INTERVAL_S)
     return known
 
