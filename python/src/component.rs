@@ -19,7 +19,9 @@ use helio_component::protocol::{
     AckCode, AckHeaders, Acknowledgement, Action, CallHeaders, CallNumber, Done, Ending, Failure,
     Policy, Progress, Request, SummaryState, Transition, layers, path,
 };
-use helio_component::{AuditRecord, ControlRecord, Interface, LeaseOptions, LeaseStanding};
+use helio_component::{
+    AuditRecord, ControlRecord, Interface, LeaseOptions, LeaseStanding, PresenceProbe,
+};
 use helio_core::schema::HasSchema;
 use helio_core::{Codec, Tai, Value};
 use pyo3::exceptions::PyValueError;
@@ -91,12 +93,12 @@ impl Lease {
     }
 }
 
-/// Watches a component's presence.
-#[pyclass(frozen, module = "heliograph._heliograph", name = "Watch")]
-pub(crate) struct Watch(Mutex<helio_component::PresenceProbe>);
+/// Queries the presence of a component.
+#[pyclass(frozen, module = "heliograph._heliograph", name = "PresenceProbe")]
+pub(crate) struct RawPresenceProbe(Mutex<PresenceProbe>);
 
 #[pymethods]
-impl Watch {
+impl RawPresenceProbe {
     #[new]
     fn new(
         py: Python<'_>,
@@ -106,36 +108,36 @@ impl Watch {
         index: i32,
     ) -> PyResult<Self> {
         let (bus, interface) = (bus.bus(py)?, interfaces.interface(component)?);
-        Ok(Self(Mutex::new(helio_component::PresenceProbe::new(&bus, &interface, index))))
+        Ok(Self(Mutex::new(PresenceProbe::new(&bus, &interface, index))))
     }
 
-    /// The presence and the live instance: here, gone or unknown; away if the bus does not answer.
-    fn look(&self) -> PyResult<(&'static str, u64)> {
-        self.see(helio_component::PresenceProbe::query)
+    /// The presence now, and the instance: here, gone or unknown; away if the bus does not answer.
+    fn query(&self) -> PyResult<(&'static str, u64)> {
+        self.presence(PresenceProbe::query)
     }
 
-    /// The same, up to a few milliseconds old.
-    fn recent(&self) -> PyResult<(&'static str, u64)> {
-        self.see(helio_component::PresenceProbe::cached)
+    /// The same, as of a few milliseconds ago.
+    fn cached(&self) -> PyResult<(&'static str, u64)> {
+        self.presence(PresenceProbe::cached)
     }
 
     /// Why the live instance cannot run a command; None if it can.
-    fn lacks(&self, command: &str) -> Option<String> {
+    fn missing_command(&self, command: &str) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).missing_command(command)
     }
 }
 
-impl Watch {
-    fn see(
+impl RawPresenceProbe {
+    fn presence(
         &self,
-        look: fn(&mut helio_component::PresenceProbe) -> Result<Presence, TopicError>,
+        query: fn(&mut PresenceProbe) -> Result<Presence, TopicError>,
     ) -> PyResult<(&'static str, u64)> {
-        let mut watch = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let seen = match look(&mut watch) {
+        let mut probe = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let presence = match query(&mut probe) {
             Err(error) if error.is_outage() => return Ok(("away", 0)),
-            seen => seen.map_err(|error| errors::topic(&error, "SubscribeError"))?,
+            presence => presence.map_err(|error| errors::topic(&error, "SubscribeError"))?,
         };
-        Ok(match seen {
+        Ok(match presence {
             Presence::Here { incarnation } => ("here", incarnation),
             Presence::Gone => ("gone", 0),
             Presence::Unknown => ("unknown", 0),
@@ -512,9 +514,10 @@ pub(crate) fn service_topic(kind: &str) -> PyResult<(String, String)> {
     Ok((schema.to_string(), qos))
 }
 
-/// Creates all topics of an instance at once; opening a topic reports its errors.
+/// Creates all topics that an instance of a component will open. The error of a topic is reported
+/// when it is opened.
 #[pyfunction]
-pub(crate) fn make_topics(
+pub(crate) fn create_topics(
     py: Python<'_>,
     bus: &RawBus,
     interfaces: &RawInterfaces,

@@ -57,14 +57,14 @@ fn _heliograph(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<interfaces::RawInterfaces>()?;
     module.add_class::<logging::RawLogging>()?;
     module.add_class::<component::Lease>()?;
-    module.add_class::<component::Watch>()?;
+    module.add_class::<component::RawPresenceProbe>()?;
     module.add_class::<component::RawController>()?;
     module.add_class::<component::RawCaller>()?;
     module.add_class::<component::RawChecks>()?;
     module.add_function(wrap_pyfunction!(component::merge_layers, module)?)?;
     module.add_function(wrap_pyfunction!(component::state_path, module)?)?;
     module.add_function(wrap_pyfunction!(component::service_topic, module)?)?;
-    module.add_function(wrap_pyfunction!(component::make_topics, module)?)?;
+    module.add_function(wrap_pyfunction!(component::create_topics, module)?)?;
     module.add_function(wrap_pyfunction!(interfaces::schema_set, module)?)?;
     module.add_function(wrap_pyfunction!(logging::log_records, module)?)?;
     module.add_function(wrap_pyfunction!(qos_profile, module)?)?;

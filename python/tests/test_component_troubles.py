@@ -197,7 +197,7 @@ async def test_who_asks_twice_is_obeyed_at_once() -> None:
 async def test_what_works_for_ever_survives_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_component, "HEARTBEAT_S", 0.01)
+    monkeypatch.setattr(_component, "HEARTBEAT_INTERVAL_S", 0.01)
     (tmp_path / "_init.yaml").write_text("host: a\n")
     policy = tmp_path / "policy.txt"
     policy.write_text("default: allow\n")
@@ -253,7 +253,7 @@ async def test_a_hook_cannot_wait_for_its_own_command() -> None:
 async def test_a_bus_that_is_closed_ends_calls_and_components(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_component, "HEARTBEAT_S", 0.01)
+    monkeypatch.setattr(_component, "HEARTBEAT_INTERVAL_S", 0.01)
     bus = await helio.connect(testing.memory_url())
     probe = Probe(bus, initial_state=State.ENABLED)
     await probe.start()

@@ -140,14 +140,14 @@ def test_environment_variables() -> None:
 def test_a_lease_and_who_watches_it(interfaces: Path) -> None:
     bus = raw.RawBus(testing.memory_url())
     known = raw.RawInterfaces(str(interfaces), "Probe")
-    watch = raw.Watch(bus, known, "Probe", 0)
-    assert watch.look() == ("gone", 0)
+    probe = raw.PresenceProbe(bus, known, "Probe", 0)
+    assert probe.query() == ("gone", 0)
     lease = raw.Lease(bus, known, "Probe", 0, "golden")
     standing, instance = lease.standing()
     assert standing == "held"
-    assert watch.look() == ("here", instance)
+    assert probe.query() == ("here", instance)
     lease.release()
-    assert watch.look() == ("gone", 0)
+    assert probe.query() == ("gone", 0)
     assert lease.standing() == ("lost", 0)
 
 

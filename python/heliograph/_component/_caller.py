@@ -14,7 +14,7 @@ from heliograph._component._send import Sender, SendPolicy, publish_options
 from heliograph._component._service_topics import service_topic
 from heliograph._component._topics import subscribe_options
 from heliograph._errors import ClosedError, HelioError
-from heliograph._heliograph import Caller, Watch
+from heliograph._heliograph import Caller, PresenceProbe
 from heliograph._start import latest
 
 if TYPE_CHECKING:
@@ -59,14 +59,13 @@ class CallerEngine:
         self.name = name
         self._caller = Caller(name, identity, self._origin, caller, secrets.randbits(128), lead)
         self._sender = Sender(bus._finish)
-        self._watch: Watch | None = None
+        self._probe: PresenceProbe | None = None
         self._last_presence = "unknown"
         self._acks: Dispatcher | None = None
         self._topics: dict[str, RawTopic] = {}
         self._control: RawTopic | None = None
         self._calls: dict[int, tuple[CommandCall, TopicType | None, Any]] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._looked = 0.0
         self._closed = False
 
     @property
@@ -77,8 +76,8 @@ class CallerEngine:
     def presence(self) -> str:
         """Query the presence: here, gone or unknown; away if the bus does not answer."""
         self._open()
-        assert self._watch is not None, "_open has created it"
-        known, instance = self._watch.look()
+        assert self._probe is not None, "_open has created it"
+        known, instance = self._probe.query()
         self._update_presence(known, instance)
         return known
 
@@ -100,8 +99,8 @@ class CallerEngine:
         command = "" if topic is None else topic.name
         title = f"{self.name}.{command or what[0]}"
         call = CommandCall(self, title, until_done, progress)
-        assert self._watch is not None, "_open has created it"
-        self._update_presence(*self._watch.recent())
+        assert self._probe is not None, "_open has created it"
+        self._update_presence(*self._probe.cached())
         now = self._now()
         if expiry is not None and not abs(expiry) < _SECONDS_MAX:
             raise ValueError(f"{expiry} s from now is not a valid expiry of a command")
@@ -129,8 +128,8 @@ class CallerEngine:
                 "send commands"
             )
         raw, interface = self._bus._raw, self._interface
-        if self._watch is None:
-            self._watch = Watch(raw, interface.raw, interface.name, self._index)
+        if self._probe is None:
+            self._probe = PresenceProbe(raw, interface.raw, interface.name, self._index)
         if self._acks is None:
             kind = interface.get("ack_ackcmd")
             assert kind is not None, "every component has acknowledgements"
@@ -192,11 +191,11 @@ class CallerEngine:
         if self._bus._closed:
             self._end_calls("the bus was closed")
             return
-        if self._watch is None:
+        if self._probe is None:
             return
         if self._caller.pending:
             try:
-                self._update_presence(*self._watch.recent())
+                self._update_presence(*self._probe.cached())
             except HelioError as error:
                 _LOG.warning("the presence of %s cannot be queried: %s", self.name, error)
         self._caller.tick(self._now())
@@ -218,10 +217,10 @@ class CallerEngine:
             self._caller.publish_failed(number, str(error))
             asyncio.get_running_loop().call_soon(self._drain)
 
-        assert self._watch is not None, "_open has created it"
-        lacks = None if topic is None else self._watch.lacks(topic.name)
-        if lacks is not None:
-            failed(HelioError(lacks))
+        assert self._probe is not None, "_open has created it"
+        missing = None if topic is None else self._probe.missing_command(topic.name)
+        if missing is not None:
+            failed(HelioError(missing))
             return
         try:
             if what == "run":

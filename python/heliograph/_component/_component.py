@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from heliograph._component import _config
 from heliograph._component._codes import State
-from heliograph._component._data import sayable
+from heliograph._component._data import encodable
 from heliograph._component._engine import Engine
 from heliograph._component._hooks import Hooks
 from heliograph._component._interface import find_interface
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from heliograph._component._data import Enums
     from heliograph._component._interface import TopicType
 
-HEARTBEAT_S = 1.0
+HEARTBEAT_INTERVAL_S = 1.0
 """The heartbeat interval."""
 
 
@@ -142,7 +142,7 @@ class Component(Hooks):
         self._engine = Engine(self, bus, self._interface, self._who)
         publish = weakref.WeakMethod(self._publish_record)
         # A component that is never started must not be kept alive by the logger.
-        self._records = LogPublisher(lambda fields: (publish() or _nobody)(fields))
+        self._records = LogPublisher(lambda fields: (publish() or _discard)(fields))
         self._records.setLevel(logging.NOTSET)
         self._logger.addHandler(self._records)
         weakref.finalize(self, self._logger.removeHandler, self._records).atexit = False
@@ -251,7 +251,7 @@ class Component(Hooks):
         """Go to FAULT after an error that needs an operator. Pending state commands fail."""
         engine = self._engine
         try:
-            code, report, traceback = _code(code), sayable(report), sayable(traceback)
+            code, report, traceback = _code(code), encodable(report), encodable(traceback)
             engine.put("errorCode", errorCode=code, errorReport=report, traceback=traceback)
         except Exception:
             # An invalid report must not prevent the fault.
@@ -264,9 +264,9 @@ class Component(Hooks):
         """Set the level of the component's log, or of the logger that `subsystem` names."""
         logger = logging.getLogger(command.subsystem) if command.subsystem else self._logger
         logger.setLevel(command.level)
-        self._tell_log_level(command.subsystem)
+        self._publish_log_level(command.subsystem)
 
-    def _tell_log_level(self, subsystem: str = "") -> None:
+    def _publish_log_level(self, subsystem: str = "") -> None:
         logger = logging.getLogger(subsystem) if subsystem else self._logger
         level = logger.getEffectiveLevel()
         self._engine.put("logLevel", force=True, level=level, subsystem=subsystem)
@@ -299,10 +299,10 @@ class Component(Hooks):
             self._release_topics()
             raise
         engine.begin()
-        await self._tell_who()
+        await self._publish_initial_events()
         self._records.start()
-        engine.spawn(self._beat())
-        engine.spawn(self._watch())
+        engine.spawn(self._publish_heartbeats())
+        engine.spawn(self._poll_files())
         await self.handle_summary_state()
         if self._wanted is not None:
             await self.go_to(self._wanted)
@@ -347,7 +347,7 @@ class Component(Hooks):
         self._records.stop()
         self._logger.removeHandler(self._records)
 
-    async def _tell_who(self) -> None:
+    async def _publish_initial_events(self) -> None:
         engine = self._engine
         engine.put(
             "softwareVersions",
@@ -359,10 +359,10 @@ class Component(Hooks):
         )
         engine.put("simulationMode", force=True, mode=self._simulation_mode)
         engine.put("errorCode", errorCode=0, errorReport="", traceback="")
-        self._tell_log_level()
-        await self._tell_configurations()
+        self._publish_log_level()
+        await self._publish_available()
 
-    async def _beat(self) -> None:
+    async def _publish_heartbeats(self) -> None:
         loop = asyncio.get_running_loop()
         due, wrong = loop.time(), ""
         while True:
@@ -374,32 +374,32 @@ class Component(Hooks):
                 self._engine.stop(error)
                 return
             except Exception as error:
-                wrong = self._go_on(error, wrong, "the heartbeat failed")
+                wrong = self._log_once(error, wrong, "the heartbeat failed")
             # Relative to the due time, so that a busy loop does not reduce the rate.
-            due = max(due + HEARTBEAT_S, loop.time())
+            due = max(due + HEARTBEAT_INTERVAL_S, loop.time())
             await asyncio.sleep(due - loop.time())
 
-    async def _watch(self) -> None:
+    async def _poll_files(self) -> None:
         """Poll the files of authorization and configuration for changes."""
         wrong = ["", ""]
         while True:
-            await asyncio.sleep(HEARTBEAT_S)
-            for place, look in enumerate((self.reload_authorization, self._look_at_folder)):
+            await asyncio.sleep(HEARTBEAT_INTERVAL_S)
+            for place, look in enumerate((self.reload_authorization, self._poll_configurations)):
                 try:
                     await look()
                     wrong[place] = ""
                 except Exception as error:
-                    wrong[place] = self._go_on(error, wrong[place], "polling files failed")
+                    wrong[place] = self._log_once(error, wrong[place], "looking for files failed")
 
-    def _go_on(self, error: Exception, before: str, what: str) -> str:
+    def _log_once(self, error: Exception, before: str, what: str) -> str:
         """Log, once, an error that must not end a permanent task; return it."""
         if (now := repr(error)) != before:
             self.log.error("%s; it is retried", what, exc_info=error)
         return now
 
-    async def _look_at_folder(self) -> None:
+    async def _poll_configurations(self) -> None:
         if self.summary_state is State.STANDBY:
-            await self._tell_configurations()
+            await self._publish_available()
 
     def _authorization_stat(self) -> Any:
         assert self._authorization is not None, "callers look"
@@ -443,7 +443,7 @@ class Component(Hooks):
     async def _end_state(self, command: str, old: State, data: Any) -> None:
         loaded, self._loaded = self._loaded, None
         if loaded is not None:
-            self._tell_configuration(loaded)
+            self._publish_applied(loaded)
         await self.handle_summary_state()
         await getattr(self, f"end_{command}")(data)
         if command == "standby" and old is State.FAULT:
@@ -466,7 +466,7 @@ class Component(Hooks):
         await self.configure(loaded.namespace())
         return loaded
 
-    def _tell_configuration(self, loaded: _config.LoadedConfig) -> None:
+    def _publish_applied(self, loaded: _config.LoadedConfig) -> None:
         assert self._config_dir is not None, "it was loaded from there"
         self._configuration = loaded
         self._engine.put(
@@ -478,13 +478,13 @@ class Component(Hooks):
             schemaVersion=_schema_version(type(self).config_schema),
         )
 
-    async def _tell_configurations(self) -> None:
+    async def _publish_available(self) -> None:
         if self._config_dir is None:
             return
         found = await in_thread(_config.overrides, self._config_dir)
         self._engine.put(
             "configurationsAvailable",
-            overrides=",".join(map(sayable, found)),
+            overrides=",".join(map(encodable, found)),
             url=self._config_dir.absolute().as_uri(),
             schemaVersion=_schema_version(type(self).config_schema),
         )
@@ -521,7 +521,7 @@ def _code(code: Any) -> int:
         return _CODE_MAX
 
 
-def _nobody(_fields: dict[str, Any]) -> None:
+def _discard(_fields: dict[str, Any]) -> None:
     """Publish nothing: the component no longer exists."""
 
 

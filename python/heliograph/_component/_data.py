@@ -102,7 +102,7 @@ def same(one: Any, two: Any) -> bool:
     return bool(one == two) or (one != one and two != two)
 
 
-def sayable(text: Any) -> str:
+def encodable(text: Any) -> str:
     """Return any value as a text that UTF-8 can encode."""
     return "" if text is None else str(text).encode(errors="replace").decode()
 

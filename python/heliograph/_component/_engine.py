@@ -23,7 +23,7 @@ import numpy as np
 
 from heliograph._component._codes import AckCode, State
 from heliograph._component._commands import CommandOptions, options_of
-from heliograph._component._data import sayable
+from heliograph._component._data import encodable
 from heliograph._component._dispatch import Dispatcher
 from heliograph._component._send import AckOrder, Sender, SendPolicy, TopicQueue, publish_options
 from heliograph._component._service_topics import service_topic
@@ -38,7 +38,7 @@ from heliograph._errors import (
     StorageError,
 )
 from heliograph._events import Gap, Undecodable
-from heliograph._heliograph import Checks, Controller, Lease, make_topics
+from heliograph._heliograph import Checks, Controller, Lease, create_topics
 from heliograph._start import latest
 from heliograph._threads import in_thread
 
@@ -229,7 +229,7 @@ class Engine:
     def _open(self) -> list[tuple[_Command | None, RawSubscription]]:
         interface, who, bus = self.interface, self.who, self.bus._raw
         # On brokers, creating them one by one takes several times as long.
-        make_topics(bus, interface.raw, interface.name, who.index)
+        create_topics(bus, interface.raw, interface.name, who.index)
         # Subscribe before taking the lease: a caller that sees the lease may send.
         opened = self._listen()
         self.lease = Lease(bus, interface.raw, interface.name, who.index, self._software())
@@ -684,11 +684,11 @@ class Engine:
         if error is None:
             return None
         if isinstance(error, ExpectedError):
-            return (FAILED, error.code, sayable(error))
+            return (FAILED, error.code, encodable(error))
         if isinstance(error, TimeoutError):
-            return (TIMED_OUT, 0, sayable(error) or "timed out")
+            return (TIMED_OUT, 0, encodable(error) or "timed out")
         self.component.log.error("a handler failed", exc_info=error)
-        return (FAILED, 1, sayable(f"{type(error).__name__}: {error}"))
+        return (FAILED, 1, encodable(f"{type(error).__name__}: {error}"))
 
     def _forget(self, number: int) -> None:
         call = self._calls.pop(number, None)
@@ -905,7 +905,7 @@ def _outcome(result: Any) -> tuple[str, str | None]:
     if result is None:
         return "", None
     if isinstance(result, str):
-        return sayable(result), None
+        return encodable(result), None
     typed = _dump(result)
     if len(typed) > RESULT_MAX:
         return (

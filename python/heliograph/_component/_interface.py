@@ -242,7 +242,7 @@ def find_interface(
     if isinstance(given, ComponentInterface):
         return given
     if isinstance(given, Interfaces):
-        return _kept((id(given._raw), component, evolution), given._raw)
+        return _cached((id(given._raw), component, evolution), given._raw)
     folder = given if given is not None else os.environ.get("HELIO_INTERFACES")
     if not folder:
         raise SchemaError(
@@ -252,10 +252,10 @@ def find_interface(
     place = Path(cast("str", folder)).absolute()
     key = (str(place), component, evolution)
     known = _CACHE.get(key)
-    return known or _kept(key, read_folder(place, component))
+    return known or _cached(key, read_folder(place, component))
 
 
-def _kept(key: _Key, raw: RawInterfaces) -> ComponentInterface:
+def _cached(key: _Key, raw: RawInterfaces) -> ComponentInterface:
     with _LOCK:
         known = _CACHE.get(key)
         if known is not None and (known.raw is raw or isinstance(key[0], str)):

@@ -88,7 +88,7 @@ class LogPublisher(logging.Handler):
             self._publishing = threading.get_ident()
             try:
                 if dropped:
-                    self._publish(_told(fields, dropped))
+                    self._publish(_drop_report(fields, dropped))
                 self._publish(fields)
             except Exception:
                 # The failure cannot be reported; the record counts as dropped.
@@ -126,6 +126,6 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
     }
 
 
-def _told(fields: dict[str, Any], dropped: int) -> dict[str, Any]:
+def _drop_report(fields: dict[str, Any], dropped: int) -> dict[str, Any]:
     text = f"{dropped} log records were dropped: they came faster than they are published"
     return {**fields, "level": logging.WARNING, "message": text, "traceback": ""}

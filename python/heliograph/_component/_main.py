@@ -116,28 +116,28 @@ async def amain(kind: type[Component], arguments: Sequence[str] | None) -> None:
             interface=interface,
             logger=logging.getLogger(),
         )
-        asked, insisted = asyncio.Event(), asyncio.Event()
+        requested, forced = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
 
-        def heard() -> None:
-            (insisted if asked.is_set() else asked).set()
+        def on_signal() -> None:
+            (forced if requested.is_set() else requested).set()
 
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, heard)
-        await live(component, asked, insisted)
+            loop.add_signal_handler(number, on_signal)
+        await live(component, requested, forced)
 
 
-async def live(component: Component, asked: asyncio.Event, insisted: asyncio.Event) -> None:
+async def live(component: Component, requested: asyncio.Event, forced: asyncio.Event) -> None:
     """Run a component until it ends or is asked to; a second request ends it at once."""
     try:
         starting = asyncio.ensure_future(component.start())
-        if await _before(starting, asked):
+        if await _before(starting, requested):
             await starting
             component.log.info("%s runs on %s", component.name, component.bus.url)
-            if not await _before(component.done_task, asked):
+            if not await _before(component.done_task, requested):
                 component.log.info("%s was asked to end", component.name)
                 leaving = asyncio.ensure_future(_leave(component))
-                await _before(leaving, insisted)
+                await _before(leaving, forced)
                 await _cancelled(leaving)
         else:
             component.log.info("%s was asked to end during its start", component.name)

@@ -102,8 +102,8 @@ class WriteTopic:
         self._sequence = 0
         self._topic: Topic[Any] | None = None
         self._opening = asyncio.Lock()
-        self._kept = SendPolicy(keep=True, ack_order=AckOrder.BEFORE_ACKS, refusal=refusal)
-        self._passing = SendPolicy(refusal=refusal)
+        self._retry_policy = SendPolicy(keep=True, ack_order=AckOrder.BEFORE_ACKS, refusal=refusal)
+        self._discard_policy = SendPolicy(refusal=refusal)
         if "salIndex" in topic.data_type._fields:
             self._set("salIndex", who.index)
         self._set("private_revCode", topic.revcode)
@@ -262,7 +262,11 @@ class WriteTopic:
             return False
         self._stamp(self._data)
         self._written = public
-        sender.send(self._topic._raw, self._data, policy=self._kept if keep else self._passing)
+        sender.send(
+            self._topic._raw,
+            self._data,
+            policy=self._retry_policy if keep else self._discard_policy,
+        )
         return True
 
     def is_held_up(self, sender: Sender) -> bool:
@@ -542,13 +546,13 @@ class ReadTopic:
             self._newest = CallbackSubscription(self._bus, raw, self._wake)
         while True:
             samples, events, seen = self._newest.raw.take_many(QUEUE_DEPTH)
-            self._hear(events)
+            self._log_events(events)
             if samples:
                 self._value = samples[-1]
             if not seen:
                 return self._value
 
-    def _hear(self, events: list[Event]) -> None:
+    def _log_events(self, events: list[Event]) -> None:
         """Log undecodable values, and the first loss; :attr:`lost` counts the losses."""
         for event in events:
             if isinstance(event, Undecodable):
@@ -565,7 +569,7 @@ class ReadTopic:
             self._subscription = CallbackSubscription(self._bus, self._open_queue(), self._wake)
         while True:
             samples, events, seen = self._subscription.raw.take_many(QUEUE_DEPTH)
-            self._hear(events)
+            self._log_events(events)
             self._queue.extend(samples)
             while len(self._queue) > QUEUE_DEPTH:
                 self._queue.popleft()
