@@ -61,8 +61,8 @@ const MAX_LISTED_NAMES: usize = 30;
 
 /// One component's commands, events and telemetry. Cloning shares it.
 ///
-/// Components and their callers may have interfaces of different releases: each reads with its own
-/// what the other wrote. [`Interface::evolution`] says how far the two may part.
+/// Components and their callers may have interfaces of different releases: each decodes the other's
+/// samples with its own interface. [`Interface::evolution`] limits the differences.
 ///
 /// ```
 /// use helio_component::Interface;

@@ -209,7 +209,7 @@ impl Lease {
     }
 
     /// How often the lease expired without another instance taking over. In the meantime callers
-    /// were told that the instance is gone: their commands must not run.
+    /// were notified that the instance is gone: their commands must not run.
     #[must_use]
     pub fn lapses(&self) -> u64 {
         self.0.lapses.load(Ordering::Acquire)

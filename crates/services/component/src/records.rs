@@ -68,7 +68,7 @@ pub struct LeaseRecord {
     pub software: String,
     /// The version of its interface, if known.
     pub interface: String,
-    /// The commands of its interface, so that callers of another release learn at once which of
+    /// The commands of its interface, so that callers of another release detect at once which of
     /// their commands it lacks.
     pub commands: Vec<String>,
 }

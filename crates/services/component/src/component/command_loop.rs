@@ -308,9 +308,9 @@ impl CommandLoop {
         }
     }
 
-    /// Whether the lease lapsed without another instance taking over. Callers were told that the
-    /// component is gone, so the requests in its topics, up to their current ends, are dropped, and
-    /// with them the one just read.
+    /// Whether the lease lapsed without another instance taking over. Callers were notified that
+    /// the component is gone, so the requests in its topics, up to their current ends, are dropped,
+    /// and with them the one just read.
     fn check_lapse(&mut self, taken: bool) -> Result<bool, RunError> {
         let lapses = locked(&self.engine.lease).as_ref().map_or(self.lapses, Lease::lapses);
         if std::mem::replace(&mut self.lapses, lapses) == lapses {

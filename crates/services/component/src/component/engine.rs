@@ -199,7 +199,7 @@ impl Engine {
                         taken.cancel.set();
                     }
                 }
-                // The engine asks the controller nothing.
+                // Only commands of the component to itself have answers; the engine sends none.
                 Effect::Answer { .. } => {}
                 Effect::Acknowledge { address, ack } => {
                     let command = address.command.as_ref().and_then(|name| self.commands.get(name));

@@ -1,4 +1,4 @@
-//! The authorization file: who may send which command. It is read again when it changes.
+//! The authorization file: which caller may send which command. It is read again when it changes.
 
 use std::fs;
 use std::io;

@@ -1,5 +1,5 @@
-//! The simulated sender of stream commands: a pointing component. It has its own thread, as it
-//! would be a process of its own in an observatory. Sending a command waits for a presence query
+//! The simulated sender of stream commands: a pointing component. It has its own thread, because
+//! it is a separate process in an observatory. Sending a command waits for a presence query
 //! and a receipt; nothing else waits for these.
 
 use std::sync::Arc;

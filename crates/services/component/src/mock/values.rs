@@ -43,7 +43,7 @@ pub enum ValuesError {
     },
 }
 
-/// Makes up the public fields of a topic's messages.
+/// Generates the public fields of a topic's messages.
 ///
 /// ```
 /// use helio_component::MockValues;

@@ -8,7 +8,7 @@ use std::fmt;
 pub enum AckCode {
     /// The command was received.
     Ack = 300,
-    /// It is running, and needs as many more seconds as the acknowledgement says.
+    /// It is running, and needs the further seconds that the acknowledgement announces.
     InProgress = 301,
     /// It is running without progress.
     Stalled = 302,

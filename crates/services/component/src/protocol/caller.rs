@@ -219,7 +219,7 @@ impl Caller {
         self.calls.len()
     }
 
-    /// Number of commands of streams that were sent too short a time before their time.
+    /// The number of stream commands that were sent too late before their time.
     #[must_use]
     pub fn late_sent(&self) -> u64 {
         self.late_sent

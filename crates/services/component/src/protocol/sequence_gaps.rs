@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 
-/// The most writers that are tracked; beyond it the least recently heard one is forgotten. A topic
+/// The most writers that are tracked; beyond it the least recently active one is forgotten. A topic
 /// has one writer per instance, and a new one at each restart.
 pub const MAX_WRITERS: usize = 256;
 /// The most gaps of a writer that are tracked; a late sample of an older gap counts as repeated,
@@ -77,7 +77,7 @@ pub struct SequenceStats {
 /// Tracks the sequence numbers of one topic's writers.
 #[derive(Debug, Clone, Default)]
 pub struct SequenceTracker {
-    /// Most recently heard first.
+    /// Most recently active first.
     writers: VecDeque<WriterState>,
     /// Increases when a jump of all numbers has an explanation.
     epoch: u64,
