@@ -55,7 +55,7 @@ pub(super) struct CommandClient {
     author: WriterIdentity,
     origin: i32,
     state: Mutex<ClientState>,
-    told: Condvar,
+    changed: Condvar,
 }
 
 struct ClientState {
@@ -65,9 +65,9 @@ struct ClientState {
     acks: Option<Subscription>,
     opened: bool,
     ack_shape: Option<Arc<Shape>>,
-    looked: Option<Instant>,
+    presence_polled: Option<Instant>,
     /// The unread events of the calls.
-    told: HashMap<CallNumber, VecDeque<CallEvent>>,
+    events: HashMap<CallNumber, VecDeque<CallEvent>>,
     topics: HashMap<String, WriteTopic>,
     control: Option<(Publisher, Codec)>,
 }
@@ -95,8 +95,8 @@ impl CommandClient {
             acks: None,
             opened: false,
             ack_shape: None,
-            looked: None,
-            told: HashMap::new(),
+            presence_polled: None,
+            events: HashMap::new(),
             topics: HashMap::new(),
             control: None,
         };
@@ -108,7 +108,7 @@ impl CommandClient {
             author,
             origin,
             state: Mutex::new(state),
-            told: Condvar::new(),
+            changed: Condvar::new(),
         }
     }
 
@@ -127,7 +127,7 @@ impl CommandClient {
     pub(super) fn abandon(&self, call: CallNumber) {
         let mut state = self.state();
         state.caller.abandon(call);
-        state.told.remove(&call);
+        state.events.remove(&call);
     }
 
     /// Queries the lease now; retries for up to `timeout` if the bus is unreachable.
@@ -141,7 +141,7 @@ impl CommandClient {
                 Err(error) if error.is_outage() && Instant::now() < until => {
                     std::thread::sleep(PRESENCE_POLL_INTERVAL);
                 }
-                told => return told.map_err(|error| self.unreadable("lease", &error)),
+                presence => return presence.map_err(|error| self.unreadable("lease", &error)),
             }
         }
     }
@@ -152,10 +152,10 @@ impl CommandClient {
     fn refresh_presence<'a>(
         &'a self,
         mut state: MutexGuard<'a, ClientState>,
-        look: fn(&mut PresenceProbe) -> Result<Presence, TopicError>,
+        query: fn(&mut PresenceProbe) -> Result<Presence, TopicError>,
     ) -> (MutexGuard<'a, ClientState>, Result<Presence, TopicError>) {
         loop {
-            let presence = match look(&mut state.presence_probe) {
+            let presence = match query(&mut state.presence_probe) {
                 Ok(presence) => presence,
                 Err(error) => {
                     // An absent instance may have returned.
@@ -168,7 +168,7 @@ impl CommandClient {
             if self.report_presence(&mut state, presence) {
                 return (state, Ok(presence));
             }
-            let waited = self.told.wait_timeout(state, PRESENCE_POLL_INTERVAL);
+            let waited = self.changed.wait_timeout(state, PRESENCE_POLL_INTERVAL);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -214,8 +214,8 @@ impl CommandClient {
         let mut outgoing = Some(Outgoing { command: call.command.clone(), caller, fields });
         let now = self.bus.clock().now();
         let number = state.caller.send(now, call);
-        state.told.insert(number, VecDeque::new());
-        state.looked = Some(Instant::now());
+        state.events.insert(number, VecDeque::new());
+        state.presence_polled = Some(Instant::now());
         if let Err(error) = opened {
             state.caller.publish_failed(number, &error.to_string());
             outgoing = None;
@@ -229,12 +229,12 @@ impl CommandClient {
     pub(super) fn next(&self, call: CallNumber, until: Option<Instant>) -> Option<CallEvent> {
         let mut state = self.state();
         loop {
-            match state.told.get_mut(&call)?.pop_front() {
+            match state.events.get_mut(&call)?.pop_front() {
                 Some(CallEvent::Done(ack, cause)) => {
-                    state.told.remove(&call);
+                    state.events.remove(&call);
                     return Some(CallEvent::Done(ack, cause));
                 }
-                Some(told) => return Some(told),
+                Some(event) => return Some(event),
                 None => {}
             }
             let left = until.map_or(PRESENCE_POLL_INTERVAL, |until| {
@@ -248,7 +248,7 @@ impl CommandClient {
                 // Another thread reads: it notifies, and passes the subscription on when it
                 // returns.
                 None => {
-                    let waited = self.told.wait_timeout(state, left);
+                    let waited = self.changed.wait_timeout(state, left);
                     let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
                     self.poll_timers(&mut state);
                     state
@@ -271,33 +271,33 @@ impl CommandClient {
             state = self.state();
             if let Err(error) = waited {
                 self.failed(&mut state, &error.to_string());
-                self.told.notify_all();
+                self.changed.notify_all();
                 return state;
             }
         }
         state.acks = Some(acks);
         self.read(&mut state);
         self.poll_timers(&mut state);
-        self.told.notify_all();
+        self.changed.notify_all();
         state
     }
 
     /// The time until the next timer.
     fn due(&self, state: &ClientState) -> Duration {
-        let looked = state.looked.map_or(Duration::MAX, |looked| looked.elapsed());
-        let look = PRESENCE_POLL_INTERVAL.saturating_sub(looked);
+        let polled = state.presence_polled.map_or(Duration::MAX, |polled| polled.elapsed());
+        let next_poll = PRESENCE_POLL_INTERVAL.saturating_sub(polled);
         let now = self.bus.clock().now().nanos();
         let due = state.caller.wake_at().map(|at| at.nanos().saturating_sub(now));
         let due =
             due.map_or(Duration::MAX, |due| Duration::from_nanos(u64::try_from(due).unwrap_or(0)));
-        look.min(due)
+        next_poll.min(due)
     }
 
     fn poll_timers(&self, state: &mut ClientState) {
-        if state.looked.is_none_or(|looked| looked.elapsed() >= PRESENCE_POLL_INTERVAL) {
+        if state.presence_polled.is_none_or(|polled| polled.elapsed() >= PRESENCE_POLL_INTERVAL) {
             let presence = state.presence_probe.query();
             if presence.is_err() || presence.is_ok_and(|found| self.report_presence(state, found)) {
-                state.looked = Some(Instant::now());
+                state.presence_polled = Some(Instant::now());
             }
         }
         state.caller.tick(self.bus.clock().now());
@@ -394,9 +394,11 @@ impl CommandClient {
                             state.caller.publish_failed(call, &why);
                         }
                     }
-                    Effect::Progress { call, ack } => state.tell(call, CallEvent::Progress(ack)),
+                    Effect::Progress { call, ack } => {
+                        state.push_event(call, CallEvent::Progress(ack))
+                    }
                     Effect::Done { call, ack, cause } => {
-                        state.tell(call, CallEvent::Done(ack, cause))
+                        state.push_event(call, CallEvent::Done(ack, cause))
                     }
                     Effect::Warn(text) => self.warn(&text),
                 }
@@ -513,15 +515,15 @@ impl CommandClient {
 }
 
 impl ClientState {
-    fn tell(&mut self, call: CallNumber, told: CallEvent) {
-        if let Some(waiting) = self.told.get_mut(&call) {
+    fn push_event(&mut self, call: CallNumber, event: CallEvent) {
+        if let Some(waiting) = self.events.get_mut(&call) {
             // Unread progress is replaced by newer progress, so the queue stays short; the end
             // comes after it.
-            let progress = matches!(told, CallEvent::Progress(_));
+            let progress = matches!(event, CallEvent::Progress(_));
             if progress && matches!(waiting.back(), Some(CallEvent::Progress(_))) {
                 waiting.pop_back();
             }
-            waiting.push_back(told);
+            waiting.push_back(event);
         }
     }
 }

@@ -49,6 +49,18 @@ fn what_could_not_be_published_is_published_when_it_is_set_again() {
     component.stop().unwrap();
 }
 
+/// The process that numbered a forwarded sample.
+#[derive(Clone, Copy)]
+struct Writer {
+    identity: &'static str,
+    origin: i32,
+    index: i32,
+}
+
+fn writer(identity: &'static str, origin: i32, index: i32) -> Writer {
+    Writer { identity, origin, index }
+}
+
 /// A foreign program that forwards a component's samples to the bus, such as a bridge. The bus
 /// numbers its samples, and cannot detect samples that the program never received.
 struct Bridge {
@@ -63,8 +75,9 @@ impl Bridge {
         Self { shape: Arc::clone(shape), publisher: topic.publisher().unwrap() }
     }
 
-    /// Forwards a sample with the number of process `origin`, sent that many seconds after 1970.
-    fn bring(&self, (identity, origin, index): (&str, i32, i32), number: i32, sent_s: f64) {
+    /// Forwards a sample with a number of that writer, sent that many seconds after 1970.
+    fn forward(&self, writer: Writer, number: i32, sent_s: f64) {
+        let Writer { identity, origin, index } = writer;
         let mut sample = json!({
             "private_identity": identity, "private_origin": origin,
             "private_seqNum": number, "private_sndStamp": sent_s,
@@ -91,9 +104,9 @@ fn losses_of_a_foreign_writer_are_counted_by_its_numbers() {
         let interface = site.interface("ESS");
         let shape = interface.shape(TopicKind::Telemetry, "airFlow").unwrap();
         let bridge = Bridge::new(&site.bus(), &shape);
-        let [one, two] = [("ESS:1", 7, 1), ("ESS:2", 7, 2)];
-        bridge.bring(one, 40, 40.0);
-        bridge.bring(one, 45, 45.0);
+        let [one, two] = [writer("ESS:1", 7, 1), writer("ESS:2", 7, 2)];
+        bridge.forward(one, 40, 40.0);
+        bridge.forward(one, 45, 45.0);
         let remote = Remote::open(&site.bus(), &interface, 0).unwrap();
         let (warn, warned) = mpsc::channel();
         remote.on_warning(move |text| warn.send(text.to_owned()).unwrap());
@@ -103,16 +116,16 @@ fn losses_of_a_foreign_writer_are_counted_by_its_numbers() {
         // Samples before the first received one are not counted as lost.
         assert_eq!(read_all(&mut all), [45]);
         for (who, number) in [(one, 47), (two, 3), (one, 48), (two, 4), (one, 51), (two, 9)] {
-            bridge.bring(who, number, f64::from(number));
+            bridge.forward(who, number, f64::from(number));
         }
         assert_eq!(read_all(&mut all), [47, 3, 48, 4, 51, 9]);
         assert_eq!(all.stats().lost, 1 + 2 + 4);
         // Late, duplicated, and restarted from 1: in another process, and in the same one.
-        bridge.bring(one, 49, 49.0);
-        bridge.bring(one, 51, 51.0);
-        bridge.bring(("ESS:1", 8, 1), 1, 60.0);
-        bridge.bring(one, 1, 70.0);
-        bridge.bring(one, 2, 71.0);
+        bridge.forward(one, 49, 49.0);
+        bridge.forward(one, 51, 51.0);
+        bridge.forward(writer("ESS:1", 8, 1), 1, 60.0);
+        bridge.forward(one, 1, 70.0);
+        bridge.forward(one, 2, 71.0);
         assert_eq!(read_all(&mut all), [49, 51, 1, 1, 2]);
         assert_eq!(all.number_stats(), SequenceStats { lost: 6, late: 1, repeated: 1 });
         assert_eq!((all.stats().lost, all.stats().duplicates), (6, 1));
@@ -136,7 +149,7 @@ fn what_the_bus_lost_is_counted_once() {
     let mut elevation = remote.telemetry("elevation").unwrap();
     let bridge = Bridge::new(&bus, &shape);
     for number in 1..=300 {
-        bridge.bring(("MTMount", 7, 0), number, f64::from(number));
+        bridge.forward(writer("MTMount", 7, 0), number, f64::from(number));
     }
     let numbers = read_all(&mut elevation);
     let span = numbers[numbers.len() - 1] - numbers[0] + 1;

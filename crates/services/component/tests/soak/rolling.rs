@@ -287,7 +287,9 @@ struct Observatory<'a> {
 impl<'a> Observatory<'a> {
     /// Callers start first: they open topics that do not exist yet.
     fn new(
-        (site, case, policy): (&'a Site, &'a Case, Option<Evolution>),
+        site: &'a Site,
+        case: &'a Case,
+        policy: Option<Evolution>,
         component: usize,
         callers: [usize; 2],
     ) -> Self {
@@ -324,7 +326,7 @@ impl<'a> Observatory<'a> {
     }
 
     /// Whether a reader receives the samples that a writer may publish.
-    fn reads(&self, (writer, reader): (usize, usize), topic: &(TopicKind, String)) -> bool {
+    fn reads(&self, writer: usize, reader: usize, topic: &(TopicKind, String)) -> bool {
         let schema = |release| self.case.shape(release, topic).unwrap();
         let report = compare(&schema(writer), &schema(reader));
         let held = self.policy != Some(Evolution::Full) || report.level.is_backward();
@@ -376,7 +378,7 @@ impl<'a> Observatory<'a> {
         let reader = self.callers[place].release;
         let reads = written.is_some()
             && self.case.shape(reader, topic).is_some()
-            && self.reads((writer, reader), topic);
+            && self.reads(writer, reader, topic);
         let caller = &mut self.callers[place];
         let Some(follower) = caller.readers.get_mut(topic) else {
             let none = open(&caller.remote, topic).unwrap_err();
@@ -515,12 +517,14 @@ const CALLERS_FIRST: [Step; 6] = [
 fn upgrade(
     component: &str,
     policy: Option<Evolution>,
-    (first, callers, steps): (usize, [usize; 2], &[Step]),
+    first: usize,
+    callers: [usize; 2],
+    steps: &[Step],
 ) {
     let Some(releases) = releases() else { return };
     let case = Case::new(releases, component, policy);
     on_every_transport(|site: &Site| {
-        let mut all = Observatory::new((site, &case, policy), first, callers);
+        let mut all = Observatory::new(site, &case, policy, first, callers);
         for step in steps {
             all.step(*step);
         }
@@ -530,14 +534,14 @@ fn upgrade(
 #[test]
 fn the_component_is_upgraded_first_and_goes_back_first() {
     for component in CHANGED {
-        upgrade(component, None, (OLD, [OLD, NEW], &COMPONENT_FIRST));
+        upgrade(component, None, OLD, [OLD, NEW], &COMPONENT_FIRST);
     }
 }
 
 #[test]
 fn the_callers_are_upgraded_first_and_go_back_first() {
     for component in CHANGED {
-        upgrade(component, None, (OLD, [OLD, OLD], &CALLERS_FIRST));
+        upgrade(component, None, OLD, [OLD, OLD], &CALLERS_FIRST);
     }
 }
 
@@ -545,7 +549,7 @@ fn the_callers_are_upgraded_first_and_go_back_first() {
 fn a_site_that_began_with_the_new_release_goes_back() {
     for component in CHANGED {
         let steps = [Step::Component(OLD), Step::Caller(1, OLD), Step::Component(NEW)];
-        upgrade(component, None, (NEW, [OLD, NEW], &steps));
+        upgrade(component, None, NEW, [OLD, NEW], &steps);
     }
 }
 
@@ -553,11 +557,11 @@ fn a_site_that_began_with_the_new_release_goes_back() {
 fn without_a_policy_all_is_written_and_readers_are_told_once() {
     for component in ["CCCamera", "GIS", "ESS"] {
         let policy = Some(Evolution::None);
-        upgrade(component, policy, (OLD, [OLD, NEW], &COMPONENT_FIRST));
-        upgrade(component, policy, (OLD, [OLD, OLD], &CALLERS_FIRST));
+        upgrade(component, policy, OLD, [OLD, NEW], &COMPONENT_FIRST);
+        upgrade(component, policy, OLD, [OLD, OLD], &CALLERS_FIRST);
         // Numbers continue after those of samples that neither component nor caller can read.
         let steps = [NEW, OLD, NEW].map(Step::Component);
-        upgrade(component, policy, (OLD, [OLD, NEW], &steps));
+        upgrade(component, policy, OLD, [OLD, NEW], &steps);
     }
 }
 
@@ -565,7 +569,7 @@ fn without_a_policy_all_is_written_and_readers_are_told_once() {
 fn under_a_full_policy_what_loses_a_field_or_renumbers_a_label_is_refused() {
     for component in CHANGED {
         let policy = Some(Evolution::Full);
-        upgrade(component, policy, (OLD, [OLD, OLD], &COMPONENT_FIRST[..2]));
+        upgrade(component, policy, OLD, [OLD, OLD], &COMPONENT_FIRST[..2]);
     }
 }
 
@@ -573,7 +577,7 @@ fn under_a_full_policy_what_loses_a_field_or_renumbers_a_label_is_refused() {
 fn what_resolves_is_resolved_in_silence() {
     if std::env::var_os(CHILD).is_some() {
         for component in SILENT {
-            upgrade(component, None, (OLD, [OLD, NEW], &COMPONENT_FIRST));
+            upgrade(component, None, OLD, [OLD, NEW], &COMPONENT_FIRST);
         }
     } else if releases().is_some() {
         // A separate process, whose whole output is captured.

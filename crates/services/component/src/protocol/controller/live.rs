@@ -61,14 +61,14 @@ pub(super) struct ReceivedRequest {
 #[derive(Debug)]
 pub(super) struct ActiveCall {
     /// The first request.
-    pub(super) asked: ReceivedRequest,
+    pub(super) first: ReceivedRequest,
     /// Repetitions of the request with the same key.
     pub(super) joined: Vec<ReceivedRequest>,
     /// The command's position in the controller's list.
     pub(super) command: usize,
     pub(super) stage: Stage,
-    pub(super) voice: Recipients,
-    /// The time until which the handler asked callers to wait.
+    pub(super) recipients: Recipients,
+    /// The end of the handler's last announced timeout.
     pub(super) until: Option<Tai>,
     /// The caller that cancelled it.
     pub(super) cancelled_by: Option<String>,
@@ -86,8 +86,8 @@ impl ReceivedRequest {
 
 impl ActiveCall {
     /// All requests that it answers.
-    pub(super) fn asked(&self) -> impl Iterator<Item = &ReceivedRequest> {
-        std::iter::once(&self.asked).chain(&self.joined)
+    pub(super) fn requests(&self) -> impl Iterator<Item = &ReceivedRequest> {
+        std::iter::once(&self.first).chain(&self.joined)
     }
 }
 
@@ -135,19 +135,19 @@ pub(super) struct CallTable {
 
 impl CallTable {
     pub(super) fn new(specs: Vec<CommandSpec>) -> Self {
-        let mut board =
+        let mut table =
             Self { commands: Vec::new(), lanes: vec![LaneQueue::new(1)], calls: BTreeMap::new() };
         for spec in specs {
             let state = StateCommand::from_name(&spec.name);
-            let lane = if state.is_some() { STATE_LANE } else { board.lanes.len() };
+            let lane = if state.is_some() { STATE_LANE } else { table.lanes.len() };
             if state.is_none() {
                 let concurrent = spec.lane == Lane::Concurrent;
-                board.lanes.push(LaneQueue::new(if concurrent { MAX_CONCURRENT } else { 1 }));
+                table.lanes.push(LaneQueue::new(if concurrent { MAX_CONCURRENT } else { 1 }));
             }
             let (stats, late) = (StreamStats::default(), Throttle::default());
-            board.commands.push(Command { spec, state, lane, stats, late });
+            table.commands.push(Command { spec, state, lane, stats, late });
         }
-        board
+        table
     }
 
     /// The position of a command.
@@ -208,7 +208,7 @@ pub(super) fn title(request: &Request) -> String {
 
 /// Limits a handler's acknowledgement: the text to its maximum length, the progress to 0 to 1, the
 /// timeout to a valid time.
-pub(super) fn tellable(mut ack: Acknowledgement) -> Acknowledgement {
+pub(super) fn within_limits(mut ack: Acknowledgement) -> Acknowledgement {
     if ack.result.len() > MAX_RESULT_BYTES {
         let end = (0..=MAX_RESULT_BYTES - 3).rev().find(|at| ack.result.is_char_boundary(*at));
         ack.result.truncate(end.unwrap_or(0));

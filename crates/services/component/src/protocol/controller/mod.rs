@@ -29,7 +29,7 @@ use super::{
     StreamStats, SummaryState, interval,
 };
 use audit::AuditStatus;
-use live::{CallTable, ReceivedRequest, Recipients, Requester, Stage, tellable};
+use live::{CallTable, ReceivedRequest, Recipients, Requester, Stage, within_limits};
 use rules::{Admission, EarlyCancel};
 
 pub use audit::{AUDIT_LOST_CODE, AUDIT_TIMEOUT};
@@ -54,14 +54,14 @@ pub const MAX_EARLY_CANCELS: usize = 256;
 pub struct Controller {
     component: String,
     index: i32,
-    board: CallTable,
+    table: CallTable,
     next: u64,
     state: SummaryState,
     lease: LeaseState,
     audit: AuditStatus,
     policy: Policy,
     lock: Option<Lock>,
-    memory: OutcomeCache,
+    outcomes: OutcomeCache,
     /// Cancellations of commands that have not arrived, oldest first.
     early: VecDeque<EarlyCancel>,
     closing: bool,
@@ -75,14 +75,14 @@ impl Controller {
         Self {
             component: options.component,
             index: options.index,
-            board: CallTable::new(options.commands),
+            table: CallTable::new(options.commands),
             next: 1,
             state: options.state,
             lease: LeaseState::Lost,
             audit: AuditStatus::Written,
             policy: Policy::default(),
             lock: None,
-            memory: OutcomeCache::default(),
+            outcomes: OutcomeCache::default(),
             early: VecDeque::new(),
             closing: false,
             effects: VecDeque::new(),
@@ -109,32 +109,32 @@ impl Controller {
     /// The counters of a stream command; `None` for other commands.
     #[must_use]
     pub fn stream(&self, command: &str) -> Option<StreamStats> {
-        let known = &self.board.commands[self.board.command(command)?];
+        let known = &self.table.commands[self.table.command(command)?];
         known.spec.stream.map(|_| known.stats)
     }
 
     /// The request of a queued or running call, without the arguments for the audit.
     #[must_use]
     pub fn request(&self, call: CallNumber) -> Option<&Request> {
-        self.board.calls.get(&call).map(|live| &live.asked.request)
+        self.table.calls.get(&call).map(|live| &live.first.request)
     }
 
     /// Whether no call is queued or running.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.board.calls.is_empty()
+        self.table.calls.is_empty()
     }
 
     /// The number of queued and running calls.
     #[must_use]
     pub fn live_calls(&self) -> usize {
-        self.board.calls.len()
+        self.table.calls.len()
     }
 
     /// The number of stored idempotency keys.
     #[must_use]
     pub fn remembered(&self) -> usize {
-        self.memory.len()
+        self.outcomes.len()
     }
 
     /// Processes a command, or a request on the topic `control`.
@@ -194,10 +194,10 @@ impl Controller {
 
     /// The result of the hooks before a state change; answers [`Effect::Begin`].
     pub fn begun(&mut self, now: Tai, call: CallNumber, ended: Result<(), Failure>) {
-        let Some(live) = self.board.calls.get_mut(&call) else { return };
+        let Some(live) = self.table.calls.get_mut(&call) else { return };
         let Stage::Beginning(transition) = live.stage else { return };
         match ended {
-            Ok(()) if live.voice == Recipients::Callers => {
+            Ok(()) if live.recipients == Recipients::Callers => {
                 live.stage = Stage::Ending(transition);
                 self.set_state(transition.to);
                 self.effects.push_back(Effect::End { call, transition });
@@ -216,12 +216,12 @@ impl Controller {
     /// has ended here: it was cancelled or has expired, its time is over, the lease is not held, or
     /// the component is ending.
     pub fn take_up(&mut self, now: Tai, call: CallNumber) -> bool {
-        let Some(live) = self.board.calls.get(&call) else { return false };
-        let key = live::key(&live.asked.request);
+        let Some(live) = self.table.calls.get(&call) else { return false };
+        let key = live::key(&live.first.request);
         let Err(ack) = self.still(now, call) else { return true };
         self.end(now, call, ack);
         // It never ran: a repetition may run.
-        key.into_iter().for_each(|key| self.memory.forget(&key));
+        key.into_iter().for_each(|key| self.outcomes.forget(&key));
         self.advance_all(now);
         false
     }
@@ -229,7 +229,7 @@ impl Controller {
     /// The result of a handler, a check or the hooks after a state change; answers [`Effect::Run`],
     /// [`Effect::Validate`] and [`Effect::End`].
     pub fn finished(&mut self, now: Tai, call: CallNumber, ended: Result<Done, Failure>) {
-        let Some(live) = self.board.calls.get(&call) else { return };
+        let Some(live) = self.table.calls.get(&call) else { return };
         match (live.stage, ended) {
             (Stage::Waiting | Stage::Beginning(_), _) => return,
             (Stage::Validating, Ok(done)) if done.result.is_empty() => {
@@ -256,15 +256,15 @@ impl Controller {
     }
 
     /// Reports the progress of a handler.
-    pub fn in_progress(&mut self, now: Tai, call: CallNumber, told: Progress) {
-        let Some(live) = self.board.calls.get_mut(&call) else { return };
-        if live.voice != Recipients::Callers || live.stage == Stage::Waiting {
+    pub fn in_progress(&mut self, now: Tai, call: CallNumber, progress: Progress) {
+        let Some(live) = self.table.calls.get_mut(&call) else { return };
+        if live.recipients != Recipients::Callers || live.stage == Stage::Waiting {
             return;
         }
-        let ack = tellable(told.into());
+        let ack = within_limits(progress.into());
         live.until = Some(interval::after_seconds(now, ack.timeout_s));
-        for asked in live.asked().filter(|asked| asked.by == Requester::Caller) {
-            let address = live::address(&asked.request);
+        for received in live.requests().filter(|received| received.by == Requester::Caller) {
+            let address = live::address(&received.request);
             self.effects.push_back(Effect::Acknowledge { address, ack: ack.clone() });
         }
     }
@@ -275,9 +275,9 @@ impl Controller {
         self.set_state(SummaryState::Fault);
         let changing = |live: &live::ActiveCall| {
             matches!(live.stage, Stage::Beginning(_) | Stage::Ending(_))
-                && live.voice == Recipients::Callers
+                && live.recipients == Recipients::Callers
         };
-        for call in self.board.calls_that(changing) {
+        for call in self.table.calls_that(changing) {
             let name = self.request(call).map_or("", |request| &request.command);
             let colon = if report.is_empty() { "" } else { ": " };
             let text = format!("FAULT while {name} ran{colon}{report}");
@@ -305,7 +305,7 @@ impl Controller {
                 self.effects.push_back(Effect::State(self.state));
             }
             LeaseState::Lapsed { .. } => {
-                for call in self.board.calls_that(|live| live.stage == Stage::Waiting) {
+                for call in self.table.calls_that(|live| live.stage == Stage::Waiting) {
                     self.end(now, call, rules::unsure());
                 }
             }
@@ -315,16 +315,16 @@ impl Controller {
 
     fn lose(&mut self, now: Tai) {
         self.lock = None;
-        for call in self.board.calls_that(|live| live.voice == Recipients::Callers) {
+        for call in self.table.calls_that(|live| live.recipients == Recipients::Callers) {
             self.mute(now, call);
         }
     }
 
     /// Counts lost stream commands, as the bus reports them.
     pub fn stream_lost(&mut self, command: &str, commands: u64) {
-        let Some(at) = self.board.command(command) else { return };
-        if self.board.commands[at].spec.stream.is_some() {
-            self.board.commands[at].stats.lose(commands);
+        let Some(at) = self.table.command(command) else { return };
+        if self.table.commands[at].spec.stream.is_some() {
+            self.table.commands[at].stats.lose(commands);
         }
     }
 
@@ -332,12 +332,12 @@ impl Controller {
     pub fn tick(&mut self, now: Tai) {
         self.end_lock(now);
         self.check_audit(now);
-        for at in 0..self.board.commands.len() {
-            if let Some(number) = self.board.commands[at].late.tick(now) {
+        for at in 0..self.table.commands.len() {
+            if let Some(number) = self.table.commands[at].late.tick(now) {
                 self.warn_late(at, number);
             }
         }
-        let waiting = self.board.calls_that(|live| live.stage == Stage::Waiting);
+        let waiting = self.table.calls_that(|live| live.stage == Stage::Waiting);
         for call in waiting {
             let expiry = self.request(call).and_then(|request| request.expiry);
             if expiry.is_some_and(|expiry| expiry <= now) {
@@ -350,9 +350,9 @@ impl Controller {
     /// When `tick` is due without further input.
     #[must_use]
     pub fn wake_at(&self) -> Option<Tai> {
-        let waiting = self.board.lanes.iter().flat_map(|lane| &lane.waiting);
+        let waiting = self.table.lanes.iter().flat_map(|lane| &lane.waiting);
         let expiries = waiting.filter_map(|call| self.request(*call)?.expiry);
-        let warnings = self.board.commands.iter().filter_map(|command| command.late.due());
+        let warnings = self.table.commands.iter().filter_map(|command| command.late.due());
         let others = [self.lock.as_ref().map(|lock| lock.until), self.audit_until()];
         expiries.chain(warnings).chain(others.into_iter().flatten()).min()
     }
@@ -361,10 +361,10 @@ impl Controller {
     /// interrupted. It is done when [`is_idle`](Self::is_idle).
     pub fn close(&mut self, now: Tai) {
         self.closing = true;
-        for call in self.board.calls_that(|live| live.stage == Stage::Waiting) {
+        for call in self.table.calls_that(|live| live.stage == Stage::Waiting) {
             self.end(now, call, self.gone());
         }
-        let running = self.board.calls.keys().map(|call| Effect::Interrupt { call: *call });
+        let running = self.table.calls.keys().map(|call| Effect::Interrupt { call: *call });
         self.effects.extend(running);
     }
 
@@ -372,7 +372,7 @@ impl Controller {
     /// aborted.
     pub fn give_up(&mut self, now: Tai) {
         self.closing = true;
-        for call in self.board.calls_that(|_| true) {
+        for call in self.table.calls_that(|_| true) {
             self.end(now, call, self.gone());
         }
     }

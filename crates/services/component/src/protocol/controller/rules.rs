@@ -74,7 +74,7 @@ impl Controller {
         self.open()?;
         self.sure()?;
         let command = self.known(request)?;
-        if self.board.lanes[STATE_LANE].is_open() {
+        if self.table.lanes[STATE_LANE].is_open() {
             self.allowed(command)?;
         }
         Ok(command)
@@ -85,12 +85,12 @@ impl Controller {
         self.authorized(request, &request.command)?;
         self.unlocked(now, request)?;
         let command = self.known(request)?;
-        if self.board.lanes[STATE_LANE].is_open() {
+        if self.table.lanes[STATE_LANE].is_open() {
             // While a state change runs or is queued, the relevant state is not known yet.
             self.allowed(command)?;
         }
-        if request.action == Action::Run && self.board.commands[command].spec.stream.is_some() {
-            self.board.commands[command].stats.received += 1;
+        if request.action == Action::Run && self.table.commands[command].spec.stream.is_some() {
+            self.table.commands[command].stats.received += 1;
         }
         self.in_time(now, command, request)?;
         self.values(request)?;
@@ -123,7 +123,7 @@ impl Controller {
     /// The outcome of the same request, if it was received before.
     fn recall(&mut self, now: Tai, request: &Request) -> Rule<Option<Admission>> {
         let Some(key) = key(request) else { return Ok(None) };
-        match self.memory.recall(now, &key) {
+        match self.outcomes.recall(now, &key) {
             None => Ok(None),
             Some((command, _)) if command != request.command => {
                 Err(failed(format!("the key {:?} was given to {command} before", key.key)))
@@ -154,10 +154,10 @@ impl Controller {
 
     fn known(&self, request: &Request) -> Rule<usize> {
         let name = &request.command;
-        let Some(command) = self.board.command(name) else {
+        let Some(command) = self.table.command(name) else {
             return Err(failed(format!("{} has no command {name}", self.name())));
         };
-        if !self.board.commands[command].spec.has_handler {
+        if !self.table.commands[command].spec.has_handler {
             return Err(failed(format!("{} does not implement {name} yet", self.name())));
         }
         Ok(command)
@@ -165,7 +165,7 @@ impl Controller {
 
     /// Whether a state command is allowed in the current state.
     pub(super) fn allowed(&self, command: usize) -> Rule {
-        let Some(command) = self.board.commands[command].state else { return Ok(()) };
+        let Some(command) = self.table.commands[command].state else { return Ok(()) };
         match command.transition(self.state) {
             Some(_) => Ok(()),
             None => Err(failed(format!("{command} not allowed in state {}", self.state))),
@@ -174,7 +174,7 @@ impl Controller {
 
     /// Whether a stream command is early enough for its time. Late ones are counted and reported.
     pub(super) fn in_time(&mut self, now: Tai, command: usize, request: &Request) -> Rule {
-        let known = &mut self.board.commands[command];
+        let known = &mut self.table.commands[command];
         let (Some(spec), Some(time)) = (known.spec.stream, request.time) else { return Ok(()) };
         let (ahead, margin) = (interval::nanos(now, time), interval::whole_nanos(spec.margin));
         if ahead >= margin {
@@ -208,10 +208,10 @@ impl Controller {
             None => return Err(self.cancel_early(request, target)),
         };
         let who = request.who().to_owned();
-        let Some(live) = self.board.calls.get_mut(&call) else {
+        let Some(live) = self.table.calls.get_mut(&call) else {
             return Err(failed(format!("command {target} is not running")));
         };
-        let name = live.asked.request.command.clone();
+        let name = live.first.request.command.clone();
         let text = match live.stage {
             Stage::Waiting => {
                 let text = format!("cancelled by {who} before it ran");
@@ -256,16 +256,17 @@ impl Controller {
     /// The call that a cancellation refers to, if known: of those with the number, the one nearest
     /// to the sender.
     fn find(&self, request: &Request, target: i32) -> Rule<Option<CallNumber>> {
-        let meant = |asked: &Request| {
-            let named = request.command.is_empty() || request.command == asked.command;
-            (asked.seq_num == target && named).then(|| nearness(request, asked))
+        let meant = |candidate: &Request| {
+            let named = request.command.is_empty() || request.command == candidate.command;
+            (candidate.seq_num == target && named).then(|| nearness(request, candidate))
         };
         let mut found: Vec<(u8, CallNumber)> = Vec::new();
-        for (call, live) in &self.board.calls {
-            let callers = live.asked().filter(|asked| asked.by == Requester::Caller);
-            let near = callers.filter_map(|asked| meant(&asked.request)).max();
-            found
-                .extend(near.filter(|_| live.voice != Recipients::Audit).map(|near| (near, *call)));
+        for (call, live) in &self.table.calls {
+            let callers = live.requests().filter(|candidate| candidate.by == Requester::Caller);
+            let near = callers.filter_map(|candidate| meant(&candidate.request)).max();
+            found.extend(
+                near.filter(|_| live.recipients != Recipients::Audit).map(|near| (near, *call)),
+            );
         }
         let nearest = found.iter().map(|(near, _)| *near).max().unwrap_or(0);
         found.retain(|(near, _)| *near == nearest);
