@@ -12,8 +12,10 @@ from heliograph._qos import Guarantee
 _T_co = TypeVar("_T_co", covariant=True)
 
 __version__: str
+PRESENCE_POLL_INTERVAL_S: float
 STATE_TIMEOUT_S: float
 STREAM_LEAD_S: float
+TYPED_BYTES_MAX: int
 
 def qos_profile(name: str) -> str: ...
 def forked() -> None: ...

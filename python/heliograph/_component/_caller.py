@@ -14,7 +14,7 @@ from heliograph._component._send import Sender, SendPolicy, publish_options
 from heliograph._component._service_topics import service_topic
 from heliograph._component._topics import subscribe_options
 from heliograph._errors import ClosedError, HelioError
-from heliograph._heliograph import Caller, PresenceProbe
+from heliograph._heliograph import PRESENCE_POLL_INTERVAL_S, Caller, PresenceProbe
 from heliograph._start import latest
 
 if TYPE_CHECKING:
@@ -33,9 +33,6 @@ _SECONDS_MAX = 3e9
 
 _SCHEMA = "helio-schema"
 """The header with the schema of a command inside another sample."""
-
-PRESENCE_POLL_INTERVAL_S = 0.05
-"""How often the presence of a component is polled while calls are pending."""
 
 
 class CallerEngine:

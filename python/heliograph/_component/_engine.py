@@ -38,7 +38,7 @@ from heliograph._errors import (
     StorageError,
 )
 from heliograph._events import Gap, Undecodable
-from heliograph._heliograph import Checks, Controller, Lease, create_topics
+from heliograph._heliograph import TYPED_BYTES_MAX, Checks, Controller, Lease, create_topics
 from heliograph._start import latest
 from heliograph._threads import in_thread
 
@@ -868,9 +868,6 @@ STOP_TIMEOUT_S = 5.0
 _SECONDS_MAX = 9e9
 """The latest time in TAI seconds, the year 2255: slightly less than 64 bits of nanoseconds."""
 
-RESULT_MAX = 3_900
-"""The longest typed result in bytes, of the 4096 for the headers of an acknowledgement."""
-
 _KINDS = ("command", "event", "telemetry", "ackcmd")
 _NUMBER, _IDENTITY, _LAST = "private_seqNum", "private_identity", "private_origin"
 
@@ -907,9 +904,9 @@ def _outcome(result: Any) -> tuple[str, str | None]:
     if isinstance(result, str):
         return encodable(result), None
     typed = _dump(result)
-    if len(typed) > RESULT_MAX:
+    if len(typed) > TYPED_BYTES_MAX:
         return (
-            f"Done; its result of {len(typed)} bytes is not told: at most {RESULT_MAX} can be",
+            f"Done; its result of {len(typed)} bytes is not told: at most {TYPED_BYTES_MAX} can be",
             None,
         )
     return "", typed

@@ -16,7 +16,12 @@ from heliograph._component._data import same
 from heliograph._component._interface import find_interface
 from heliograph._component._topics import ReadTopic, unknown_field
 from heliograph._errors import ExpectedError, NobodyThere, WaitTimeout
-from heliograph._heliograph import STATE_TIMEOUT_S, STREAM_LEAD_S, state_path
+from heliograph._heliograph import (
+    PRESENCE_POLL_INTERVAL_S,
+    STATE_TIMEOUT_S,
+    STREAM_LEAD_S,
+    state_path,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,9 +33,6 @@ if TYPE_CHECKING:
     from heliograph._component._call import CommandCall
     from heliograph._component._data import Enums, TopicData
     from heliograph._component._interface import TopicType
-
-STATE_POLL_INTERVAL_S = 0.05
-"""How often a component's presence is checked during a wait for its state."""
 
 
 class RemoteCommand:
@@ -307,7 +309,7 @@ async def _presence(remote: Remote, timeout: float) -> str:
             raise WaitTimeout(
                 f"the bus did not report within {timeout} s whether {remote.name} runs"
             )
-        await asyncio.sleep(STATE_POLL_INTERVAL_S)
+        await asyncio.sleep(PRESENCE_POLL_INTERVAL_S)
     return known
 
 
@@ -324,7 +326,7 @@ async def _current_state(remote: Remote, timeout: float) -> State:
             return State(told.summaryState)
         if now() >= until:
             raise WaitTimeout(f"{remote.name} runs and published no state within {timeout} s")
-        await topic._wait_newer(min(STATE_POLL_INTERVAL_S, until - now()))
+        await topic._wait_newer(min(PRESENCE_POLL_INTERVAL_S, until - now()))
 
 
 _AFTER = {
