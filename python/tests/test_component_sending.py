@@ -134,6 +134,33 @@ async def test_all_but_what_is_lost_is_tried_again(
     assert bool(topic.reopened) == (fenced > free)
 
 
+@asynchronous
+async def test_a_full_queue_does_not_drop_a_sample_that_may_have_arrived(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_send, "QUEUE_MAX", 2)
+    ended: list[TopicQueue] = []
+    sender, topic = Sender(finish, ended.append), Scripted(helio.PublishError("no receipt"))
+    topic.free = True
+    for value in (1, 2, 3):
+        send(sender, topic, value, KEPT)
+    await sender.drained()
+    assert (topic.said, ended[-1].shed) == ([1, 3], 1)
+
+
+@asynchronous
+async def test_a_failure_after_a_recovery_is_reported_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    full = helio.StorageError("no space left")
+    sender, topic = Sender(finish), Scripted(full, full, None, full)
+    topic.free = True
+    for value in (1, 2, 3, 4):
+        send(sender, topic, value, PASSING)
+    assert topic.said == [3]
+    assert caplog.text.count("nothing was published to Probe/topic: no space left") == 2
+
+
 @pytest.mark.parametrize("free", [True, False])
 @asynchronous
 async def test_who_was_replaced_takes_no_topic_back(free: bool) -> None:

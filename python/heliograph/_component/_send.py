@@ -208,9 +208,12 @@ class TopicQueue:
         if len(self.samples) < QUEUE_MAX:
             self.samples.append(item)
             return
-        removed = next((samples for samples in self.samples if not samples.policy.keep), None)
+        # The first may be in flight or may have arrived.
+        first = self.samples[0]
+        droppable = [*self.samples][int(first.in_flight is not None or first.maybe_published) :]
+        removed = next((sample for sample in droppable if not sample.policy.keep), None)
         if removed is None and item.policy.keep and self.ack_order is not AckOrder.AUDIT:
-            removed = self.samples[0]
+            removed = next(iter(droppable), None)
         if removed is None:
             removed = item
         else:
@@ -272,6 +275,7 @@ class Sender:
             try:
                 offered = item.offer()
                 if offered is True:
+                    self._reported.pop(topic.name, None)
                     return
                 in_flight = offered or None
             except HelioError as error:
@@ -353,6 +357,8 @@ class Sender:
                         self._retry_later(queue, item, error)
                         continue
                     self._report(item, error)
+                else:
+                    self._reported.pop(queue.topic.name, None)
                 queue.last_error = None
         finally:
             queue.settle()
