@@ -262,6 +262,8 @@ async def test_what_waits_to_be_told_is_bounded_and_goes_with_the_lease(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(_send, "QUEUE_MAX", 2)
+    # No retry takes a sample out of its queue while the test looks into it.
+    monkeypatch.setattr(_send, "RETRY_INTERVAL_S", TIMEOUT_S)
     async with testing.component(Counting, initial_state=State.ENABLED) as (probe, remote):
         fill_disk(probe)
         calls = [remote.cmd_move.set_start(axis=1, timeout=100.0) for _ in range(3)]
