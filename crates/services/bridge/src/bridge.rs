@@ -2,20 +2,19 @@
 //! threads.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::Arc;
-use std::task::{Poll, Wake};
+use std::task::{Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use helio_bus::{
-    Bus, Clock, Member, SystemClock, TopicName, TransportError, WaitSet, WaitSetWaker,
+    Bus, Clock, Member, PendingTask, SystemClock, ThreadPool, TopicName, TransportError, WaitSet,
+    WaitSetWaker,
 };
 use helio_core::name::fits;
 use thiserror::Error;
 
 use crate::checkpoints::{self, CheckpointStore};
 use crate::context::{BridgeContext, Options};
-use crate::pool::{Pool, Running};
 use crate::report::{Figures, Notice, NoticeKind, Notices};
 use crate::target::TopicCreator;
 use crate::topic_supervisor::{EventLoop, TopicSupervisor};
@@ -51,9 +50,6 @@ pub enum BridgeError {
     /// A bus failed.
     #[error(transparent)]
     Transport(#[from] TransportError),
-    /// The system refused to start a thread.
-    #[error("the bridge's threads cannot be started: {0}")]
-    Threads(#[from] io::Error),
 }
 
 /// The result of a turn.
@@ -94,7 +90,7 @@ pub struct Bridge {
     topics: BTreeMap<TopicName, TopicSupervisor>,
     by_member: BTreeMap<Member, TopicName>,
     listed_at: Option<Instant>,
-    listing: Option<Running<Result<Vec<TopicName>, TransportError>>>,
+    listing: Option<PendingTask<Result<Vec<TopicName>, TransportError>>>,
     notices: Notices,
     /// Whether the failure to list topics was reported; reset by the next success.
     list_failed: bool,
@@ -125,10 +121,14 @@ impl Bridge {
             return Err(BridgeError::SameBus { from, to, name: to_name });
         }
         let set = from.wait_set()?;
-        let waker = Arc::new(Woken(set.waker())).into();
-        let openers = Pool::start(MAX_OPEN_THREADS, "helio-bridge-open", &waker)?;
-        let preparers = Pool::start(MAX_PREPARE_THREADS, "helio-bridge-ready", &waker)?;
-        let lease_renewers = Pool::start(MAX_LEASE_THREADS, "helio-bridge-keep", &waker)?;
+        let waker = Waker::from(Arc::new(Woken(set.waker())));
+        let pool = |max_threads, name| {
+            let waker = waker.clone();
+            ThreadPool::new(name, max_threads, move || waker.wake_by_ref())
+        };
+        let openers = pool(MAX_OPEN_THREADS, "helio-bridge-open");
+        let preparers = pool(MAX_PREPARE_THREADS, "helio-bridge-ready");
+        let lease_renewers = pool(MAX_LEASE_THREADS, "helio-bridge-keep");
         let checkpoints = CheckpointStore::new((&from, &from_name), (&to, &to_name));
         let anonymous = AnonymousProducer::of(&from, &from_name);
         let started = SystemClock::new().now().unix_nanos().try_into().unwrap_or(0);

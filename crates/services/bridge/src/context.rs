@@ -2,11 +2,10 @@
 
 use std::task::Waker;
 
-use helio_bus::Bus;
+use helio_bus::{Bus, ThreadPool};
 
 use crate::checkpoints::CheckpointStore;
 use crate::overrides::Override;
-use crate::pool::Pool;
 use crate::position::Begin;
 use crate::target::TopicCreator;
 use crate::types::AnonymousProducer;
@@ -40,9 +39,9 @@ pub(crate) struct BridgeContext {
     pub(crate) creator: TopicCreator,
     /// Ends the bridge's wait.
     pub(crate) waker: Waker,
-    pub(crate) openers: Pool,
-    pub(crate) preparers: Pool,
-    pub(crate) lease_renewers: Pool,
+    pub(crate) openers: ThreadPool,
+    pub(crate) preparers: ThreadPool,
+    pub(crate) lease_renewers: ThreadPool,
 }
 
 /// Whether a bus's topics can be read again.

@@ -27,7 +27,6 @@ mod liveliness;
 mod open_topic;
 mod opening;
 mod overrides;
-mod pool;
 mod position;
 mod reconcile;
 mod report;

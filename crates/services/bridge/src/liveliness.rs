@@ -7,11 +7,10 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use helio_bus::transport::locked;
-use helio_bus::{Alive, Forwarder, Qos, Topic, TopicName, TopicSpec};
+use helio_bus::{Alive, Forwarder, PendingTask, Qos, Topic, TopicName, TopicSpec};
 use helio_core::qos::{Liveliness, Ownership};
 
 use crate::context::BridgeContext;
-use crate::pool::Running;
 use crate::types::{AnonymousProducer, OpenWriter, ProducerKey};
 
 /// How often the source's producers are queried; more often for shorter leases.
@@ -33,7 +32,7 @@ pub(crate) struct LivelinessMonitor {
     /// The writers that were open at the last sweep.
     writers: Vec<WatchedWriter>,
     swept_at: Instant,
-    sweeping: Option<Running<Result<Vec<ProducerKey>, String>>>,
+    sweeping: Option<PendingTask<Result<Vec<ProducerKey>, String>>>,
 }
 
 impl LivelinessMonitor {

@@ -7,8 +7,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use helio_bus::{
-    Alive, Event, Forwarder, GapCause, Outage, PendingPublish, Producer, PublishError, Sample,
-    SchemaId, Subscription, Topic, TopicError, TopicName, TransportError, WriterInfo,
+    Alive, Event, Forwarder, GapCause, Outage, PendingPublish, PendingTask, Producer, PublishError,
+    Sample, SchemaId, Subscription, Topic, TopicError, TopicName, TransportError, WriterInfo,
 };
 use helio_core::qos::Ownership;
 
@@ -17,7 +17,6 @@ use crate::context::{BridgeContext, rewinds};
 use crate::hops::{Hops, MAX_HOPS, Mark, with_hop};
 use crate::liveliness::{LivelinessMonitor, tracks_liveliness};
 use crate::opening::Opened;
-use crate::pool::Running;
 use crate::reconcile::SampleStatus;
 use crate::report::{NoticeKind, Reporter};
 use crate::resume_state::ResumeState;
@@ -75,7 +74,7 @@ pub(crate) struct OpenTopic {
     /// Samples whose delivery failed.
     failed: Vec<Sample>,
     /// The preparation that the next sample waits for.
-    preparing: Option<Running<Prepared>>,
+    preparing: Option<PendingTask<Prepared>>,
     uses: u64,
     /// When opening idle producers' writers was tried last.
     idle_writers_tried_at: Option<Instant>,

@@ -6,13 +6,12 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use helio_bus::transport::locked;
-use helio_bus::{Event, Member, Subscription, TopicName, WaitSet};
+use helio_bus::{Event, Member, PendingTask, Subscription, TopicName, WaitSet};
 
 use crate::context::BridgeContext;
 use crate::liveliness::LivelinessMonitor;
 use crate::open_topic::{Flow, OpenTopic};
 use crate::opening::{self, Opened};
-use crate::pool::Running;
 use crate::report::{Figures, NoticeFilter, NoticeKind, Notices, Reporter, TopicState};
 use crate::resume_state::ResumeState;
 use crate::target::OpenError;
@@ -46,7 +45,7 @@ pub(crate) struct TopicSupervisor {
 /// A topic that a thread is opening. The state stays valid if the thread panics.
 struct Opening {
     state: Arc<Mutex<Box<ResumeState>>>,
-    opened: Running<Result<Opened, OpenError>>,
+    opened: PendingTask<Result<Opened, OpenError>>,
     /// Samples that were read and not forwarded.
     pending: usize,
 }
