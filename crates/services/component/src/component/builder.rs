@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use helio_bus::{Bus, TopicError};
+use helio_bus::{Bus, ThreadPool, TopicError};
 use helio_core::sal::TopicKind;
 use helio_core::{ProducerName, Value};
 use serde::de::DeserializeOwned;
@@ -23,7 +23,6 @@ use super::outbox::Outbox;
 use super::outputs::Outputs;
 use super::periodic;
 use super::policy::PolicyFile;
-use super::pool::Pool;
 use super::shutdown::Shutdown;
 use super::subscriptions::Subscriptions;
 use super::{Component, StartError};
@@ -431,12 +430,13 @@ impl Builder {
             unlogged: AtomicU64::new(0),
             shutdown: Arc::clone(&shutdown),
         };
+        let pool = |name, max_threads| ThreadPool::new(name, max_threads, || ());
         let threads = Threads {
-            handlers: Pool::new("helio-handler", most_handlers),
-            state_changes: Pool::new("helio-state", 1),
-            outbox_lines: Pool::new("helio-outbox", MAX_LINE_THREADS),
-            reopening: Pool::new("helio-open", commands.len() + 1),
-            periodic: Pool::new("helio-beat", periodic::PERIODIC_THREADS),
+            handlers: pool("helio-handler", most_handlers),
+            state_changes: pool("helio-state", 1),
+            outbox_lines: pool("helio-outbox", MAX_LINE_THREADS),
+            reopening: pool("helio-open", commands.len() + 1),
+            periodic: pool("helio-beat", periodic::PERIODIC_THREADS),
         };
         Ok(Engine {
             outputs,

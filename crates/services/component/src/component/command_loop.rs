@@ -277,12 +277,12 @@ impl CommandLoop {
             unread.opening = true;
             let (engine, source) = (Arc::clone(&self.engine), unread.source.clone());
             let opened = self.opened.0.clone();
-            self.engine.threads.reopening.run(Box::new(move || {
+            self.engine.threads.reopening.run(move || {
                 let samples = engine.listen(&source).ok().flatten();
                 // A component that has ended in the meantime does not take it.
                 let _ = opened.send((source, samples));
                 engine.shutdown.wake();
-            }));
+            });
         }
     }
 

@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use helio_bus::Tai;
 use helio_bus::transport::locked;
+use helio_bus::{Tai, ThreadPool};
 
 use super::Component;
 use super::command::{Command, Failed, Handler, ReceivedCommand};
@@ -14,7 +14,6 @@ use super::config::ConfigFolder;
 use super::generics::LogLevel;
 use super::outputs::Outputs;
 use super::policy::PolicyFile;
-use super::pool::Pool;
 use super::shutdown::Shutdown;
 use crate::interface::Shape;
 use crate::lease::{Lease, LeaseStanding};
@@ -72,13 +71,13 @@ pub(super) struct Engine {
 
 /// The threads of a component beside the command thread, by their work.
 pub(super) struct Threads {
-    pub handlers: Pool,
-    pub state_changes: Pool,
+    pub handlers: ThreadPool,
+    pub state_changes: ThreadPool,
     /// Publish for blocked topics.
-    pub outbox_lines: Pool,
+    pub outbox_lines: ThreadPool,
     /// Reopen topics that could not be read.
-    pub reopening: Pool,
-    pub periodic: Pool,
+    pub reopening: ThreadPool,
+    pub periodic: ThreadPool,
 }
 
 /// The state behind the lock.
@@ -223,17 +222,17 @@ impl Engine {
                 None => work.extend(self.perform(next)),
                 Some(pool) => {
                     let engine = Arc::clone(self);
-                    pool.run(Box::new(move || {
+                    pool.run(move || {
                         let more = engine.perform(next);
                         engine.run(more);
-                    }));
+                    });
                 }
             }
         }
     }
 
     /// The pool for a task; `None` to run it here.
-    fn pool(&self, task: Task) -> Option<&Pool> {
+    fn pool(&self, task: Task) -> Option<&ThreadPool> {
         match task {
             Task::Change(_, transition, phase) => {
                 let hooks = self.hooks.get(&(transition.command, phase));

@@ -27,7 +27,6 @@ mod outbox;
 mod outputs;
 mod periodic;
 mod policy;
-mod pool;
 mod publish;
 mod receive;
 mod shutdown;

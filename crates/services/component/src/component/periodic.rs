@@ -38,11 +38,11 @@ impl Engine {
     fn run_periodically(self: &Arc<Self>, task: fn(&Arc<Self>)) -> io::Result<()> {
         task(self);
         let engine = Arc::clone(self);
-        self.threads.periodic.begin(Box::new(move || {
+        self.threads.periodic.run_on_new_thread(move || {
             while !engine.shutdown.ended.wait(HEARTBEAT_INTERVAL) {
                 task(&engine);
             }
-        }))
+        })
     }
 
     fn check_files(self: &Arc<Self>) {

@@ -32,7 +32,7 @@ impl Engine {
                 self.check_audit();
             }
             let engine = Arc::clone(self);
-            self.threads.outbox_lines.run(Box::new(move || engine.catch_up(line)));
+            self.threads.outbox_lines.run(move || engine.catch_up(line));
         }
     }
 
