@@ -245,7 +245,7 @@ pub enum PublishError {
     },
     /// The outcome is unknown: the transport discarded the sample without reporting one.
     #[error(
-        "the outcome of the publish is unknown: {cause}; publish it again if duplicates are acceptable"
+        "the outcome of the publish is unknown: {cause}; publish again if duplicates are acceptable"
     )]
     Unknown {
         /// The cause.
