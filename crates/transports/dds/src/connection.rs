@@ -11,8 +11,8 @@ use helio_bus::{Clock, TransportError};
 use helio_core::{ProducerName, TopicName};
 
 use crate::announcements::{
-    Announcement, Announcements, Effect, EndpointGuids, EndpointKind, OpenedEndpoint, Request,
-    RequestKind, Response, hex,
+    Announcement, Announcements, Effect, EndpointKind, OpenedEndpoint, Request, RequestKind,
+    Response, hex,
 };
 use crate::entity::{Domain, Participant, Qos, Struct, Topic};
 use crate::error::{engine, failed};
@@ -65,17 +65,13 @@ pub(crate) struct Connection {
 pub(crate) trait OpenReader: Send + Sync {
     fn topic(&self) -> &TopicName;
 
-    /// An empty list is all partitions.
-    fn partitions(&self) -> &[u32];
-
     /// Opens the typed endpoint if the topic's first schema has changed. After an error the next
     /// poll of the subscription retries, and reports it.
     fn adopt_schema(&self) -> Result<(), TransportError>;
 
-    fn guids(&self) -> EndpointGuids;
-
-    /// Whether it has matched a bus writer.
-    fn has_matched(&self, writer: &EndpointGuids) -> bool;
+    /// Adds its endpoints to the response if they have matched the opened ones. False if they have
+    /// not, and its partitions overlap.
+    fn report_match(&self, opened: &OpenedEndpoint, response: &mut Response) -> bool;
 
     /// The newest received incarnation of a producer; 0 is none.
     fn newest(&self, producer: &ProducerName) -> u64;
@@ -453,7 +449,7 @@ impl Connection {
     /// Checks all writers, so that the response lists all matches even if one is missing.
     fn matched_by_writers(&self, opened: &OpenedEndpoint, response: &mut Response) -> bool {
         let mut writers = self.writers_of(&opened.topic);
-        writers.retain(|writer| overlap(&opened.partitions, &[writer.partition]));
+        writers.retain(|writer| opened.overlaps(&[writer.partition]));
         let mut all = true;
         for writer in writers {
             response.positions.extend(writer.position());
@@ -465,14 +461,9 @@ impl Connection {
     }
 
     fn matched_by_readers(&self, opened: &OpenedEndpoint, response: &mut Response) -> bool {
-        let wanted = |reader: &&Arc<dyn OpenReader>| {
-            *reader.topic() == opened.topic && overlap(&opened.partitions, reader.partitions())
-        };
         let mut all = true;
-        for reader in self.readers().iter().filter(wanted) {
-            let matched = reader.has_matched(&opened.guids);
-            response.matched.extend(reader.guids().all().filter(|_| matched));
-            all &= matched;
+        for reader in self.readers().iter().filter(|reader| *reader.topic() == opened.topic) {
+            all &= reader.report_match(opened, response);
         }
         all
     }
@@ -489,11 +480,6 @@ impl Connection {
         self.ring();
         self.await_receipts();
     }
-}
-
-/// Whether two lists of partitions overlap; an empty list is all partitions.
-fn overlap(one: &[u32], other: &[u32]) -> bool {
-    one.is_empty() || other.is_empty() || one.iter().any(|partition| other.contains(partition))
 }
 
 impl Drop for Connection {

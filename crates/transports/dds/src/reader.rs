@@ -15,7 +15,7 @@ use helio_bus::{Bell, Outage, TransportError};
 use helio_core::{ProducerName, TopicName};
 
 use crate::SCHEME;
-use crate::announcements::{EndpointGuids, EndpointKind, OpenedEndpoint, ProducerPosition};
+use crate::announcements::{EndpointKind, OpenedEndpoint, ProducerPosition, Response};
 use crate::connection::{Connection, OpenReader};
 use crate::endpoints::ReaderEndpoints;
 use crate::entity::{Listener, StatusEvent};
@@ -70,10 +70,6 @@ impl OpenReader for ReaderCore {
         &self.topic.name
     }
 
-    fn partitions(&self) -> &[u32] {
-        &self.partitions
-    }
-
     fn adopt_schema(&self) -> Result<(), TransportError> {
         let adopted = self.endpoints.adopt_schema(&self.topic).map(drop);
         if adopted.is_err() {
@@ -82,12 +78,13 @@ impl OpenReader for ReaderCore {
         adopted
     }
 
-    fn guids(&self) -> EndpointGuids {
-        self.endpoints.guids()
-    }
-
-    fn has_matched(&self, writer: &EndpointGuids) -> bool {
-        self.endpoints.has_matched(writer)
+    fn report_match(&self, opened: &OpenedEndpoint, response: &mut Response) -> bool {
+        if !opened.overlaps(&self.partitions) {
+            return true;
+        }
+        let matched = self.endpoints.has_matched(&opened.guids);
+        response.matched.extend(self.endpoints.guids().all().filter(|_| matched));
+        matched
     }
 
     fn newest(&self, producer: &ProducerName) -> u64 {

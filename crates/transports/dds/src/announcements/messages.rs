@@ -187,6 +187,14 @@ pub(crate) struct OpenedEndpoint {
     pub(crate) partitions: Vec<u32>,
 }
 
+impl OpenedEndpoint {
+    /// Whether it has a partition in common with a list; an empty list is all partitions.
+    pub(crate) fn overlaps(&self, partitions: &[u32]) -> bool {
+        let own = &self.partitions;
+        own.is_empty() || partitions.is_empty() || own.iter().any(|n| partitions.contains(n))
+    }
+}
+
 /// The identities of the endpoints of a bus reader or writer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct EndpointGuids {

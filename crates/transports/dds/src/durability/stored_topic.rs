@@ -291,11 +291,8 @@ impl StoredTopic {
 
     /// The schemas that are missing in the journal.
     fn uncarried(&self) -> Vec<SchemaId> {
-        let known = self
-            .state
-            .connection
-            .announcements
-            .with_state(|announcements| announcements.schemas(&self.state.name));
+        let announcements = &self.state.connection.announcements;
+        let known = announcements.with_state(|state| state.schemas(&self.state.name));
         let known = known.into_iter().map(|(id, _)| id);
         known.filter(|id| !self.schemas.contains(id)).collect()
     }
@@ -361,13 +358,9 @@ impl StoredTopic {
     pub(super) fn poll(&mut self, figures: &mut Figures, notify: &mut dyn FnMut(Notice)) {
         self.served_topic.polled();
         self.acks.poll();
-        let wanted = || {
-            self.state
-                .connection
-                .announcements
-                .with_state(|known| known.is_keep_requested(&self.state.name))
-        };
-        self.sync_now = self.state.qos.guarantee == Guarantee::Durable || wanted();
+        let announcements = &self.state.connection.announcements;
+        self.sync_now = self.state.qos.guarantee == Guarantee::Durable
+            || announcements.with_state(|state| state.is_keep_requested(&self.state.name));
         self.polled = true;
         let rests = matches!(self.stage, Stage::Unsynced { .. } | Stage::Trouble { .. });
         if self.service_state.trouble.is_some() && rests {
