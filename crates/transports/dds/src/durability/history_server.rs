@@ -7,20 +7,19 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::TryRecvError;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use helio_bus::transport::{Origin, locked};
 use helio_bus::{
-    Bell, Event, Lagging, LocalBell, ReadError, Sample, Start, Subscribe, Subscription, Topic,
-    TopicError, TopicName, TransportError,
+    Bell, Event, Lagging, LocalBell, PendingTask, ReadError, Sample, Start, Subscribe,
+    Subscription, ThreadPool, Topic, TopicError, TopicName, TransportError,
 };
 use helio_core::ProducerName;
 
-use super::worker_pool::{Task, WorkerPool};
-use super::{ProducerKey, SequencePosition, retention_marks};
+use super::{ProducerKey, SequencePosition, end, retention_marks, worker_pool};
 use crate::announcements::ProducerPosition;
 use crate::connection::Connection;
 use crate::entity::{self, Listener, StatusEvent, Writer};
@@ -259,8 +258,8 @@ struct HistoryServerThread {
     requests: entity::Reader,
     cursors: HashMap<ReaderId, HistoryCursor>,
     /// Readers whose last values are being searched.
-    opening: HashMap<ReaderId, Task<Result<HistoryCursor, TopicError>>>,
-    workers: Arc<WorkerPool>,
+    opening: HashMap<ReaderId, PendingTask<Result<HistoryCursor, TopicError>>>,
+    workers: ThreadPool,
     message_writers: HashMap<String, MessageWriter>,
 }
 
@@ -306,7 +305,7 @@ impl HistoryServerThread {
         bell: &Arc<dyn Bell>,
         served: &Arc<AtomicU64>,
     ) -> Result<Self, TransportError> {
-        let workers = WorkerPool::start(bell, LAST_VALUE_THREADS)?;
+        let workers = worker_pool(bell, LAST_VALUE_THREADS);
         let bell = Arc::clone(bell);
         let listener: Listener = Box::new(move |_: StatusEvent| bell.ring(None));
         let topic = connection.message_topic(REQUEST_TOPIC)?;
@@ -454,16 +453,16 @@ impl HistoryServerThread {
 
     /// Begins to serve readers whose last values have been found.
     fn take_opened(&mut self) {
-        let over = |(reader_id, opening): (&ReaderId, &Task<_>)| match opening.try_recv() {
-            Err(TryRecvError::Empty) => None,
-            opened => Some((reader_id.clone(), opened)),
+        let over = |(reader_id, opening): (&ReaderId, &PendingTask<_>)| match opening.poll() {
+            Poll::Pending => None,
+            Poll::Ready(opened) => Some((reader_id.clone(), opened)),
         };
         let over: Vec<_> = self.opening.iter().filter_map(over).collect();
         for (reader_id, opened) in over {
             self.opening.remove(&reader_id);
             match opened {
-                Ok(Ok(cursor)) => _ = self.cursors.insert(reader_id, cursor),
-                Ok(Err(_)) | Err(_) => self.answer(&reader_id, &PageHeader::failed(0)),
+                Some(Ok(cursor)) => _ = self.cursors.insert(reader_id, cursor),
+                Some(Err(_)) | None => self.answer(&reader_id, &PageHeader::failed(0)),
             }
         }
     }
@@ -488,7 +487,7 @@ impl HistoryServerThread {
 impl Drop for HistoryServerThread {
     fn drop(&mut self) {
         // The workers read the journal, which is closed next.
-        self.workers.end();
+        end(&self.workers);
     }
 }
 

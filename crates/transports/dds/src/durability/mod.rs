@@ -33,18 +33,17 @@ mod sync;
 #[cfg(test)]
 mod tests;
 mod watchdog;
-mod worker_pool;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::TryRecvError;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use helio_bus::transport::{Opening, locked};
 use helio_bus::{
-    Bell, Bus, ConnectError, LocalBell, Qos, ReadError, SystemClock, TopicError, TopicName,
-    TransportError,
+    Bell, Bus, ConnectError, LocalBell, PendingTask, Qos, ReadError, SystemClock, ThreadPool,
+    TopicError, TopicName, TransportError,
 };
 use thiserror::Error;
 
@@ -62,7 +61,6 @@ use history_server::{HistoryServer, ServedTopics};
 use opening::{OpenResult, Opener};
 use stored_topic::StoredTopic;
 use watchdog::Watchdog;
-use worker_pool::{Task, WorkerPool};
 
 /// The threads of the worker pool. Most tasks wait, and syncs that are requested together share one
 /// write to the disk.
@@ -197,12 +195,29 @@ fn opening(url: &str) -> Result<Opening, ConnectError> {
     Ok(Opening { url: url.parse()?, clock: Arc::new(SystemClock::new()) })
 }
 
+/// A pool of threads for tasks that wait for the disk or for other sessions, so that no topic
+/// delays the receipts of the others. The bell rings after each task.
+fn worker_pool(bell: &Arc<dyn Bell>, threads: usize) -> ThreadPool {
+    let bell = Arc::clone(bell);
+    ThreadPool::new("helio-workers", threads, move || bell.ring(None))
+}
+
+/// Finishes the running tasks of a pool and discards the queued ones. No task may call it.
+fn end(workers: &ThreadPool) {
+    workers.close();
+    workers.join(Duration::MAX);
+}
+
+/// The cause of a failure if a task panicked.
+const PANICKED: &str =
+    "a task of the durability service panicked; its message is on standard error";
+
 /// A topic that is being opened.
 struct OpeningTopic {
     qos: Qos,
     kept: bool,
     token: u64,
-    opened: Task<OpenResult>,
+    opened: PendingTask<OpenResult>,
 }
 
 /// A durability service. The caller runs [`Durability::turn`] in a loop. Dropping it stops the
@@ -213,7 +228,7 @@ pub struct Durability {
     journal: Bus,
     bell: Arc<dyn Bell>,
     timeouts: Timeouts,
-    workers: Arc<WorkerPool>,
+    workers: Arc<ThreadPool>,
     topics: BTreeMap<TopicName, StoredTopic>,
     /// Topics that wait to be opened, and topics that are being opened.
     unopened: VecDeque<(TopicName, Qos, bool)>,
@@ -259,7 +274,7 @@ impl Durability {
         let options = Options::parse(&opening)?;
         let connection = Connection::open(&options, &opening.clock)?;
         let bell: Arc<dyn Bell> = LocalBell::new();
-        let workers = WorkerPool::start(&bell, WORKER_THREADS)?;
+        let workers = Arc::new(worker_pool(&bell, WORKER_THREADS));
         let watchdog = Arc::new(Watchdog::new(connection.lease));
         let (watching, rung) = (Arc::clone(&watchdog), Arc::clone(&bell));
         connection.listen(move |connection| {
@@ -491,9 +506,9 @@ impl Durability {
 
     /// Takes topics that were opened meanwhile.
     fn take_opened(&mut self, notify: &mut dyn FnMut(Notice)) {
-        let over = |(name, opening): (&TopicName, &OpeningTopic)| match opening.opened.try_recv() {
-            Err(TryRecvError::Empty) => None,
-            opened => Some((name.clone(), opened)),
+        let over = |(name, opening): (&TopicName, &OpeningTopic)| match opening.opened.poll() {
+            Poll::Pending => None,
+            Poll::Ready(opened) => Some((name.clone(), opened)),
         };
         let over: Vec<_> = self.opening.iter().filter_map(over).collect();
         for (name, opened) in over {
@@ -501,16 +516,16 @@ impl Durability {
                 continue;
             };
             match opened {
-                Ok(Ok(Some((topic, samples)))) => {
+                Some(Ok(Some((topic, samples)))) => {
                     self.tokens.insert(token, name.clone());
                     locked(&self.served_topics)
                         .insert(name.clone(), Arc::clone(topic.served_topic()));
                     self.topics.insert(name.clone(), topic);
                     notify(Notice::Keeps { topic: name, samples });
                 }
-                Ok(Ok(None)) => {}
-                Ok(Err(error)) => self.refuse(name, qos, kept, &error.to_string(), notify),
-                Err(panicked) => self.refuse(name, qos, kept, &panicked.to_string(), notify),
+                Some(Ok(None)) => {}
+                Some(Err(error)) => self.refuse(name, qos, kept, &error.to_string(), notify),
+                None => self.refuse(name, qos, kept, PANICKED, notify),
             }
         }
         self.open_some();
@@ -626,7 +641,7 @@ impl Drop for Durability {
     fn drop(&mut self) {
         self.topics.clear();
         self.dds.connection.close();
-        self.workers.end();
+        end(&self.workers);
         self.journal.close();
     }
 }

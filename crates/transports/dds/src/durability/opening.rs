@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use helio_bus::{Bell, Bus, TopicError, TopicName, TransportError};
+use helio_bus::{Bell, Bus, ThreadPool, TopicError, TopicName, TransportError};
 
 use super::catalogue::{Catalogue, CatalogueEntry};
 use super::stored_topic::StoredTopic;
 use super::watchdog::Watchdog;
-use super::worker_pool::WorkerPool;
 use super::{DurabilityError, Timeouts};
 use crate::transport::DdsTransport;
 
@@ -18,7 +17,7 @@ pub(super) struct Opener {
     pub(super) journal: Bus,
     pub(super) catalogue: Arc<Catalogue>,
     pub(super) watchdog: Arc<Watchdog>,
-    pub(super) workers: Arc<WorkerPool>,
+    pub(super) workers: Arc<ThreadPool>,
     pub(super) bell: Arc<dyn Bell>,
     pub(super) timeouts: Timeouts,
 }

@@ -13,14 +13,14 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Display;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::mpsc::TryRecvError;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use helio_bus::transport::{Armed, Reader};
 use helio_bus::{
     Bell, Bus, EventRef, Evolution, Forwarder, Guarantee, Lagging, Origin, PendingPublish,
-    PublishError, Qos, SampleRef, SchemaId, SchemaText, Start, Subscribe, Topic, TopicError,
-    TopicSpec, TransportError,
+    PendingTask, PublishError, Qos, SampleRef, SchemaId, SchemaText, Start, Subscribe, ThreadPool,
+    Topic, TopicError, TopicSpec, TransportError,
 };
 use helio_core::qos::{Durability, Liveliness, Overload, Ownership, Reliability};
 use helio_core::{Headers, Producer, ProducerName, TopicName};
@@ -34,8 +34,9 @@ use super::opening::Opener;
 use super::retention_marks;
 use super::sync::{Forwarders, Syncing};
 use super::watchdog::Watchdog;
-use super::worker_pool::{Task, WorkerPool};
-use super::{DurabilityError, Figures, Notice, ProducerKey, SequencePosition, Timeouts, positions};
+use super::{
+    DurabilityError, Figures, Notice, PANICKED, ProducerKey, SequencePosition, Timeouts, positions,
+};
 use crate::announcements::{ServiceState, is_text_of};
 use crate::envelope::{FIRST_STORED, Header, RETENTION_GAP};
 use crate::peer_messages::Ack;
@@ -81,13 +82,13 @@ pub(super) struct StoredTopic {
     reader: DdsReader,
     bus: Bus,
     journal: Topic,
-    workers: Arc<WorkerPool>,
+    workers: Arc<ThreadPool>,
     /// The part that the history server reads.
     served_topic: Arc<ServedTopic>,
     forwarders: Forwarders,
     schemas: HashSet<SchemaId>,
     /// A task that the next sample waits for.
-    preparing: Option<Task<Prepared>>,
+    preparing: Option<PendingTask<Prepared>>,
     /// A writer in the journal that could not be opened.
     unopened: Option<((ProducerKey, u64), PublishError)>,
     /// The positions in the journal, durable or not: samples up to them are not appended again.
@@ -572,10 +573,8 @@ impl StoredTopic {
     /// Whether a task is running that the next sample waits for.
     fn is_preparing(&mut self) -> Result<bool, String> {
         let Some(task) = &self.preparing else { return Ok(false) };
-        let prepared = match task.try_recv() {
-            Err(TryRecvError::Empty) => return Ok(true),
-            prepared => prepared.map_err(message)?,
-        };
+        let Poll::Ready(prepared) = task.poll() else { return Ok(true) };
+        let prepared = prepared.ok_or_else(|| PANICKED.to_owned())?;
         self.preparing = None;
         match prepared {
             Prepared::Schema(id, carried) => {
