@@ -38,10 +38,7 @@ fn qos_profile(name: &str) -> PyResult<String> {
 /// The extension; private, see the package `heliograph`.
 #[pymodule]
 fn _heliograph(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    #[cfg(feature = "dds")]
-    helio_dds::register();
-    #[cfg(feature = "kafka")]
-    helio_kafka::register();
+    helio_transports::register_all();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("PRESENCE_POLL_INTERVAL_S", PRESENCE_POLL_INTERVAL.as_secs_f64())?;
     module.add("STATE_TIMEOUT_S", STATE_TIMEOUT.as_secs_f64())?;

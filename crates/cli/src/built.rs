@@ -1,9 +1,7 @@
 //! What a program that was built without some features (as `make demo` does) refuses by name.
 
 use helio_bus::ConnectError;
-
-/// Transports that a feature brings.
-const OPTIONAL: [&str; 2] = ["dds", "kafka"];
+use helio_transports::SCHEMES;
 
 /// The refusal of a command that is not in this program.
 #[cfg(not(all(feature = "log-archive", feature = "log-serve", feature = "registry")))]
@@ -16,7 +14,7 @@ pub(crate) fn without(command: &str) -> crate::error::CliError {
 /// The remedy where a transport is not known because this program was built without it.
 pub(crate) fn remedy(error: &ConnectError) -> Option<String> {
     match error {
-        ConnectError::UnknownScheme { scheme, known } if OPTIONAL.contains(&scheme.as_str()) => {
+        ConnectError::UnknownScheme { scheme, known } if SCHEMES.contains(&scheme.as_str()) => {
             Some(format!(
                 "the transport {scheme:?} is not in this build of helio, which has: {known}; \
                  `make build` makes one with everything"

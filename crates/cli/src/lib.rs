@@ -4,7 +4,6 @@
 //! the engine: all it does goes through the bus and the core.
 
 mod args;
-mod base64;
 mod bench;
 mod bridge;
 mod built;
@@ -66,10 +65,7 @@ pub fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> CliResult {
-    #[cfg(feature = "dds")]
-    helio_dds::register();
-    #[cfg(feature = "kafka")]
-    helio_kafka::register();
+    helio_transports::register_all();
     if let Command::Worker(args) = &cli.command {
         return work(args);
     }

@@ -1,9 +1,10 @@
 //! How samples, gaps and what else a subscription tells are printed.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use helio_bus::{Event, GapCause, Origin, Sample};
 use serde_json::{Map, Value, json};
 
-use crate::base64;
 use crate::error::CliResult;
 use crate::value::Values;
 
@@ -17,7 +18,7 @@ fn text_of(bytes: &[u8]) -> Option<&str> {
 fn put_bytes(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
     match text_of(bytes) {
         Some(text) => object.insert(name.to_owned(), text.into()),
-        None => object.insert(format!("{name}_base64"), base64::encode(bytes).into()),
+        None => object.insert(format!("{name}_base64"), BASE64.encode(bytes).into()),
     };
 }
 
@@ -71,7 +72,7 @@ pub(crate) fn sample_line(sample: &Sample, values: &mut Values) -> CliResult<Str
     let key = match text_of(&sample.key) {
         Some("") => String::new(),
         Some(text) => format!(" [{}]", text.escape_debug()),
-        None => format!(" [base64:{}]", base64::encode(&sample.key)),
+        None => format!(" [base64:{}]", BASE64.encode(&sample.key)),
     };
     let value = match values.decode(header.schema, &sample.payload)? {
         Some(value) => value.to_string(),

@@ -12,6 +12,8 @@ enum Layer {
     Journal,
     Bus,
     Transport,
+    /// The list of all transports, for doors.
+    AllTransports,
     /// By which the other services log, too.
     Logging,
     Service,
@@ -28,6 +30,7 @@ fn layer(folder: &str) -> Option<Layer> {
         "crates/cli" | "crates/gateway" | "crates/services/log-c" | "python" => Layer::Door,
         "crates/xtask" => Layer::Tool,
         "crates/services/logging" => Layer::Logging,
+        "crates/transports/all" => Layer::AllTransports,
         _ if folder.starts_with("crates/transports/") => Layer::Transport,
         _ if folder.starts_with("crates/services/") => Layer::Service,
         _ if folder.starts_with("clients/") => Layer::Door,
@@ -85,6 +88,8 @@ mod tests {
     fn a_lower_layer_may_be_used() {
         assert_eq!(findings(("crates/core", "a"), "crates/journal"), 0);
         assert_eq!(findings(("crates/bus", "a"), "python"), 0);
+        assert_eq!(findings(("crates/transports/dds", "a"), "crates/transports/all"), 0);
+        assert_eq!(findings(("crates/transports/all", "a"), "crates/services/log-c"), 0);
         assert_eq!(findings(("crates/bus", "a"), "crates/services/alerts"), 0);
         assert_eq!(findings(("crates/core", "serde"), "crates/core"), 0);
     }
@@ -94,11 +99,13 @@ mod tests {
         assert_eq!(findings(("crates/bus", "a"), "crates/core"), 1);
         assert_eq!(findings(("crates/transports/dds", "a"), "crates/transports/kafka"), 1);
         assert_eq!(findings(("crates/cli", "a"), "python"), 1);
+        assert_eq!(findings(("crates/transports/all", "a"), "crates/transports/kafka"), 1);
     }
 
     #[test]
     fn a_service_knows_the_bus_only() {
         assert_eq!(findings(("crates/transports/dds", "a"), "crates/services/alerts"), 1);
+        assert_eq!(findings(("crates/transports/all", "a"), "crates/services/alerts"), 1);
         assert_eq!(findings(("crates/journal", "a"), "crates/services/state"), 1);
         assert_eq!(findings(("crates/services/state", "a"), "crates/services/alerts"), 1);
     }

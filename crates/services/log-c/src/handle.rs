@@ -81,10 +81,8 @@ impl Handle {
         producer: Option<&str>,
         options: LogOptions,
     ) -> Result<&'static Self, String> {
-        #[cfg(feature = "dds")]
-        helio_dds::register();
-        #[cfg(feature = "kafka")]
-        helio_kafka::register();
+        #[cfg(feature = "transports")]
+        helio_transports::register_all();
         let builder = Bus::builder();
         let builder = match producer {
             Some(name) => builder.producer(name),
