@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 GOLDEN = Path(__file__).parent / "data" / "public-api.txt"
+WORKERS = Path(__file__).parents[1] / "workers"
 MODULES = ("heliograph", "heliograph.sync", "heliograph.testing", "heliograph.logging")
 
 
@@ -265,11 +266,12 @@ def test_what_a_component_says_of_its_handlers() -> None:
 
 
 class Half:
-    """A process that `helio` starts and that exchanges lines of JSON."""
+    """A process as `helio` starts it, which carries the script; messages are lines of JSON."""
 
-    def __init__(self, module: str, kind: str, task: dict[str, Any]) -> None:
+    def __init__(self, script: str, kind: str, task: dict[str, Any]) -> None:
+        text = (WORKERS / script).read_text()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", module, "worker", kind, json.dumps(task)],
+            [sys.executable, "-c", text, "worker", kind, json.dumps(task)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -292,9 +294,7 @@ class Half:
 def test_a_log_producer_s_answers() -> None:
     urgent = {"first_ns": 0, "level": 10}
     task = {"url": testing.memory_url(), "name": "P1", "prefix": "log", "rate_hz": 2000}
-    half = Half(
-        "heliograph._log_producer", "log-producer", task | {"time_ns": 10**6, "urgent": urgent}
-    )
+    half = Half("log_producer.py", "log-producer", task | {"time_ns": 10**6, "urgent": urgent})
     assert half.says() is None
     half.order({"start_ns": time.monotonic_ns()})
     report = half.says()
@@ -322,10 +322,10 @@ def test_the_answers_of_a_component_and_its_caller(tmp_path: Path) -> None:
         "rate_hz": 100,
         "count": 2,
     }
-    component = Half("heliograph._bench", "bench-commanded", task)
+    component = Half("bench_commands.py", "bench-commanded", task)
     assert component.says() is None
     component.order({})
-    other = Half("heliograph._bench", "bench-caller", task)
+    other = Half("bench_commands.py", "bench-caller", task)
     assert other.says() is None
     other.order({"start_ns": time.monotonic_ns()})
     report = other.says()

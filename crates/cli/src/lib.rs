@@ -25,6 +25,7 @@ mod out;
 mod packets;
 mod play;
 mod publish;
+mod python;
 mod receipts;
 mod record;
 mod recording;
@@ -42,13 +43,13 @@ mod typed;
 mod units;
 mod value;
 mod worker;
+mod worker_kinds;
 
 use std::process::ExitCode;
 
-use args::{Bench, Cli, Command, WorkerArgs};
+use args::{Bench, Cli, Command};
 use clap::Parser;
 use error::{CliError, CliResult};
-use serde::de::DeserializeOwned;
 use stop::Stop;
 
 /// Runs the program with the arguments of this process.
@@ -67,7 +68,7 @@ pub fn main() -> ExitCode {
 fn run(cli: &Cli) -> CliResult {
     helio_transports::register_all();
     if let Command::Worker(args) = &cli.command {
-        return work(args);
+        return worker_kinds::run(args);
     }
     let (stop, url) = (Stop::on_signals()?, cli.url.as_deref());
     match &cli.command {
@@ -100,39 +101,6 @@ fn run(cli: &Cli) -> CliResult {
         Command::Bench(Bench::Logging(args)) => bench::logging::run(args, url, &stop),
         Command::Man(args) => manual::man(args),
         Command::Completions(args) => manual::completions(args),
-        Command::Worker(args) => work(args),
+        Command::Worker(args) => worker_kinds::run(args),
     }
-}
-
-/// Runs a worker's task.
-fn work(args: &WorkerArgs) -> CliResult {
-    worker::die_with_starter()?;
-    match args.kind.as_str() {
-        "floor-reader" => bench::floor::reader(&task(args)?),
-        "bench-publisher" => bench::publisher::run(&task(args)?),
-        "bench-subscriber" => bench::subscriber::run(&task(args)?),
-        "bench-joiner" => bench::join::joiner(&task(args)?),
-        "bench-idler" => bench::idle::idler(&task(args)?),
-        "bench-filler" => bench::open::filler(&task(args)?),
-        "bench-opener" => bench::open::opener(&task(args)?),
-        "bench-commanded" => bench::commands::component(&task(args)?),
-        "bench-caller" => bench::commands::caller(&task(args)?),
-        "bench-observatory" => bench::observatory::components(&task(args)?),
-        "bench-recorder" => bench::observatory::recorder(&task(args)?),
-        "component-mock" => component::simulate::worker(&task(args)?),
-        "demo-component" => demo::part::run(&task(args)?),
-        "demo-pointing" => demo::pointing::run(&task(args)?),
-        "demo-script" => demo::script::run(&task(args)?),
-        "demo-alerts" => demo::alerts::run(&task(args)?),
-        "log-server" => log::crew::server::run(&task(args)?),
-        "log-client" => log::crew::client::run(&task(args)?),
-        "log-producer" => log::crew::producer::run(&task(args)?),
-        "demo-reader" => demo::reader::run(&task(args)?),
-        kind => Err(CliError::Usage(format!("no worker is called {kind:?}"))),
-    }
-}
-
-fn task<T: DeserializeOwned>(args: &WorkerArgs) -> CliResult<T> {
-    serde_json::from_str(&args.task)
-        .map_err(|e| CliError::Usage(format!("the worker's task is not understood: {e}")))
 }

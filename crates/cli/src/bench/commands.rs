@@ -7,7 +7,6 @@
 //! machine's own wake-up, without any engine, stands beside the figures.
 
 use std::path::PathBuf;
-use std::process::Command as Program;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -22,6 +21,7 @@ use super::work::{Go, Schedule, Used};
 use crate::args::{CommandsArgs, Language};
 use crate::clock::{cpu_s, load, monotonic_ns, peak_rss_mb, wait_until};
 use crate::error::{CliError, CliResult};
+use crate::python;
 use crate::sal;
 use crate::site::Site;
 use crate::stop::Stop;
@@ -142,10 +142,8 @@ fn measure(task: &CommandsTask, language: Language, stop: &Stop) -> CliResult<(C
     let start = |kind: &str, name: &str| match language {
         Language::Rust => Worker::start(kind, name, task, stop),
         Language::Python => {
-            let python = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
-            let mut program = Program::new(python);
-            program.args(["-m", "heliograph._bench"]);
-            Worker::start_by(program, kind, name, task, stop)
+            let command = python::command(&python::interpreter(), python::BENCH_COMMANDS);
+            Worker::start_by(command, kind, name, task, stop)
         }
     };
     let mut component = start("bench-commanded", "commanded component")?;

@@ -2,7 +2,7 @@
 //! hangs; and what became of every record, for each consumer.
 
 use std::collections::BTreeMap;
-use std::process::Command;
+use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 
 use helio_logging::Level;
@@ -17,6 +17,7 @@ use crate::bench::report::{Latency, histogram};
 use crate::clock::monotonic_ns;
 use crate::error::{CliError, CliResult};
 use crate::out::{Out, table};
+use crate::python;
 use crate::site::Site;
 use crate::stop::{LOOK, Stop};
 use crate::units::human_count;
@@ -24,7 +25,7 @@ use crate::units::human_count;
 /// Topics of its own, so that the log of a site that is named stays what it is.
 const PREFIX: &str = "log-demo";
 const PRODUCERS: u32 = 20;
-/// Of these, in Python, where there is one with the package.
+/// Of these, in Python, where an interpreter has the package.
 const IN_PYTHON: u32 = 10;
 /// What happens when, in parts of the whole time.
 const STOP_AT: f64 = 0.3;
@@ -45,22 +46,13 @@ pub(crate) fn run(args: &DemoArgs, url: Option<&str>, stop: &Stop) -> CliResult 
         let text = "memory: is one process, this demo takes 24; give a journal: instead";
         return Err(CliError::Refused(text.to_owned()));
     }
+    let python = python::with_package()?;
     #[cfg(feature = "dds")]
     let _durability = crate::demo::durability::where_wanted(site.url(), args.run.dir.as_deref())?;
     let mut story = Story { lines: Vec::new(), quiet: args.run.output.json, begun: Instant::now() };
-    let python = python();
     let report = play(args, site.url(), python.as_deref(), &mut story, stop)?;
     show(&report, args.run.output.json)?;
     report.verdict()
-}
-
-/// An interpreter with the package and its handler; `PYTHON` names one, else it is `python3`.
-fn python() -> Option<std::ffi::OsString> {
-    let python = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
-    let mut look = Command::new(&python);
-    look.args(["-c", "import heliograph._log_producer"]);
-    let look = look.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
-    look.status().is_ok_and(|status| status.success()).then_some(python)
 }
 
 /// What has happened, line by line.
@@ -86,7 +78,7 @@ impl Story {
 fn play(
     args: &DemoArgs,
     url: &str,
-    python: Option<&std::ffi::OsStr>,
+    python: Option<&OsStr>,
     story: &mut Story,
     stop: &Stop,
 ) -> CliResult<Report> {
@@ -100,11 +92,8 @@ fn play(
     let mut crew = Crew::of(&CONSUMERS.map(|consumer| client(&consumer)), stop)?;
     let in_python = if python.is_some() { IN_PYTHON } else { 0 };
     for number in 1..=PRODUCERS {
-        let by = python.filter(|_| number <= in_python).map(|python| {
-            let mut program = Command::new(python);
-            program.args(["-m", "heliograph._log_producer"]);
-            program
-        });
+        let python = python.filter(|_| number <= in_python);
+        let by = python.map(|python| python::command(python, python::LOG_PRODUCER));
         crew.add(&producer(args, url, number), by)?;
     }
     let begin_ns = crew.begin()?;

@@ -67,11 +67,22 @@ fn the_demo_s_story_and_its_table_are_for_people() {
 #[test]
 fn without_python_all_producers_are_in_rust_and_it_is_said() {
     let _turn = turn();
+    let nothing = tempfile::tempdir().unwrap();
     let mut command = crate::support::helio();
-    let output = command.args(DEMO).arg("--json").env("PYTHON", "/no/such/python").output();
-    let report = crate::support::Ran::of(output.unwrap()).json();
+    command.args(DEMO).arg("--json").env_remove("PYTHON").env("PATH", nothing.path());
+    let report = crate::support::Ran::of(command.output().unwrap()).json();
     assert_eq!(report["producers"], "20 in Rust: no Python with heliograph found");
     check_demo(&report);
+}
+
+#[test]
+fn a_python_that_was_asked_for_and_lacks_the_package_is_an_error() {
+    let _turn = turn();
+    let mut command = crate::support::helio();
+    let output = command.args(DEMO).env("PYTHON", "/no/such/python").output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{told}");
+    assert!(told.contains("/no/such/python") && told.contains("unset PYTHON"), "{told}");
 }
 
 #[test]

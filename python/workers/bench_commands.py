@@ -1,8 +1,8 @@
 """The Python halves of ``helio bench commands``: a component, and its caller.
 
-``helio`` starts them as ``python3 -m heliograph._bench worker KIND TASK`` and talks to them in
-lines of JSON: its orders on standard input, their answers on standard output. Times are taken on
-the machine's monotonic clock, which is one for all processes.
+``helio`` carries this script and runs it as ``python3 -c SCRIPT worker KIND TASK``. Messages are
+lines of JSON: orders on standard input, answers on standard output. Times are of the machine's
+monotonic clock, which all processes share.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The Python producers of ``helio log demo``.
+"""A Python producer of ``helio log demo``.
 
-``helio`` starts them as ``python3 -m heliograph._log_producer worker log-producer TASK`` and talks
-to them in lines of JSON: its orders on standard input, their answers on standard output. What they
-log, and when, is what its producers in Rust do (``crates/cli/src/log/crew/producer.rs``).
+``helio`` carries this script and runs it as ``python3 -c SCRIPT worker log-producer TASK``.
+Messages are lines of JSON: orders on standard input, answers on standard output. Records and their
+times are those of the producers in Rust (``crates/cli/src/log/crew/producer.rs``).
 """
 
 from __future__ import annotations
