@@ -12,11 +12,11 @@ use crate::args::{BeginArg, BridgeArgs};
 use crate::error::{CliError, CliResult};
 use crate::open::{connect, look};
 use crate::out::{Out, Progress};
-use crate::stop::{LOOK, Stop};
+use crate::stop::{STOP_POLL_INTERVAL, Stop};
 use crate::units::{human_bytes, human_count};
 
 /// How long the end waits for what is under way; the next bridge forwards the rest.
-const PATIENCE: Duration = Duration::from_secs(10);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl From<BeginArg> for Begin {
     fn from(begin: BeginArg) -> Self {
@@ -47,22 +47,22 @@ pub(crate) fn run(args: &BridgeArgs, stop: &Stop) -> CliResult {
         overrides: args.qos.clone(),
     };
     let mut bridge = Bridge::new(from, to, options)?;
-    let mut told = Told::new(args);
+    let mut reporter = Reporter::new(args);
     let mut done = false;
     while !stop.asked() && !done {
-        let turn = bridge.turn(LOOK);
-        told.notices(bridge.notices())?;
-        told.tick(&mut bridge)?;
+        let turn = bridge.turn(STOP_POLL_INTERVAL);
+        reporter.notices(bridge.notices())?;
+        reporter.tick(&mut bridge)?;
         done = args.once && turn == Turn::CaughtUp;
     }
-    if !bridge.finish(PATIENCE) {
+    if !bridge.finish(FINISH_TIMEOUT) {
         eprintln!(
             "helio: what was under way is not acknowledged; the next bridge forwards it where the \
              source can be read again, or tells what cannot be given any more"
         );
     }
-    told.notices(bridge.notices())?;
-    let total = told.print(&bridge.figures())?;
+    reporter.notices(bridge.notices())?;
+    let total = reporter.print(&bridge.figures())?;
     if args.once && !done {
         return Err(CliError::Interrupted);
     }
@@ -128,7 +128,7 @@ impl Totals {
 }
 
 /// What is told, and when it was.
-struct Told<'a> {
+struct Reporter<'a> {
     args: &'a BridgeArgs,
     out: Out,
     progress: Progress,
@@ -136,7 +136,7 @@ struct Told<'a> {
     before: Totals,
 }
 
-impl<'a> Told<'a> {
+impl<'a> Reporter<'a> {
     fn new(args: &'a BridgeArgs) -> Self {
         let (out, progress) = (Out::new(), Progress::new());
         Self { args, out, progress, at: Instant::now(), before: Totals::default() }

@@ -10,7 +10,7 @@ use crate::args::DurabilityArgs;
 use crate::error::{CliError, CliResult};
 use crate::open;
 use crate::out::{Out, Progress};
-use crate::stop::{LOOK, Stop};
+use crate::stop::{STOP_POLL_INTERVAL, Stop};
 use crate::units::{human_bytes, human_count};
 
 impl From<DurabilityError> for CliError {
@@ -32,32 +32,32 @@ pub(crate) fn run(args: &DurabilityArgs, url: Option<&str>, stop: &Stop) -> CliR
     let url = url.filter(|url| url.starts_with("dds:")).ok_or_else(|| {
         CliError::Usage("name the domain that is to be kept, such as --url dds://0".to_owned())
     })?;
-    let mut told = Told::new(args);
+    let mut reporter = Reporter::new(args);
     let forget =
         args.forget.iter().map(|topic| open::name(topic)).collect::<CliResult<Vec<_>>>()?;
     if !forget.is_empty() {
-        told.forgot(&Durability::forget(&args.dir, &forget)?, &forget)?;
+        reporter.forgot(&Durability::forget(&args.dir, &forget)?, &forget)?;
     }
     let mut service = Durability::open(url, &args.dir)?;
-    told.started(url)?;
+    reporter.started(url)?;
     let mut notices = Vec::new();
     while !stop.asked() {
-        service.turn(LOOK, &mut |notice| notices.push(notice))?;
-        notices.drain(..).try_for_each(|notice| told.notice(&notice))?;
-        told.tick(&service.figures())?;
+        service.turn(STOP_POLL_INTERVAL, &mut |notice| notices.push(notice))?;
+        notices.drain(..).try_for_each(|notice| reporter.notice(&notice))?;
+        reporter.tick(&service.figures())?;
     }
-    told.print(&service.figures())
+    reporter.print(&service.figures())
 }
 
 /// What is told, and when it was.
-struct Told<'a> {
+struct Reporter<'a> {
     args: &'a DurabilityArgs,
     out: Out,
     progress: Progress,
     at: Instant,
 }
 
-impl<'a> Told<'a> {
+impl<'a> Reporter<'a> {
     fn new(args: &'a DurabilityArgs) -> Self {
         Self { args, out: Out::new(), progress: Progress::new(), at: Instant::now() }
     }

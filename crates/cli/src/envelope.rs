@@ -43,7 +43,7 @@ const HEADERS: &str = "headers";
 
 /// What `play` gives back to a sample.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Belongings {
+pub(crate) struct SampleMetadata {
     /// Its key; empty is none.
     pub(crate) key: Vec<u8>,
     /// When it was published, where that is known.
@@ -130,7 +130,7 @@ pub(crate) fn put(out: &mut Vec<u8>, sample: &Sample) {
 }
 
 /// What belongs to a value, and the value's own datum.
-pub(crate) fn open(datum: &[u8], form: Form) -> Result<(Belongings, &[u8]), String> {
+pub(crate) fn open(datum: &[u8], form: Form) -> Result<(SampleMetadata, &[u8]), String> {
     let mut reader = Reader::new(datum);
     let belongings = belongings(&mut reader, form).map_err(|e| format!("an envelope: {e}"))?;
     Ok((belongings, reader.rest()))
@@ -139,7 +139,7 @@ pub(crate) fn open(datum: &[u8], form: Form) -> Result<(Belongings, &[u8]), Stri
 fn belongings(
     reader: &mut Reader<'_>,
     form: Form,
-) -> Result<Belongings, Box<dyn std::error::Error>> {
+) -> Result<SampleMetadata, Box<dyn std::error::Error>> {
     let key = reader.bytes()?.to_vec();
     let time = Some(Tai::from_nanos(reader.long()?));
     let level = u8::try_from(reader.int()?)?;
@@ -152,7 +152,7 @@ fn belongings(
         reader.long()?;
     }
     let headers = if form == Form::Whole { headers(reader)? } else { Headers::new() };
-    Ok(Belongings { key, time, level, trace, headers })
+    Ok(SampleMetadata { key, time, level, trace, headers })
 }
 
 fn headers(reader: &mut Reader<'_>) -> Result<Headers, Box<dyn std::error::Error>> {
@@ -206,11 +206,11 @@ mod tests {
         let headers = Headers::new().with("n", "v").unwrap();
         let key = b"k".to_vec();
         let time = Some(Tai::from_nanos(4));
-        assert_eq!(belongings, Belongings { key, time, level: 3, trace: None, headers });
+        assert_eq!(belongings, SampleMetadata { key, time, level: 3, trace: None, headers });
         assert_eq!(value, b"value");
         let (earlier, _) =
             open(b"\x02k\x08\x06\0\x02p\x02\x04\0\x0avalue", Form::Headerless).unwrap();
-        assert_eq!(earlier, Belongings { headers: Headers::new(), ..belongings });
+        assert_eq!(earlier, SampleMetadata { headers: Headers::new(), ..belongings });
         let open = |bytes| open(bytes, Form::Whole);
         assert!(open(&whole[..8]).is_err());
         assert!(open(&whole[..15]).is_err());

@@ -10,11 +10,11 @@ use crate::args::HzArgs;
 use crate::error::{CliError, CliResult};
 use crate::open::{existing, look};
 use crate::out::{Out, table};
-use crate::stop::{LOOK, Stop, Until};
+use crate::stop::{STOP_POLL_INTERVAL, Stop, Until};
 use crate::units::{human_bytes, human_count};
 
 /// The shortest time between two lines that makes sense.
-const EVERY_MIN: Duration = Duration::from_millis(10);
+const MIN_PRINT_INTERVAL: Duration = Duration::from_millis(10);
 
 /// One topic's count since the last line.
 struct Counted {
@@ -45,7 +45,12 @@ pub(crate) fn run(args: &HzArgs, url: Option<&str>, stop: &Stop) -> CliResult {
     let (until, mut total_lost) = (Until::new(args.end.duration, stop), 0);
     while !until.is_over() {
         let begun = Instant::now();
-        count(&mut set, &mut counted, begun.checked_add(args.every.max(EVERY_MIN)), &until)?;
+        count(
+            &mut set,
+            &mut counted,
+            begun.checked_add(args.every.max(MIN_PRINT_INTERVAL)),
+            &until,
+        )?;
         total_lost += print(&mut out, &mut set, &mut counted, begun.elapsed(), args)?;
     }
     until.result()?;
@@ -80,7 +85,8 @@ fn count(
     until: &Until,
 ) -> CliResult {
     while !until.is_over() {
-        let left = due.map_or(LOOK, |due| due.saturating_duration_since(Instant::now()));
+        let left =
+            due.map_or(STOP_POLL_INTERVAL, |due| due.saturating_duration_since(Instant::now()));
         if left.is_zero() {
             return Ok(());
         }

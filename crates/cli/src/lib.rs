@@ -31,11 +31,11 @@ mod record;
 mod recording;
 #[cfg(feature = "registry")]
 mod registry;
+mod run_bus;
 mod sal;
 mod schema;
 mod screen;
 mod show;
-mod site;
 mod stop;
 mod subscribe;
 mod topics;

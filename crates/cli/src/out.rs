@@ -68,7 +68,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    const EVERY: Duration = Duration::from_millis(200);
+    const REDRAW_INTERVAL: Duration = Duration::from_millis(200);
 
     /// Progress where stderr is a terminal, silence elsewhere.
     pub(crate) fn new() -> Self {
@@ -77,7 +77,7 @@ impl Progress {
 
     /// Shows what `text` gives.
     pub(crate) fn show(&mut self, text: impl FnOnce() -> String) {
-        let due = self.drawn.is_none_or(|at| at.elapsed() >= Self::EVERY);
+        let due = self.drawn.is_none_or(|at| at.elapsed() >= Self::REDRAW_INTERVAL);
         if self.shown && due {
             eprint!("\r\x1b[K{}", text());
             self.drawn = Some(Instant::now());

@@ -11,7 +11,7 @@ use helio_core::container::Container;
 use helio_core::schema::Schema;
 use serde_json::Value;
 
-use crate::envelope::{self, Belongings, Form};
+use crate::envelope::{self, Form, SampleMetadata};
 use crate::error::{CliError, CliResult};
 use crate::key::KeyFields;
 use crate::value::{Encoder, schema_text};
@@ -31,7 +31,7 @@ pub(crate) struct Packet {
     /// The datum, or bytes that have no schema.
     pub(crate) payload: Vec<u8>,
     /// Its key, where fields were named for it or an envelope has it; and what else that has.
-    pub(crate) belongings: Belongings,
+    pub(crate) belongings: SampleMetadata,
 }
 
 /// How files are to be read.
@@ -127,7 +127,7 @@ impl<'a> Packets<'a> {
     pub(crate) fn next(&mut self) -> CliResult<Option<Packet>> {
         let Some(datum) = self.payload()? else { return Ok(None) };
         let (mut belongings, payload) = match self.envelope {
-            None => (Belongings::default(), datum),
+            None => (SampleMetadata::default(), datum),
             Some((kind, form)) => unwrapped(&datum, kind, form)
                 .map_err(|what| CliError::Failure(format!("{}: {what}", self.name)))?,
         };
@@ -176,7 +176,11 @@ fn contents(schema: &Schema) -> (Option<Schema>, Option<(Enveloped, Form)>) {
 }
 
 /// What an envelope holds.
-fn unwrapped(datum: &[u8], kind: Enveloped, form: Form) -> Result<(Belongings, Vec<u8>), String> {
+fn unwrapped(
+    datum: &[u8],
+    kind: Enveloped,
+    form: Form,
+) -> Result<(SampleMetadata, Vec<u8>), String> {
     let (belongings, value) = envelope::open(datum, form)?;
     let payload = match kind {
         Enveloped::Values => value,

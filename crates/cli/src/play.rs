@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::args::PlayArgs;
 use crate::clock::monotonic_ns;
-use crate::envelope::Belongings;
+use crate::envelope::SampleMetadata;
 use crate::error::{CliError, CliResult};
 use crate::open::{connect, existing, name, profile};
 use crate::out::{Out, Progress};
@@ -21,7 +21,7 @@ use crate::units::{human_bytes, human_count};
 use crate::value::{parse, schema_text};
 
 /// Samples that may wait for their receipts.
-const WINDOW: usize = 1_000;
+const RECEIPT_WINDOW: usize = 1_000;
 
 /// Runs `helio play`.
 pub(crate) fn run(args: &PlayArgs, url: Option<&str>, stop: &Stop) -> CliResult {
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &PlayArgs, url: Option<&str>, stop: &Stop) -> CliResult 
         reading,
         schema,
         publisher: topic.publisher()?,
-        receipts: Receipts::new(WINDOW),
+        receipts: Receipts::new(RECEIPT_WINDOW),
         progress: Progress::new(),
         begun_ns: monotonic_ns(),
         samples: 0,
@@ -130,7 +130,7 @@ impl Player<'_> {
         if let Some(rate) = self.args.publishing.rate {
             pause(self.begun_ns + (self.samples as f64 * 1e9 / rate) as u64, self.stop)?;
         }
-        let Belongings { key, time, level, trace, headers } = &packet.belongings;
+        let SampleMetadata { key, time, level, trace, headers } = &packet.belongings;
         let mut message =
             Message::new(&packet.payload).key(key).level(*level).headers(headers.as_ref());
         if let Some(time) = time {

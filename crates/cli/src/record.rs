@@ -14,7 +14,7 @@ use crate::error::{CliError, CliResult};
 use crate::open::{existing, look, name};
 use crate::out::{Out, Progress};
 use crate::recording::Recording;
-use crate::stop::{LOOK, Stop};
+use crate::stop::{STOP_POLL_INTERVAL, Stop};
 use crate::units::{human_bytes, human_count};
 
 /// Runs `helio record`.
@@ -105,8 +105,10 @@ impl<'a> Recorder<'a> {
             if stop.asked() {
                 return Ok(End::Asked);
             }
-            let left = until.map_or(LOOK, |until| until.saturating_duration_since(Instant::now()));
-            match samples.next_timeout(left.min(LOOK))? {
+            let left = until.map_or(STOP_POLL_INTERVAL, |until| {
+                until.saturating_duration_since(Instant::now())
+            });
+            match samples.next_timeout(left.min(STOP_POLL_INTERVAL))? {
                 Some(Event::Sample(sample)) => self.sample(&sample)?,
                 Some(_) => {}
                 None if left.is_zero() => return Ok(End::Done),

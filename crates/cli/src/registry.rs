@@ -6,7 +6,7 @@ use crate::args::RegistryArgs;
 use crate::error::{CliError, CliResult};
 use crate::open;
 use crate::out::Out;
-use crate::stop::{LOOK, Stop};
+use crate::stop::{STOP_POLL_INTERVAL, Stop};
 
 /// Serves until a signal ends it.
 pub(crate) fn run(args: &RegistryArgs, url: Option<&str>, stop: &Stop) -> CliResult {
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &RegistryArgs, url: Option<&str>, stop: &Stop) -> CliRes
     }
     out.flush()?;
     while !stop.asked() {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(STOP_POLL_INTERVAL);
     }
     Ok(())
 }

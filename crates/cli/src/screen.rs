@@ -66,7 +66,7 @@ const KEYS: [(&[u8], Key); 23] = [
 
 /// What whoever sits at the terminal wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum UserAction {
     /// Nothing new.
     None,
     /// To see the screen drawn again.
@@ -159,12 +159,12 @@ impl Screen {
     }
 
     /// What was typed since the last look, and whether the terminal has another size now.
-    pub(crate) fn wish(&mut self) -> CliResult<Wish> {
-        let mut wish = if size() == self.drawn { Wish::None } else { Wish::Draw };
+    pub(crate) fn wish(&mut self) -> CliResult<UserAction> {
+        let mut wish = if size() == self.drawn { UserAction::None } else { UserAction::Draw };
         while let Some(key) = self.keyboard.as_mut().and_then(Keyboard::next) {
             let page = i64::try_from(self.rows.1.saturating_sub(1)).unwrap_or(0);
             match key {
-                Key::Quit => return Ok(Wish::Quit),
+                Key::Quit => return Ok(UserAction::Quit),
                 Key::Suspend => self.suspend()?,
                 Key::Up => self.scroll(-1),
                 Key::Down => self.scroll(1),
@@ -173,7 +173,7 @@ impl Screen {
                 Key::Top => self.scroll(i64::MIN),
                 Key::Bottom => self.scroll(i64::MAX),
             }
-            wish = Wish::Draw;
+            wish = UserAction::Draw;
         }
         Ok(wish)
     }

@@ -10,7 +10,7 @@ use signal_hook::flag;
 use crate::error::{CliError, CliResult};
 
 /// The longest that a waiting command goes without looking whether it should stop.
-pub(crate) const LOOK: Duration = Duration::from_millis(50);
+pub(crate) const STOP_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Whether a signal has asked this process to stop.
 #[derive(Clone)]
@@ -76,7 +76,9 @@ impl Until {
 
     /// How long to wait before looking again, where nothing else is due before.
     pub(crate) fn left(&self) -> Duration {
-        self.end.map_or(LOOK, |end| end.saturating_duration_since(Instant::now()).min(LOOK))
+        self.end.map_or(STOP_POLL_INTERVAL, |end| {
+            end.saturating_duration_since(Instant::now()).min(STOP_POLL_INTERVAL)
+        })
     }
 
     /// How it ended: a signal is an interruption where there was a time to come.

@@ -10,11 +10,11 @@ use crate::key::key_of;
 use crate::open::{self, existing, name};
 use crate::out::Out;
 use crate::show::{event_json, sample_json, sample_line};
-use crate::stop::{LOOK, Stop};
+use crate::stop::{STOP_POLL_INTERVAL, Stop};
 use crate::value::{Values, parse};
 
 /// How often a topic or journal that is waited for is looked up.
-const LOOK_UP: Duration = Duration::from_millis(100);
+const LOOKUP_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Runs `helio sub`.
 pub(crate) fn run(args: &SubArgs, url: Option<&str>, stop: &Stop) -> CliResult {
@@ -40,7 +40,7 @@ fn bus(args: &SubArgs, given: Option<&str>, stop: &Stop) -> CliResult<Bus> {
     let url = open::url(given)?;
     while args.wait && open::empty_folder(&url)?.is_some() {
         stop.check()?;
-        std::thread::sleep(LOOK_UP);
+        std::thread::sleep(LOOKUP_INTERVAL);
     }
     open::look(Some(&url))
 }
@@ -57,7 +57,7 @@ fn find(bus: &Bus, name: &TopicName, args: &SubArgs, stop: &Stop) -> CliResult<T
             )));
         }
         stop.check()?;
-        std::thread::sleep(LOOK_UP);
+        std::thread::sleep(LOOKUP_INTERVAL);
     }
 }
 
@@ -113,11 +113,13 @@ impl Printer<'_> {
             self.out.flush()?;
             self.out.check()?;
             self.commit(set, members)?;
-            let left = until.map_or(LOOK, |until| until.saturating_duration_since(Instant::now()));
+            let left = until.map_or(STOP_POLL_INTERVAL, |until| {
+                until.saturating_duration_since(Instant::now())
+            });
             if left.is_zero() {
                 return Ok(End::Done);
             }
-            if let Some((_, event)) = set.next_timeout(left.min(LOOK))? {
+            if let Some((_, event)) = set.next_timeout(left.min(STOP_POLL_INTERVAL))? {
                 self.event(event)?;
             }
         }

@@ -10,9 +10,9 @@ use helio_core::schema::{Field, NodeId, Schema, Type};
 use crate::error::{CliError, CliResult};
 
 /// Elements of an array whose schema names no length.
-const ELEMENTS: usize = 10;
+const DEFAULT_ARRAY_ELEMENTS: usize = 10;
 /// Nesting that is followed; what lies deeper stays empty.
-const DEPTH: usize = 8;
+const MAX_DEPTH: usize = 8;
 
 /// Makes the messages of one schema.
 pub(crate) struct Messages {
@@ -42,7 +42,7 @@ impl Messages {
             let text = "only messages of a record can be made up; name a topic or a record";
             return Err(CliError::Refused(text.to_owned()));
         }
-        let value = example(schema, NodeId::ROOT, None, DEPTH);
+        let value = example(schema, NodeId::ROOT, None, MAX_DEPTH);
         let changing = schema.fields().iter().enumerate();
         let changing = changing.filter_map(|(i, f)| Some((i, change(schema, f)?))).collect();
         Ok(Self { codec: Codec::new(schema), value, changing, payload: Vec::new() })
@@ -117,7 +117,7 @@ fn example(schema: &Schema, id: NodeId, field: Option<&Field>, depth: usize) -> 
     let length = match (depth, field.and_then(|field| field.length)) {
         (0, _) => 0,
         (_, Some(length)) => length,
-        (_, None) => ELEMENTS,
+        (_, None) => DEFAULT_ARRAY_ELEMENTS,
     };
     let inner = |id| example(schema, id, None, depth.saturating_sub(1));
     match &schema.node(id).kind {

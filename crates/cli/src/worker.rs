@@ -13,10 +13,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::{CliError, CliResult};
-use crate::stop::{LOOK, Stop};
+use crate::stop::{STOP_POLL_INTERVAL, Stop};
 
 /// Replies that a worker may be ahead of its starter; further ones wait in the pipe.
-const REPLIES: usize = 256;
+const MAX_PENDING_REPLIES: usize = 256;
 
 /// A running worker, as its starter sees it. Dropping it ends the worker.
 pub(crate) struct Worker {
@@ -57,7 +57,7 @@ impl Worker {
         let mut child = command.process_group(0).spawn().map_err(|e| failed(&e))?;
         let (orders, output) = (child.stdin.take(), child.stdout.take());
         let output = output.ok_or_else(|| failed(&"it has no pipe"))?;
-        let (lines, replies) = sync_channel(REPLIES);
+        let (lines, replies) = sync_channel(MAX_PENDING_REPLIES);
         std::thread::spawn(move || forward(output, &lines));
         Ok(Self { name: name.to_owned(), child, orders, replies, stop: stop.clone() })
     }
@@ -76,7 +76,7 @@ impl Worker {
     /// to stop.
     pub(crate) fn reply<T: DeserializeOwned>(&mut self) -> CliResult<T> {
         let line = loop {
-            match self.replies.recv_timeout(LOOK) {
+            match self.replies.recv_timeout(STOP_POLL_INTERVAL) {
                 Ok(line) => break line,
                 Err(RecvTimeoutError::Timeout) => self.stop.check()?,
                 Err(RecvTimeoutError::Disconnected) => return Err(self.gone()),
@@ -206,7 +206,7 @@ pub(crate) fn hear<T: DeserializeOwned>() -> CliResult<Option<T>> {
 /// The worker's own side: orders as they come, for one that has something to do meanwhile. The
 /// channel breaks where the starter closes the pipe or gives an order that is none.
 pub(crate) fn orders<T: DeserializeOwned + Send + 'static>() -> Receiver<T> {
-    let (sender, receiver) = sync_channel(REPLIES);
+    let (sender, receiver) = sync_channel(MAX_PENDING_REPLIES);
     std::thread::spawn(move || {
         while let Ok(Some(order)) = hear() {
             if sender.send(order).is_err() {

@@ -16,14 +16,14 @@ use helio_component::{Command, Component, Failed, Interface, Remote};
 use serde::{Deserialize, Serialize};
 
 use super::floor::{self, Percentiles};
+use super::messages::{Go, Schedule, Used};
 use super::report::{Latency, histogram, print};
-use super::work::{Go, Schedule, Used};
 use crate::args::{CommandsArgs, Language};
 use crate::clock::{cpu_s, load, monotonic_ns, peak_rss_mb, wait_until};
 use crate::error::{CliError, CliResult};
 use crate::python;
+use crate::run_bus::RunBus;
 use crate::sal;
-use crate::site::Site;
 use crate::stop::Stop;
 use crate::units::human_count;
 use crate::worker::{Worker, hear, say};
@@ -84,14 +84,14 @@ struct Report {
 
 /// Runs `helio bench commands`.
 pub(crate) fn run(args: &CommandsArgs, url: Option<&str>, stop: &Stop) -> CliResult {
-    let site = Site::fresh("helio-bench", args.run.dir.as_deref(), url)?;
+    let site = RunBus::fresh("helio-bench", args.run.dir.as_deref(), url)?;
     if site.url().starts_with("memory:") {
         let text = "memory: is one process, this takes two; give a journal: instead";
         return Err(CliError::Refused(text.to_owned()));
     }
     let load_before = load();
     let parent = args.run.dir.clone().unwrap_or_else(std::env::temp_dir);
-    let folder = Site::fresh("helio-bench-interfaces", Some(&parent), None)?;
+    let folder = RunBus::fresh("helio-bench-interfaces", Some(&parent), None)?;
     let interfaces = folder.scratch().map(PathBuf::from).unwrap_or_default();
     sal::write_own(&interfaces)?;
     let floor_us = floor::wake_up(&parent, args.rate, stop)?;

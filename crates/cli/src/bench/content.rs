@@ -2,7 +2,7 @@
 
 use helio_bus::{SchemaText, TopicSpec};
 
-use super::work::{Content, Place};
+use super::messages::{BenchTopic, Content};
 use crate::error::{CliError, CliResult};
 use crate::sal;
 use crate::typed::Messages;
@@ -33,7 +33,7 @@ impl Payloads {
     }
 
     /// The topic as this content needs it.
-    pub(crate) fn spec(&self, place: &Place) -> CliResult<TopicSpec> {
+    pub(crate) fn spec(&self, place: &BenchTopic) -> CliResult<TopicSpec> {
         let spec = TopicSpec::new(&place.topic)?.qos(place.qos.clone());
         match self {
             Self::Bytes { .. } => Ok(spec),

@@ -15,8 +15,8 @@ use crate::args::IdleArgs;
 use crate::clock::{cpu_s, load, peak_rss_mb};
 use crate::error::{CliError, CliResult};
 use crate::open::profile;
-use crate::site::Site;
-use crate::stop::{LOOK, Stop};
+use crate::run_bus::RunBus;
+use crate::stop::{STOP_POLL_INTERVAL, Stop};
 use crate::units::human_count;
 use crate::worker::{Worker, hear, say};
 
@@ -62,7 +62,7 @@ struct Report {
 
 /// Runs `helio bench idle`.
 pub(crate) fn run(args: &IdleArgs, url: Option<&str>, stop: &Stop) -> CliResult {
-    let site = Site::fresh("helio-bench", args.run.dir.as_deref(), url)?;
+    let site = RunBus::fresh("helio-bench", args.run.dir.as_deref(), url)?;
     let load_before = load();
     let task = IdleTask {
         url: site.url().to_owned(),
@@ -125,7 +125,7 @@ fn pause(time: Duration, stop: &Stop) -> CliResult {
     let until = Instant::now() + time;
     while Instant::now() < until {
         stop.check()?;
-        std::thread::sleep(LOOK);
+        std::thread::sleep(STOP_POLL_INTERVAL);
     }
     Ok(())
 }
@@ -139,7 +139,7 @@ pub(crate) fn idler(task: &IdleTask) -> CliResult {
         set.add(topic.subscribe(Subscribe::from(Start::Latest))?);
     }
     // Each is looked at once before all of them sleep.
-    let mut events = u64::from(set.next_timeout(LOOK)?.is_some());
+    let mut events = u64::from(set.next_timeout(STOP_POLL_INTERVAL)?.is_some());
     say(&())?;
     if hear::<()>()?.is_none() {
         return Ok(());

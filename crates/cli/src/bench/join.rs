@@ -17,7 +17,7 @@ use crate::error::{CliError, CliResult};
 use crate::open::profile;
 use crate::out::Progress;
 use crate::receipts::Receipts;
-use crate::site::Site;
+use crate::run_bus::RunBus;
 use crate::stop::Stop;
 use crate::units::human_count;
 use crate::worker::{Worker, say};
@@ -69,7 +69,7 @@ struct Report {
 
 /// Runs `helio bench join`.
 pub(crate) fn run(args: &JoinArgs, url: Option<&str>, stop: &Stop) -> CliResult {
-    let site = Site::fresh("helio-bench", args.run.dir.as_deref(), url)?;
+    let site = RunBus::fresh("helio-bench", args.run.dir.as_deref(), url)?;
     let mut progress = Progress::new();
     let load_before = load();
     let task = JoinTask {
@@ -106,7 +106,7 @@ fn publish(args: &JoinArgs, publisher: &Publisher, stop: &Stop) -> CliResult {
     receipts.finish().map(drop)
 }
 
-fn told(args: &JoinArgs, site: &Site, joined: &[Joined], load: f64) -> CliResult {
+fn told(args: &JoinArgs, site: &RunBus, joined: &[Joined], load: f64) -> CliResult {
     let received = joined.iter().map(|j| j.received).min().unwrap_or(0);
     let report = Report {
         workload: "join",

@@ -3,16 +3,16 @@
 use helio_core::Qos;
 use helio_core::qos::{Durability, History};
 
-use super::report::{Cpu, Latency, Report, Shape, latencies};
-use super::work::{
-    Content, Go, Pace, Place, PublisherReport, PublisherTask, Schedule, SubscriberReport,
+use super::messages::{
+    BenchTopic, Content, Go, Pace, PublisherReport, PublisherTask, Schedule, SubscriberReport,
     SubscriberTask, writer_name,
 };
+use super::report::{Cpu, Latency, Report, Shape, latencies};
 use crate::args::{LatencyArgs, LoadArgs, ThroughputArgs};
 use crate::clock::monotonic_ns;
 use crate::error::{CliError, CliResult};
 use crate::out::{Out, Progress, table};
-use crate::site::Site;
+use crate::run_bus::RunBus;
 use crate::stop::Stop;
 use crate::units::human_count;
 use crate::worker::Worker;
@@ -83,7 +83,7 @@ impl Load<'_> {
         }
     }
 
-    fn place(&self, site: &Site) -> CliResult<Place> {
+    fn place(&self, site: &RunBus) -> CliResult<BenchTopic> {
         let profile = &self.args.profile;
         let mut qos = Qos::profile(profile).ok_or_else(|| {
             CliError::Usage(format!("no profile is called {profile:?}; try stream or telemetry"))
@@ -93,7 +93,7 @@ impl Load<'_> {
             (qos.durability, qos.history) = (Durability::Volatile, History::None);
         }
         let run = format!("{}-{}", std::process::id(), monotonic_ns());
-        Ok(Place {
+        Ok(BenchTopic {
             url: site.url().to_owned(),
             topic: format!("bench/{}/{run}", self.workload),
             qos,
@@ -106,7 +106,7 @@ impl Load<'_> {
         self.count * u64::from(self.args.writers)
     }
 
-    fn subscriber(&self, place: &Place, pace: Pace) -> SubscriberTask {
+    fn subscriber(&self, place: &BenchTopic, pace: Pace) -> SubscriberTask {
         let (place, schedule) = (place.clone(), self.schedule());
         SubscriberTask { place, pace, expected: self.expected(), schedule }
     }
@@ -115,7 +115,7 @@ impl Load<'_> {
         self.rate_hz.map(|rate| Schedule::new(rate, self.burst))
     }
 
-    fn publisher(&self, place: &Place, writer: u32) -> PublisherTask {
+    fn publisher(&self, place: &BenchTopic, writer: u32) -> PublisherTask {
         PublisherTask {
             place: place.clone(),
             writer,
@@ -143,14 +143,14 @@ impl Load<'_> {
 }
 
 /// The processes of a bench, each ready to begin.
-struct Crew {
+struct Processes {
     subscribers: Vec<Worker>,
     stalled: Vec<Worker>,
     publishers: Vec<Worker>,
 }
 
-impl Crew {
-    fn start(load: &Load<'_>, place: &Place, stop: &Stop) -> CliResult<Self> {
+impl Processes {
+    fn start(load: &Load<'_>, place: &BenchTopic, stop: &Stop) -> CliResult<Self> {
         let subscriber = |pace| {
             let task = load.subscriber(place, pace);
             Worker::start("bench-subscriber", "bench subscriber", &task, stop)
@@ -159,19 +159,19 @@ impl Crew {
             let task = load.publisher(place, writer);
             Worker::start("bench-publisher", &writer_name(writer), &task, stop)
         };
-        let mut crew = Self {
+        let mut processes = Self {
             subscribers: repeat(load.args.readers, |_| subscriber(Pace::Reads))?,
             stalled: repeat(load.args.stalled, |_| subscriber(Pace::Stalled))?,
             publishers: Vec::new(),
         };
-        for worker in crew.subscribers.iter_mut().chain(&mut crew.stalled) {
+        for worker in processes.subscribers.iter_mut().chain(&mut processes.stalled) {
             worker.reply::<()>()?;
         }
-        crew.publishers = repeat(load.args.writers, publisher)?;
-        for worker in &mut crew.publishers {
+        processes.publishers = repeat(load.args.writers, publisher)?;
+        for worker in &mut processes.publishers {
             worker.reply::<()>()?;
         }
-        Ok(crew)
+        Ok(processes)
     }
 
     /// Gives the order, and gives its start time.
@@ -205,7 +205,7 @@ fn repeat<T>(times: u32, make: impl Fn(u32) -> CliResult<T>) -> CliResult<Vec<T>
 }
 
 fn run(load: &Load<'_>, url: Option<&str>, stop: &Stop) -> CliResult {
-    let site = Site::fresh("helio-bench", load.args.run.dir.as_deref(), url)?;
+    let site = RunBus::fresh("helio-bench", load.args.run.dir.as_deref(), url)?;
     if site.url().starts_with("memory:") {
         let text = "memory: is one process, a bench takes two; give a journal: instead";
         return Err(CliError::Refused(text.to_owned()));
@@ -213,9 +213,9 @@ fn run(load: &Load<'_>, url: Option<&str>, stop: &Stop) -> CliResult {
     let place = load.place(&site)?;
     let progress = Progress::new();
     let load_before = crate::clock::load();
-    let mut crew = Crew::start(load, &place, stop)?;
-    let start_ns = crew.go()?;
-    let reports = crew.reports()?;
+    let mut processes = Processes::start(load, &place, stop)?;
+    let start_ns = processes.go()?;
+    let reports = processes.reports()?;
     drop(progress);
     let report = join(load, &site, start_ns, &reports.0, &reports.1, load_before);
     print(&report, load.args.run.output.json)?;
@@ -228,7 +228,7 @@ fn run(load: &Load<'_>, url: Option<&str>, stop: &Stop) -> CliResult {
 
 fn join(
     load: &Load<'_>,
-    site: &Site,
+    site: &RunBus,
     start_ns: u64,
     publishers: &[PublisherReport],
     subscribers: &[SubscriberReport],

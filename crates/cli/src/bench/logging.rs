@@ -16,14 +16,14 @@ use super::report::{Latency, histogram, print};
 use crate::args::{LogPath, LoggingArgs};
 use crate::clock::{cpu_s, load, monotonic_ns};
 use crate::error::{CliError, CliResult};
-use crate::log::crew::books::Books;
-use crate::log::crew::server::Server;
-use crate::log::crew::words::{
+use crate::log::workers::accounting::ClientCounts;
+use crate::log::workers::messages::{
     ClientReport, ClientTask, Content, ProducerReport, ProducerTask, Spent, Urgent, Way,
 };
-use crate::log::crew::{Crew, sum};
+use crate::log::workers::server::Server;
+use crate::log::workers::{LogProcesses, sum};
 use crate::out::Progress;
-use crate::site::Site;
+use crate::run_bus::RunBus;
 use crate::stop::Stop;
 use crate::units::human_count;
 
@@ -77,7 +77,7 @@ struct Report {
 
 /// Runs `helio bench logging`.
 pub(crate) fn run(args: &LoggingArgs, url: Option<&str>, stop: &Stop) -> CliResult {
-    let site = Site::fresh("helio-bench", args.run.dir.as_deref(), url)?;
+    let site = RunBus::fresh("helio-bench", args.run.dir.as_deref(), url)?;
     if site.url().starts_with("memory:") {
         let text = "memory: is one process, this takes three; give a journal: instead";
         return Err(CliError::Refused(text.to_owned()));
@@ -132,7 +132,7 @@ struct Measured {
     path: Spent,
 }
 
-fn measure(args: &LoggingArgs, site: &Site, kept: &Keeper, stop: &Stop) -> CliResult<Measured> {
+fn measure(args: &LoggingArgs, site: &RunBus, kept: &Keeper, stop: &Stop) -> CliResult<Measured> {
     let prefix = format!("bench/log-{}-{}", std::process::id(), monotonic_ns());
     let ordinary = ordinary(args);
     let name = |what: &str, number: u32| format!("{what}-{number}");
@@ -145,9 +145,9 @@ fn measure(args: &LoggingArgs, site: &Site, kept: &Keeper, stop: &Stop) -> CliRe
         name,
         predicate: String::new(),
     };
-    let mut crew = Crew::of(&names.map(task).collect::<Vec<_>>(), stop)?;
+    let mut processes = LogProcesses::of(&names.map(task).collect::<Vec<_>>(), stop)?;
     for number in 1..=args.stalled {
-        crew.pause(&name(STALLED, number))?;
+        processes.pause(&name(STALLED, number))?;
     }
     let server = match args.path {
         LogPath::Direct => None,
@@ -159,19 +159,19 @@ fn measure(args: &LoggingArgs, site: &Site, kept: &Keeper, stop: &Stop) -> CliRe
     };
     for number in 1..=args.producers {
         let place = (site.url(), &*prefix, &ordinary);
-        crew.add(&producer(args, place, way.clone(), number), None)?;
+        processes.add(&producer(args, place, way.clone(), number), None)?;
     }
     let cpu = kept.cpu_s();
-    let start_ns = crew.begin()?;
-    let producers = crew.produced()?;
+    let start_ns = processes.begin()?;
+    let producers = processes.produced()?;
     let offered = sum(&producers);
     let live = |name: &str| name.starts_with(CLIENT);
-    let mut clients = crew.consumed(live, &offered)?;
+    let mut clients = processes.consumed(live, &offered)?;
     let mut path = Spent { cpu_s: kept.cpu_s() - cpu, rss_mb: 0.0 };
     for number in 1..=args.stalled {
-        crew.resume(&name(STALLED, number))?;
+        processes.resume(&name(STALLED, number))?;
     }
-    let mut stalled = crew.consumed(|name| !live(name), &offered)?;
+    let mut stalled = processes.consumed(|name| !live(name), &offered)?;
     if let Some(served) = server.map(Server::end).transpose()? {
         path.cpu_s += served.used.cpu_s;
         path.rss_mb = served.used.rss_mb;
@@ -179,7 +179,7 @@ fn measure(args: &LoggingArgs, site: &Site, kept: &Keeper, stop: &Stop) -> CliRe
             report.account.shed += served.dropped;
         }
     }
-    crew.finish()?;
+    processes.finish()?;
     Ok(Measured { start_ns, producers, clients, stalled, path })
 }
 
@@ -218,7 +218,7 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn report(args: &LoggingArgs, site: &Site, measured: &Measured, load: f64) -> Report {
+fn report(args: &LoggingArgs, site: &RunBus, measured: &Measured, load: f64) -> Report {
     let Measured { start_ns, producers, clients, stalled, path } = measured;
     let offered: u64 = sum(producers).values().sum();
     let published: u64 = producers.values().map(|report| report.published).sum();
@@ -274,9 +274,9 @@ fn report(args: &LoggingArgs, site: &Site, measured: &Measured, load: f64) -> Re
 }
 
 /// The books where nobody reads: what the bus has acknowledged was delivered.
-fn nobody(offered: u64, published: u64) -> Books {
+fn nobody(offered: u64, published: u64) -> ClientCounts {
     let shed = offered.saturating_sub(published);
-    Books { offered, delivered: published, shed, ..Books::default() }
+    ClientCounts { offered, delivered: published, shed, ..ClientCounts::default() }
 }
 
 /// What each process used.

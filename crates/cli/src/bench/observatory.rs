@@ -16,17 +16,17 @@ use helio_bus::{
 use helio_component::MockCounts;
 use serde::{Deserialize, Serialize};
 
+use super::messages::Used;
 use super::report::{Latency, histogram, print};
-use super::work::Used;
 use crate::args::ObservatoryArgs;
 use crate::args::instances::Instances;
 use crate::clock::{cpu_s, load, peak_rss_mb};
 use crate::component::simulate::{MockTask, absolute, all, counts, from_mock, shares, wait_until};
 use crate::error::{CliError, CliResult};
 use crate::out::Progress;
+use crate::run_bus::RunBus;
 use crate::sal;
-use crate::site::Site;
-use crate::stop::{LOOK, Stop};
+use crate::stop::{STOP_POLL_INTERVAL, Stop};
 use crate::units::human_count;
 use crate::worker::{Worker, hear, orders, say};
 
@@ -132,31 +132,31 @@ struct Report {
 
 /// Runs `helio bench observatory`.
 pub(crate) fn run(args: &ObservatoryArgs, url: Option<&str>, stop: &Stop) -> CliResult {
-    let site = Site::fresh("helio-bench", args.run.dir.as_deref(), url)?;
+    let site = RunBus::fresh("helio-bench", args.run.dir.as_deref(), url)?;
     let load_before = load();
     let mut progress = Progress::new();
     progress.show(|| "the components start".to_owned());
     let begun = Instant::now();
-    let mut crew = Crew::start(args, site.url(), &mut progress, stop)?;
+    let mut processes = Processes::start(args, site.url(), &mut progress, stop)?;
     let start_s = begun.elapsed().as_secs_f64();
-    progress.show(|| format!("{} components at scale {}", crew.components, args.scale));
-    let figures = crew.measure(args.scale, args.seconds)?;
-    let rss_mb = crew.rss_mb;
+    progress.show(|| format!("{} components at scale {}", processes.components, args.scale));
+    let figures = processes.measure(args.scale, args.seconds)?;
+    let rss_mb = processes.rss_mb;
     let mut limit = None;
     if args.find_limit {
-        let tried = |crew: &mut Crew, scale: f64| {
+        let tried = |processes: &mut Processes, scale: f64| {
             progress.show(|| format!("scale {scale}"));
-            crew.measure(scale, args.seconds).map(|figures| figures.holds())
+            processes.measure(scale, args.seconds).map(|figures| figures.holds())
         };
-        limit = Some(find_limit(&mut crew, args.scale, figures.holds(), tried)?);
+        limit = Some(find_limit(&mut processes, args.scale, figures.holds(), tried)?);
     }
     drop(progress);
-    let instances = crew.instances;
+    let instances = processes.instances;
     let per_component = |value: f64| (value / instances.max(1) as f64 * 1e3).round() / 1e3;
     let report = Report {
         workload: "observatory",
         url: site.url().to_owned(),
-        components: crew.components,
+        components: processes.components,
         instances,
         processes: args.processes,
         start_s: (start_s * 1e3).round() / 1e3,
@@ -170,7 +170,7 @@ pub(crate) fn run(args: &ObservatoryArgs, url: Option<&str>, stop: &Stop) -> Cli
         load: load_before,
         version: env!("CARGO_PKG_VERSION"),
     };
-    crew.finish()?;
+    processes.finish()?;
     show(&report, args.run.output.json)?;
     match report.figures.lost {
         0 => Ok(()),
@@ -187,17 +187,17 @@ impl Figures {
 
 /// The largest scale that holds; 0 where not even the first does.
 fn find_limit(
-    crew: &mut Crew,
+    processes: &mut Processes,
     first: f64,
     holds: bool,
-    mut tried: impl FnMut(&mut Crew, f64) -> CliResult<bool>,
+    mut tried: impl FnMut(&mut Processes, f64) -> CliResult<bool>,
 ) -> CliResult<f64> {
     let (mut good, mut bad) = if holds { (first, None) } else { (0.0, Some(first)) };
     for _ in 0..DOUBLINGS {
         if bad.is_some() {
             break;
         }
-        match tried(crew, good * 2.0)? {
+        match tried(processes, good * 2.0)? {
             true => good *= 2.0,
             false => bad = Some(good * 2.0),
         }
@@ -205,7 +205,7 @@ fn find_limit(
     let Some(mut bad) = bad else { return Ok(good) };
     for _ in 0..HALVINGS {
         let middle = (good + bad) / 2.0;
-        match tried(crew, middle)? {
+        match tried(processes, middle)? {
             true => good = middle,
             false => bad = middle,
         }
@@ -214,7 +214,7 @@ fn find_limit(
 }
 
 /// The processes of the bench.
-struct Crew {
+struct Processes {
     publishers: Vec<Worker>,
     recorder: Worker,
     components: usize,
@@ -224,7 +224,7 @@ struct Crew {
     bus: Bus,
 }
 
-impl Crew {
+impl Processes {
     fn start(
         args: &ObservatoryArgs,
         url: &str,
@@ -363,7 +363,7 @@ pub(crate) fn components(task: &MockTask) -> CliResult {
 }
 
 /// What is counted of one while.
-struct Tally {
+struct IntervalCounts {
     received: u64,
     messages: u64,
     bytes: u64,
@@ -398,7 +398,7 @@ pub(crate) fn recorder(task: &RecorderTask) -> CliResult {
     }
     say(&())?;
     let orders = orders::<Recording>();
-    let mut tally = Tally::new();
+    let mut tally = IntervalCounts::new();
     let mut cpu = cpu_s();
     let lost = |set: &mut WaitSet| -> u64 {
         members.iter().filter_map(|m| set.get_mut(*m).map(|s| s.stats().lost)).sum()
@@ -408,7 +408,7 @@ pub(crate) fn recorder(task: &RecorderTask) -> CliResult {
         match orders.try_recv() {
             Ok(Recording::Begin) => {
                 while set.try_next()?.is_some() {}
-                (tally, cpu, lost_before) = (Tally::new(), cpu_s(), lost(&mut set));
+                (tally, cpu, lost_before) = (IntervalCounts::new(), cpu_s(), lost(&mut set));
                 say(&())?;
             }
             Ok(Recording::End) => {
@@ -426,14 +426,14 @@ pub(crate) fn recorder(task: &RecorderTask) -> CliResult {
         }
         // A second's worth at the most before the orders are looked at again.
         let turn = Instant::now();
-        while turn.elapsed() < LOOK {
-            let Some((_, event)) = set.next_timeout(LOOK)? else { break };
+        while turn.elapsed() < STOP_POLL_INTERVAL {
+            let Some((_, event)) = set.next_timeout(STOP_POLL_INTERVAL)? else { break };
             tally.take(&bus, &ours, &event);
         }
     }
 }
 
-impl Tally {
+impl IntervalCounts {
     fn new() -> Self {
         Self { received: 0, messages: 0, bytes: 0, longest_loss: 0, latencies: histogram() }
     }

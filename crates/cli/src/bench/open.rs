@@ -27,7 +27,7 @@ use crate::clock::{cpu_s, load, monotonic_ns, peak_rss_mb};
 use crate::error::{CliError, CliResult};
 use crate::open::profile;
 use crate::out::Progress;
-use crate::site::Site;
+use crate::run_bus::RunBus;
 use crate::stop::Stop;
 use crate::units::{human_bytes, human_count};
 use crate::worker::{Worker, own_program, say};
@@ -43,7 +43,7 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// refused where it has no leave to.
 const ANOTHER_BOOT: &str = "mount --bind \"$0\" \"$1\" || exit 4; shift; exec \"$@\"";
 /// The oldest sample has come after this long, or will not come.
-const PATIENCE: Duration = Duration::from_secs(60);
+const FIRST_SAMPLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Crash {
@@ -96,7 +96,7 @@ struct Report {
 
 /// Runs `helio bench open`.
 pub(crate) fn run(args: &OpenArgs, url: Option<&str>, stop: &Stop) -> CliResult {
-    let site = Site::fresh("helio-bench", args.run.dir.as_deref(), url)?;
+    let site = RunBus::fresh("helio-bench", args.run.dir.as_deref(), url)?;
     let Some(scratch) = site.scratch() else {
         let text = "this bench crashes a journal of its own; leave --url out, and give --dir";
         return Err(CliError::Refused(text.to_owned()));
@@ -285,7 +285,7 @@ pub(crate) fn opener(task: &OpenTask) -> CliResult {
     let topic = bus.topic(spec(task)?)?;
     let publisher = topic.publisher()?;
     let mut samples = topic.subscribe(Subscribe::from(Start::Earliest))?;
-    let first = samples.next_timeout(PATIENCE)?;
+    let first = samples.next_timeout(FIRST_SAMPLE_TIMEOUT)?;
     let receipt = publisher.publish(Message::new(b"open")).wait()?;
     let (ms, cpu_ms) = (begin.elapsed().as_secs_f64() * 1e3, (cpu_s() - cpu) * 1e3);
     match first {

@@ -3,7 +3,9 @@
 use helio_bus::{Bus, Message, Publisher};
 
 use super::content::Payloads;
-use super::work::{Go, PublisherReport, PublisherTask, STAMP_EVERY, Schedule, Used, writer_name};
+use super::messages::{
+    Go, PublisherReport, PublisherTask, STAMP_EVERY, Schedule, Used, writer_name,
+};
 use crate::clock::{cpu_s, monotonic_ns, peak_rss_mb, wait_until};
 use crate::error::CliResult;
 use crate::receipts::Receipts;

@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::work::{PublisherReport, STAMP_EVERY, SubscriberReport};
+use super::messages::{PublisherReport, STAMP_EVERY, SubscriberReport};
 use crate::error::CliResult;
 use crate::out::Out;
 

@@ -7,10 +7,10 @@ use hdrhistogram::Histogram;
 use helio_bus::{Bus, EventRef, Producer, SampleRef, Start, Subscribe, Subscription};
 
 use super::content::Payloads;
-use super::report::histogram;
-use super::work::{
+use super::messages::{
     Go, Pace, STAMP_EVERY, Schedule, SubscriberReport, SubscriberTask, Used, writer_name,
 };
+use super::report::histogram;
 use crate::clock::{cpu_s, monotonic_ns, peak_rss_mb};
 use crate::error::{CliError, CliResult};
 use crate::worker::{hear, say};
@@ -37,18 +37,18 @@ pub(crate) fn run(task: &SubscriberTask) -> CliResult {
     }
     let cpu = cpu_s();
     let schedule = task.schedule.map(|schedule| (go.start_ns, schedule));
-    let mut tally = Tally::new(schedule, &mut payloads);
-    read(&mut samples, task.expected, &mut tally)?;
+    let mut counts = Received::new(schedule, &mut payloads);
+    read(&mut samples, task.expected, &mut counts)?;
     let used = Used { cpu_s: cpu_s() - cpu, rss_mb: peak_rss_mb() };
-    say(&tally.report(used, samples.stats().duplicates))
+    say(&counts.report(used, samples.stats().duplicates))
 }
 
-fn read(samples: &mut Subscription, expected: u64, tally: &mut Tally<'_>) -> CliResult {
-    let spins = if tally.schedule.is_some() { 0 } else { SPINS };
+fn read(samples: &mut Subscription, expected: u64, counts: &mut Received<'_>) -> CliResult {
+    let spins = if counts.schedule.is_some() { 0 } else { SPINS };
     let mut heard = Instant::now();
     let mut looks = 0;
-    while tally.received < expected && tally.failed.is_none() {
-        if samples.visit(TAKE, |event| tally.event(&event))? > 0 {
+    while counts.received < expected && counts.failed.is_none() {
+        if samples.visit(TAKE, |event| counts.event(&event))? > 0 {
             (heard, looks) = (Instant::now(), 0);
         } else if looks < spins {
             looks += 1;
@@ -57,11 +57,11 @@ fn read(samples: &mut Subscription, expected: u64, tally: &mut Tally<'_>) -> Cli
             break;
         }
     }
-    tally.failed.take().map_or(Ok(()), Err)
+    counts.failed.take().map_or(Ok(()), Err)
 }
 
 /// What came, counted without the bus's help.
-struct Tally<'a> {
+struct Received<'a> {
     schedule: Option<(u64, Schedule)>,
     payloads: &'a mut Payloads,
     first: String,
@@ -74,7 +74,7 @@ struct Tally<'a> {
     failed: Option<CliError>,
 }
 
-impl<'a> Tally<'a> {
+impl<'a> Received<'a> {
     fn new(schedule: Option<(u64, Schedule)>, payloads: &'a mut Payloads) -> Self {
         Self {
             schedule,

@@ -8,7 +8,7 @@ use helio_core::name::fits;
 use serde_json::Value;
 
 use super::observe::shown;
-use super::watch::LOOK_UP;
+use super::watch::DISCOVERY_INTERVAL;
 use crate::args::component::AuditArgs;
 use crate::error::{CliError, CliResult};
 use crate::open::{existing, look};
@@ -104,7 +104,7 @@ impl<'a> Audit<'a> {
                 self.print(&record)?;
                 self.out.flush()?;
             }
-            if looked.elapsed() >= LOOK_UP {
+            if looked.elapsed() >= DISCOVERY_INTERVAL {
                 self.look_up()?;
                 looked = Instant::now();
             }

@@ -27,7 +27,7 @@ pub(crate) fn run(args: &CommandArgs, url: Option<&str>, stop: &Stop) -> CliResu
         call = call.key(key);
     }
     let call = if args.validate { call.send_validate() } else { call.send() };
-    Told::new(asking).follow(call, stop)
+    AckPrinter::new(asking).follow(call, stop)
 }
 
 /// A command with fields that are given as `NAME=VALUE`.
@@ -40,14 +40,14 @@ pub(crate) fn with_fields(mut call: CallBuilder, fields: &[String]) -> CliResult
 }
 
 /// What is printed of a command: a line for each acknowledgement; with --json objects.
-struct Told {
+struct AckPrinter {
     out: Out,
     json: bool,
     /// On a terminal, and as JSON, progress is shown; elsewhere the end alone.
     shown: bool,
 }
 
-impl Told {
+impl AckPrinter {
     fn new(asking: &AskingArgs) -> Self {
         let json = asking.output.json;
         Self { out: Out::new(), json, shown: json || std::io::stdout().is_terminal() }
@@ -185,14 +185,14 @@ fn told_state(remote: &Remote) -> CliResult<Option<SummaryState>> {
 pub(crate) fn lock(args: &LockArgs, url: Option<&str>) -> CliResult {
     let asking = &args.asking;
     let remote = remote(&look(url)?, &args.component, &asking.caller, &asking.interface)?;
-    Told::new(asking).end(remote.lock(args.duration))
+    AckPrinter::new(asking).end(remote.lock(args.duration))
 }
 
 /// Runs `helio component unlock`.
 pub(crate) fn unlock(args: &UnlockArgs, url: Option<&str>) -> CliResult {
     let asking = &args.asking;
     let remote = remote(&look(url)?, &args.component, &asking.caller, &asking.interface)?;
-    Told::new(asking).end(remote.unlock())
+    AckPrinter::new(asking).end(remote.unlock())
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use helio_component::{Call, CommandError};
 
 use super::target::from_command;
 use crate::error::{CliError, CliResult};
-use crate::stop::{LOOK, Stop};
+use crate::stop::{STOP_POLL_INTERVAL, Stop};
 
 /// How a call ended.
 pub(crate) struct Ended {
@@ -37,7 +37,7 @@ pub(crate) fn follow(
 ) -> CliResult<Ended> {
     let mut cancel: Option<Call> = None;
     loop {
-        let how = match call.next_timeout(LOOK) {
+        let how = match call.next_timeout(STOP_POLL_INTERVAL) {
             Ok(Some(ack)) if ack.code.is_final() => Some(Ok(ack)),
             Ok(Some(ack)) => {
                 say(&ack)?;

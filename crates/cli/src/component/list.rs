@@ -8,7 +8,7 @@ use helio_core::sal::{Component, Indexing, TopicKind};
 use serde::Serialize;
 
 use super::instances::indices;
-use super::observe::{Name, Observer, Presence, Seen, Told, shown};
+use super::observe::{InstanceStatus, Name, Observer, Presence, TopicRole, shown};
 use crate::args::component::ListArgs;
 use crate::error::CliResult;
 use crate::open::look;
@@ -24,8 +24,14 @@ pub(crate) fn run(args: &ListArgs, url: Option<&str>) -> CliResult {
 }
 
 /// What is looked at for the list.
-const WANTED: [Told; 6] =
-    [Told::Lease, Told::State, Told::Heartbeat, Told::Error, Told::Versions, Told::Simulation];
+const LISTED_TOPICS: [TopicRole; 6] = [
+    TopicRole::Lease,
+    TopicRole::State,
+    TopicRole::Heartbeat,
+    TopicRole::Error,
+    TopicRole::Versions,
+    TopicRole::Simulation,
+];
 
 #[derive(Serialize)]
 struct Line<'a> {
@@ -45,7 +51,7 @@ struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    fn of(name: &'a Name, seen: &'a Seen, now: Tai) -> Self {
+    fn of(name: &'a Name, seen: &'a InstanceStatus, now: Tai) -> Self {
         let lease = seen.lease.as_ref();
         Self {
             component: &name.0,
@@ -66,7 +72,7 @@ impl<'a> Line<'a> {
 }
 
 fn of_bus(args: &ListArgs, url: Option<&str>) -> CliResult {
-    let mut observer = Observer::new(&look(url)?, &[], &WANTED)?;
+    let mut observer = Observer::new(&look(url)?, &[], &LISTED_TOPICS)?;
     observer.catch_up()?;
     let (mut out, now) = (Out::new(), observer.now());
     if args.output.json {
@@ -83,7 +89,7 @@ fn of_bus(args: &ListArgs, url: Option<&str>) -> CliResult {
     out.flush()
 }
 
-fn row(name: &Name, seen: &Seen, now: Tai) -> Vec<String> {
+fn row(name: &Name, seen: &InstanceStatus, now: Tai) -> Vec<String> {
     let process = seen.lease.as_ref().map(|lease| format!("{} on {}", lease.pid, lease.host));
     vec![
         shown(name),

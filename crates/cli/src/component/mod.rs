@@ -39,7 +39,7 @@ pub(crate) fn run(command: &ComponentCommand, url: Option<&str>, stop: &Stop) ->
 }
 
 /// The most names that a message lists.
-const LISTED: usize = 12;
+const MAX_LISTED_NAMES: usize = 12;
 
 /// A component of the interfaces.
 fn component<'a>(interfaces: &'a Interfaces, name: &str) -> CliResult<&'a Component> {
@@ -47,7 +47,7 @@ fn component<'a>(interfaces: &'a Interfaces, name: &str) -> CliResult<&'a Compon
         let known: Vec<&str> = interfaces.components().iter().map(Component::name).collect();
         let remedy = match like(name, &known) {
             Some(meant) => format!("did you mean {meant}?"),
-            None if known.len() <= LISTED => format!("they have {}", known.join(", ")),
+            None if known.len() <= MAX_LISTED_NAMES => format!("they have {}", known.join(", ")),
             None => format!("they have {} others", known.len()),
         };
         CliError::NotFound(format!(

@@ -22,7 +22,7 @@ const SILENT_S: f64 = 5.0;
 
 /// What a topic tells of its component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum TopicRole {
     Lease,
     State,
     Heartbeat,
@@ -34,21 +34,21 @@ pub(crate) enum Told {
 }
 
 /// Topics behind a component's name that are looked at.
-const TOPICS: [(&str, Told); 7] = [
-    ("event/summaryState", Told::State),
-    ("event/heartbeat", Told::Heartbeat),
-    ("event/errorCode", Told::Error),
-    ("event/logMessage", Told::Log),
-    ("event/softwareVersions", Told::Versions),
-    ("event/simulationMode", Told::Simulation),
-    ("audit", Told::Audit),
+const TOPICS: [(&str, TopicRole); 7] = [
+    ("event/summaryState", TopicRole::State),
+    ("event/heartbeat", TopicRole::Heartbeat),
+    ("event/errorCode", TopicRole::Error),
+    ("event/logMessage", TopicRole::Log),
+    ("event/softwareVersions", TopicRole::Versions),
+    ("event/simulationMode", TopicRole::Simulation),
+    ("audit", TopicRole::Audit),
 ];
 
 /// The component of a topic, and what the topic tells of it.
-fn told_by(topic: &str) -> Option<(&str, Told)> {
+fn told_by(topic: &str) -> Option<(&str, TopicRole)> {
     let (component, rest) = topic.split_once('/')?;
     let told = match rest.strip_prefix("lease/") {
-        Some(_) => Some(Told::Lease),
+        Some(_) => Some(TopicRole::Lease),
         None => TOPICS.iter().find(|(name, _)| *name == rest).map(|(_, told)| *told),
     };
     told.map(|told| (component, told))
@@ -68,7 +68,7 @@ pub(crate) enum Presence {
 
 /// What is known of one instance.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Seen {
+pub(crate) struct InstanceStatus {
     pub(crate) lease: Option<Lease>,
     pub(crate) state: Option<(i64, Tai)>,
     pub(crate) heartbeat: Option<Tai>,
@@ -98,7 +98,7 @@ pub(crate) struct Commanded {
     pub(crate) ack: Option<i64>,
 }
 
-impl Seen {
+impl InstanceStatus {
     /// Whether it is there at a time.
     pub(crate) fn presence(&self, now: Tai) -> Presence {
         match (&self.lease, self.heartbeat_age_s(now)) {
@@ -145,15 +145,15 @@ pub(crate) struct Observer {
     values: Values,
     set: WaitSet,
     patterns: Vec<String>,
-    wanted: Vec<Told>,
+    wanted: Vec<TopicRole>,
     opened: HashSet<TopicName>,
-    pub(crate) known: BTreeMap<Name, Seen>,
+    pub(crate) known: BTreeMap<Name, InstanceStatus>,
 }
 
 impl Observer {
     /// Looks at those components that fit any of the patterns (all, where there are none), and at
     /// what is wanted of them.
-    pub(crate) fn new(bus: &Bus, patterns: &[String], wanted: &[Told]) -> CliResult<Self> {
+    pub(crate) fn new(bus: &Bus, patterns: &[String], wanted: &[TopicRole]) -> CliResult<Self> {
         let mut observer = Self {
             bus: bus.clone(),
             values: Values::new(bus),
@@ -212,7 +212,7 @@ impl Observer {
 
     /// Takes what has come, waiting for it at most so long; gives the instance that it is of, and
     /// what was told. `None` where nothing came.
-    pub(crate) fn next(&mut self, wait: Duration) -> CliResult<Option<(Name, Told)>> {
+    pub(crate) fn next(&mut self, wait: Duration) -> CliResult<Option<(Name, TopicRole)>> {
         loop {
             let Some((_, event)) = self.set.next_timeout(wait)? else { return Ok(None) };
             let Event::Sample(sample) = event else { continue };
@@ -261,9 +261,9 @@ fn number(value: &Value, field: &str) -> Option<i64> {
     value.get(field).and_then(Value::as_i64)
 }
 
-fn take(seen: &mut Seen, told: Told, sample: &Sample, value: &Value) {
+fn take(seen: &mut InstanceStatus, told: TopicRole, sample: &Sample, value: &Value) {
     match told {
-        Told::Lease => {
+        TopicRole::Lease => {
             seen.lease = Some(Lease {
                 topic: sample.topic.clone(),
                 held: true,
@@ -273,20 +273,20 @@ fn take(seen: &mut Seen, told: Told, sample: &Sample, value: &Value) {
                 interface: text(value, "interface"),
             });
         }
-        Told::State => {
+        TopicRole::State => {
             seen.state = number(value, "summaryState").map(|state| (state, sample.header.time));
         }
-        Told::Heartbeat => seen.heartbeat = Some(sample.header.time),
-        Told::Error => {
+        TopicRole::Heartbeat => seen.heartbeat = Some(sample.header.time),
+        TopicRole::Error => {
             let code = number(value, "errorCode").filter(|code| *code != 0);
             seen.error = code.map(|code| (code, text(value, "errorReport")));
         }
-        Told::Log => {
+        TopicRole::Log => {
             seen.log = number(value, "level").map(|level| (level, text(value, "message")));
         }
-        Told::Versions => seen.version = text(value, "cscVersion"),
-        Told::Simulation => seen.simulation = number(value, "mode"),
-        Told::Audit => {
+        TopicRole::Versions => seen.version = text(value, "cscVersion"),
+        TopicRole::Simulation => seen.simulation = number(value, "mode"),
+        TopicRole::Audit => {
             seen.command = Some(Commanded {
                 command: text(value, "command"),
                 caller: text(value, "caller"),
@@ -302,9 +302,9 @@ mod tests {
 
     #[test]
     fn topics_are_told_apart() {
-        assert_eq!(told_by("ESS/lease/2"), Some(("ESS", Told::Lease)));
-        assert_eq!(told_by("MTMount/event/heartbeat"), Some(("MTMount", Told::Heartbeat)));
-        assert_eq!(told_by("MTMount/audit"), Some(("MTMount", Told::Audit)));
+        assert_eq!(told_by("ESS/lease/2"), Some(("ESS", TopicRole::Lease)));
+        assert_eq!(told_by("MTMount/event/heartbeat"), Some(("MTMount", TopicRole::Heartbeat)));
+        assert_eq!(told_by("MTMount/audit"), Some(("MTMount", TopicRole::Audit)));
         assert_eq!(told_by("MTMount/event/target"), None);
         assert_eq!(told_by("notes"), None);
     }
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn a_component_without_a_lease_is_known_by_its_heartbeat() {
         let at = |s: i64| Tai::from_nanos(s * 1_000_000_000);
-        let mut seen = Seen::default();
+        let mut seen = InstanceStatus::default();
         assert_eq!(seen.presence(at(0)), Presence::Unknown);
         seen.heartbeat = Some(at(10));
         assert_eq!(seen.presence(at(12)), Presence::Here);

@@ -19,7 +19,7 @@ use crate::error::{CliError, CliResult};
 use crate::open;
 use crate::out::{Out, Progress};
 use crate::sal;
-use crate::stop::{LOOK, Stop, Until};
+use crate::stop::{STOP_POLL_INTERVAL, Stop, Until};
 use crate::worker::{Worker, orders, say};
 
 /// What one process simulates.
@@ -93,7 +93,7 @@ pub(crate) fn wait_until(bus: &Bus, at: Tai, mut ended: impl FnMut() -> bool) ->
         }
         let left = at.nanos().saturating_sub(bus.clock().now().nanos());
         let Ok(left @ 1..) = u64::try_from(left) else { return true };
-        std::thread::sleep(Duration::from_nanos(left).min(LOOK));
+        std::thread::sleep(Duration::from_nanos(left).min(STOP_POLL_INTERVAL));
     }
 }
 
@@ -219,7 +219,7 @@ fn in_processes(tasks: &[MockTask], args: &RunArgs, stop: &Stop, until: &Until) 
             // Nothing more is said; one that has gone is an error.
             worker.try_reply::<()>()?;
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(STOP_POLL_INTERVAL);
     }
     workers.into_iter().try_for_each(Worker::finish)
 }

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::list::{age, presence_word};
-use super::observe::{Observer, Told, shown};
+use super::observe::{Observer, TopicRole, shown};
 use crate::args::component::StatesArgs;
 use crate::error::{CliError, CliResult};
 use crate::open::look;
@@ -12,7 +12,7 @@ use crate::out::{Out, text_table};
 /// Runs `helio component states`.
 pub(crate) fn run(args: &StatesArgs, url: Option<&str>) -> CliResult {
     let bus = look(url)?;
-    let wanted = [Told::Lease, Told::State, Told::Heartbeat];
+    let wanted = [TopicRole::Lease, TopicRole::State, TopicRole::Heartbeat];
     let mut observer = Observer::new(&bus, &args.components, &wanted)?;
     observer.catch_up()?;
     if observer.known.is_empty() && !args.components.is_empty() {

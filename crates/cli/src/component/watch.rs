@@ -6,39 +6,39 @@ use helio_core::Tai;
 use serde_json::{Value, json};
 
 use super::list::{age, presence_word};
-use super::observe::{Commanded, Name, Observer, Presence, Seen, Told, shown};
+use super::observe::{Commanded, InstanceStatus, Name, Observer, Presence, TopicRole, shown};
 use crate::args::component::WatchArgs;
 use crate::error::CliResult;
 use crate::open::look;
 use crate::out::{Out, is_screen, text_table};
-use crate::screen::{Screen, Wish};
+use crate::screen::{Screen, UserAction};
 use crate::stop::{Stop, Until};
 
 /// How often components that are new are looked for, and leases looked at.
-pub(crate) const LOOK_UP: Duration = Duration::from_secs(1);
+pub(crate) const DISCOVERY_INTERVAL: Duration = Duration::from_secs(1);
 /// The shortest time between two drawings that the eye can follow.
-const EVERY_MIN: Duration = Duration::from_millis(50);
+const MIN_REDRAW_INTERVAL: Duration = Duration::from_millis(50);
 /// So much of a text is shown in the table.
 const TEXT_MAX: usize = 48;
 /// From this level on a log message is a warning (Python's numbers, which SAL has).
-const WARNING: i64 = 30;
+const WARNING_LEVEL: i64 = 30;
 
 /// What is looked at for the table.
-pub(crate) const WANTED: [Told; 8] = [
-    Told::Lease,
-    Told::State,
-    Told::Heartbeat,
-    Told::Error,
-    Told::Log,
-    Told::Versions,
-    Told::Simulation,
-    Told::Audit,
+pub(crate) const WATCHED_TOPICS: [TopicRole; 8] = [
+    TopicRole::Lease,
+    TopicRole::State,
+    TopicRole::Heartbeat,
+    TopicRole::Error,
+    TopicRole::Log,
+    TopicRole::Versions,
+    TopicRole::Simulation,
+    TopicRole::Audit,
 ];
 
 /// Runs `helio component watch`.
 pub(crate) fn run(args: &WatchArgs, url: Option<&str>, stop: &Stop) -> CliResult {
     let bus = look(url)?;
-    let mut observer = Observer::new(&bus, &args.components, &WANTED)?;
+    let mut observer = Observer::new(&bus, &args.components, &WATCHED_TOPICS)?;
     let until = Until::new(args.end.duration, stop);
     match is_screen() && !args.output.json {
         true => live(&mut observer, args, &until)?,
@@ -50,10 +50,10 @@ pub(crate) fn run(args: &WatchArgs, url: Option<&str>, stop: &Stop) -> CliResult
 /// The live table, until whoever sees it has seen enough.
 fn live(observer: &mut Observer, args: &WatchArgs, until: &Until) -> CliResult {
     let mut screen = Screen::begin()?.with_keys();
-    let (every, mut looked) = (args.every.max(EVERY_MIN), Instant::now());
+    let (every, mut looked) = (args.every.max(MIN_REDRAW_INTERVAL), Instant::now());
     while !until.is_over() {
         observer.catch_up()?;
-        if looked.elapsed() >= LOOK_UP {
+        if looked.elapsed() >= DISCOVERY_INTERVAL {
             observer.look_up()?;
             looked = Instant::now();
         }
@@ -66,9 +66,9 @@ fn live(observer: &mut Observer, args: &WatchArgs, until: &Until) -> CliResult {
         while !until.is_over() && drawn.elapsed() < every {
             observer.next(until.left().min(every.saturating_sub(drawn.elapsed())))?;
             match screen.wish()? {
-                Wish::Quit => return Ok(()),
-                Wish::Draw => break,
-                Wish::None => {}
+                UserAction::Quit => return Ok(()),
+                UserAction::Draw => break,
+                UserAction::None => {}
             }
         }
     }
@@ -92,7 +92,7 @@ fn lines(observer: &mut Observer, args: &WatchArgs, until: &Until) -> CliResult 
     loop {
         while let Some((name, told)) = observer.next(wait)? {
             wait = Duration::ZERO;
-            if told != Told::Heartbeat {
+            if told != TopicRole::Heartbeat {
                 let change = change(&observer.known[&name], told);
                 print(&mut out, args, observer.now(), &name, &change)?;
             }
@@ -109,7 +109,7 @@ fn lines(observer: &mut Observer, args: &WatchArgs, until: &Until) -> CliResult 
         if until.is_over() {
             return Ok(());
         }
-        if looked.elapsed() >= LOOK_UP {
+        if looked.elapsed() >= DISCOVERY_INTERVAL {
             observer.look_up()?;
             looked = Instant::now();
         }
@@ -119,7 +119,7 @@ fn lines(observer: &mut Observer, args: &WatchArgs, until: &Until) -> CliResult 
 
 fn changed_presences(observer: &Observer, before: &mut Vec<(Name, Presence)>) -> Vec<Name> {
     let now = observer.now();
-    let present = |(name, seen): (&Name, &Seen)| (name.clone(), seen.presence(now));
+    let present = |(name, seen): (&Name, &InstanceStatus)| (name.clone(), seen.presence(now));
     let after: Vec<(Name, Presence)> = observer.known.iter().map(present).collect();
     let changed = after.iter().filter(|one| !before.contains(one));
     let names = changed.map(|(name, _)| name.clone()).collect();
@@ -127,30 +127,30 @@ fn changed_presences(observer: &Observer, before: &mut Vec<(Name, Presence)>) ->
     names
 }
 
-fn change(seen: &Seen, told: Told) -> Value {
+fn change(seen: &InstanceStatus, told: TopicRole) -> Value {
     match told {
-        Told::Lease => {
+        TopicRole::Lease => {
             let lease = seen.lease.as_ref();
             json!({"process": lease.map(|lease| lease.pid), "host": lease.map(|l| &l.host)})
         }
-        Told::State => json!({"state": seen.state_name()}),
-        Told::Error => {
+        TopicRole::State => json!({"state": seen.state_name()}),
+        TopicRole::Error => {
             let (code, report) = seen.error.clone().unwrap_or_default();
             json!({"error_code": code, "error_report": report})
         }
-        Told::Log => {
+        TopicRole::Log => {
             let (level, message) = seen.log.clone().unwrap_or_default();
             json!({"log_level": level, "log": message})
         }
-        Told::Versions => json!({"version": seen.version()}),
-        Told::Simulation => json!({"simulation_mode": seen.simulation}),
-        Told::Audit => match &seen.command {
+        TopicRole::Versions => json!({"version": seen.version()}),
+        TopicRole::Simulation => json!({"simulation_mode": seen.simulation}),
+        TopicRole::Audit => match &seen.command {
             Some(Commanded { command, caller, ack }) => {
                 json!({"command": command, "caller": caller, "ack": ack})
             }
             None => json!({}),
         },
-        Told::Heartbeat => json!({}),
+        TopicRole::Heartbeat => json!({}),
     }
 }
 
@@ -195,9 +195,10 @@ fn title(observer: &Observer, now: Tai) -> String {
     let utc = now.to_utc_string();
     let mut title =
         format!("{} components, {}", observer.known.len(), utc.get(..19).unwrap_or(&utc));
-    let gone = |seen: &Seen| seen.presence(now) == Presence::Gone;
-    let fault = |seen: &Seen| !gone(seen) && seen.state_name().as_deref() == Some("FAULT");
-    let named = |which: &dyn Fn(&Seen) -> bool| {
+    let gone = |seen: &InstanceStatus| seen.presence(now) == Presence::Gone;
+    let fault =
+        |seen: &InstanceStatus| !gone(seen) && seen.state_name().as_deref() == Some("FAULT");
+    let named = |which: &dyn Fn(&InstanceStatus) -> bool| {
         let fitting = observer.known.iter().filter(|(_, seen)| which(seen));
         fitting.map(|(name, _)| shown(name)).collect::<Vec<_>>()
     };
@@ -209,14 +210,14 @@ fn title(observer: &Observer, now: Tai) -> String {
     title
 }
 
-fn row(name: &Name, seen: &Seen, now: Tai) -> Vec<String> {
+fn row(name: &Name, seen: &InstanceStatus, now: Tai) -> Vec<String> {
     let dash = || "-".to_owned();
     let command = seen.command.as_ref().map(|last| match last.ack {
         Some(303) => last.command.clone(),
         Some(ack) => format!("{} ({ack})", last.command),
         None => format!("{} …", last.command),
     });
-    let log = seen.log.as_ref().filter(|(level, _)| *level >= WARNING);
+    let log = seen.log.as_ref().filter(|(level, _)| *level >= WARNING_LEVEL);
     vec![
         shown(name),
         seen.state_name().unwrap_or_else(dash),

@@ -4,11 +4,11 @@ use helio_bus::{Bus, Message, SchemaText, TopicSpec};
 use helio_core::Qos;
 use helio_logging::Level;
 
-use super::account::Source;
-use super::night;
+use super::accounting::Source;
+use super::logging;
+use super::messages::{AlertTask, ProcessMessage};
 use super::pace::{Pace, Step, tai_at};
 use super::packet::Packets;
-use super::words::{AlertTask, Word};
 use crate::clock::{cpu_s, peak_rss_mb};
 use crate::error::CliResult;
 use crate::packets::{Packet, read_all};
@@ -30,19 +30,19 @@ pub(crate) fn run(task: &AlertTask) -> CliResult {
         producer: producer.name.to_string(),
         incarnation: producer.incarnation,
     };
-    night::begin(&bus, "AlertPlayer")?;
-    night::note(Level::INFO, &format!("plays {} packets a second", task.rate_hz));
-    say(&Word::Ready)?;
+    logging::begin(&bus, "AlertPlayer")?;
+    logging::note(Level::INFO, &format!("plays {} packets a second", task.rate_hz));
+    say(&ProcessMessage::Ready)?;
     let mut pace = Pace::new(vec![task.rate_hz]);
     while let Some(step) = pace.next() {
         let Step::Due { due_ns, number, .. } = step else { continue };
         // The sample's time is when it was due: a late packet is late for its readers.
         let message = Message::new(packets.write(number)?).time(tai_at(&bus, due_ns));
         let receipt = publisher.publish(message).wait()?;
-        say(&Word::Receipt(source.clone(), receipt.sequence))?;
+        say(&ProcessMessage::Receipt(source.clone(), receipt.sequence))?;
     }
-    let logged = night::end();
-    say(&Word::End { cpu_s: cpu_s(), rss_mb: peak_rss_mb(), logged })
+    let logged = logging::end();
+    say(&ProcessMessage::End { cpu_s: cpu_s(), rss_mb: peak_rss_mb(), logged })
 }
 
 /// The packets.

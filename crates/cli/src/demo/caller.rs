@@ -8,14 +8,14 @@ use helio_component::protocol::{AckCode, Acknowledgement};
 use helio_component::{Call, CallBuilder, CommandError, Interface, Remote, RemoteOptions};
 use helio_core::sal::Interfaces;
 
-use super::account::CommandId;
-use super::words::{Called, Word};
+use super::accounting::CommandId;
+use super::messages::{Called, ProcessMessage};
 use crate::clock::monotonic_ns;
 use crate::error::CliResult;
 use crate::worker::say;
 
 /// The longest that a component may take to say something: a slow machine is no failure.
-const PATIENCE: Duration = Duration::from_secs(120);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A component as the demo calls it.
 pub(crate) struct Callee {
@@ -59,7 +59,7 @@ impl Callee {
 
     /// A command that is being put together.
     pub(crate) fn command(&self, name: &str) -> CallBuilder {
-        self.remote.command(name).timeout(PATIENCE)
+        self.remote.command(name).timeout(COMMAND_TIMEOUT)
     }
 
     /// Sends a command.
@@ -128,6 +128,6 @@ impl Ended {
     /// Tells of it, and whether it ended as it should.
     pub(crate) fn account(mut self, met: bool) -> CliResult {
         self.called.met = met;
-        say(&Word::Called(self.called))
+        say(&ProcessMessage::Called(self.called))
     }
 }

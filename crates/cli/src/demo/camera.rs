@@ -8,15 +8,15 @@ use helio_core::Value;
 use helio_core::sal::TopicKind;
 use helio_logging::Level;
 
+use super::component_process::ReportingTopic;
+use super::logging;
 use super::mount::enabled;
-use super::night;
-use super::part::Told;
 use crate::worker::say;
 
 /// How often it says how far it is, in an exposure.
-const TOLD: u32 = 10;
+const PROGRESS_ACKS: u32 = 10;
 /// What an exposure may take beyond its own time.
-const GRACE: Duration = Duration::from_secs(60);
+const EXPOSURE_GRACE: Duration = Duration::from_secs(60);
 
 /// Events of an exposure's stages. Interfaces name them differently; each component has some.
 const BEGINS: &[&str] = &["startExposure", "startIntegration"];
@@ -40,19 +40,20 @@ fn take_images(command: &Command) -> Result<String, Failed> {
     let mut last = String::new();
     for image in 1..=images {
         last = format!("demo-{:08}-{image}", command.seq_num());
-        night::note(Level::DEBUG, &format!("exposes {last} for {seconds} s"));
+        logging::note(Level::DEBUG, &format!("exposes {last} for {seconds} s"));
         tell(command, BEGINS, &last, image)?;
-        for part in 0..TOLD {
-            let done = (image - 1) as f64 + f64::from(part) / f64::from(TOLD);
+        for part in 0..PROGRESS_ACKS {
+            let done = (image - 1) as f64 + f64::from(part) / f64::from(PROGRESS_ACKS);
             let text = format!("image {image} of {images}");
-            let left = Duration::from_secs_f64(seconds * (images - image + 1) as f64) + GRACE;
+            let left =
+                Duration::from_secs_f64(seconds * (images - image + 1) as f64) + EXPOSURE_GRACE;
             command.in_progress(left, &text, Some(done / images as f64));
-            command.pause(Duration::from_secs_f64(seconds / f64::from(TOLD)))?;
+            command.pause(Duration::from_secs_f64(seconds / f64::from(PROGRESS_ACKS)))?;
         }
         tell(command, ENDS, &last, image)?;
         tell(command, READOUT, &last, image)?;
         tell(command, READ, &last, image)?;
-        night::note(Level::INFO, &format!("{last} is read"));
+        logging::note(Level::INFO, &format!("{last} is read"));
     }
     Ok(last)
 }
@@ -72,7 +73,7 @@ fn tell(command: &Command, events: &[&str], image: &str, number: i64) -> Result<
             ("timestampAcquisitionStart", now()),
             ("timestampEndOfReadout", now()),
         ];
-        if let Some(word) = Told::open(component.event(name)?)?.write(values)? {
+        if let Some(word) = ReportingTopic::open(component.event(name)?)?.write(values)? {
             say(&word)?;
         }
     }

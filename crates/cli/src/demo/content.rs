@@ -8,7 +8,7 @@ use helio_component::{AuditPhase, AuditRecord};
 use helio_core::schema::Schema;
 use helio_core::{Codec, Value};
 
-use super::account::CommandId;
+use super::accounting::CommandId;
 use crate::error::{CliError, CliResult};
 use crate::value::Values;
 

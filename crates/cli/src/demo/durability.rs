@@ -8,14 +8,14 @@ use std::thread::JoinHandle;
 use helio_dds::durability::{Durability, DurabilityError, is_there};
 
 use crate::error::CliResult;
-use crate::site::Site;
-use crate::stop::LOOK;
+use crate::run_bus::RunBus;
+use crate::stop::STOP_POLL_INTERVAL;
 
 /// A service in a thread of this process. Its folder goes with it.
 pub(crate) struct Service {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<(), DurabilityError>>>,
-    _folder: Site,
+    _folder: RunBus,
 }
 
 /// Starts a service, where the URL names a DDS domain that has none.
@@ -23,7 +23,7 @@ pub(crate) fn where_wanted(url: &str, parent: Option<&Path>) -> CliResult<Option
     if !url.starts_with("dds:") || is_there(url)? {
         return Ok(None);
     }
-    let folder = Site::fresh("helio-demo-durability", parent, None)?;
+    let folder = RunBus::fresh("helio-demo-durability", parent, None)?;
     let scratch = folder.scratch().unwrap_or(Path::new("."));
     let mut service = Durability::open(url, scratch)?;
     let stop = Arc::<AtomicBool>::default();
@@ -31,7 +31,7 @@ pub(crate) fn where_wanted(url: &str, parent: Option<&Path>) -> CliResult<Option
     let run = move || {
         while !stopped.load(Ordering::Acquire) {
             // What it cannot keep is missing at the end, and counted there.
-            service.turn(LOOK, &mut drop)?;
+            service.turn(STOP_POLL_INTERVAL, &mut drop)?;
         }
         Ok(())
     };

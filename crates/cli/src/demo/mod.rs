@@ -11,41 +11,41 @@
 //! they have seen; what was acknowledged and was not seen is lost. The direction goes on when
 //! something has happened, never because time has passed alone: a slow machine plays longer.
 
-mod account;
+mod accounting;
 pub(crate) mod alerts;
 mod caller;
 mod camera;
-mod cast;
+pub(crate) mod component_process;
 mod content;
+mod display;
 #[cfg(feature = "dds")]
 pub(crate) mod durability;
+mod layout;
+pub(crate) mod logging;
+mod messages;
 mod mount;
-pub(crate) mod night;
 mod pace;
 mod packet;
-pub(crate) mod part;
 pub(crate) mod pointing;
+mod processes;
 pub(crate) mod reader;
 mod report;
-mod scene;
 pub(crate) mod script;
-mod stage;
-mod words;
 
 use std::time::{Duration, Instant};
 
 use helio_bus::Bus;
 
-use self::cast::{Cast, Notes};
+use self::display::Display;
+use self::layout::{MOUNT, POINTING, SCRIPT, Scene};
+use self::messages::{Newest, Order, ReaderReport, Step};
+use self::processes::{Notes, Processes};
 use self::report::{Play, Report};
-use self::scene::{MOUNT, POINTING, SCRIPT, Scene};
-use self::stage::Stage;
-use self::words::{Newest, Order, ReaderReport, Step};
 use crate::args::DemoArgs;
 use crate::clock::monotonic_ns;
 use crate::error::{CliError, CliResult};
 use crate::out::Out;
-use crate::site::Site;
+use crate::run_bus::RunBus;
 use crate::stop::Stop;
 
 /// The first samples are due this long after the order to begin.
@@ -54,7 +54,7 @@ const LEAD_NS: u64 = 200_000_000;
 const BURST_SAMPLES: u64 = 10_000;
 /// The longest that no player may say anything while one is waited for: two minutes are a fault,
 /// not a slow machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What happens when, in parts of the whole time.
 const DOUBLE_AT: f64 = 0.20;
@@ -64,19 +64,19 @@ const JOIN_AT: f64 = 0.60;
 
 /// Runs `helio demo`.
 pub(crate) fn run(args: &DemoArgs, url: Option<&str>, stop: &Stop) -> CliResult {
-    let site = Site::fresh("helio-demo", args.run.dir.as_deref(), url)?;
+    let site = RunBus::fresh("helio-demo", args.run.dir.as_deref(), url)?;
     if site.url().starts_with("memory:") {
         let text = "memory: is one process, the demo takes eleven; give a journal: instead";
         return Err(CliError::Refused(text.to_owned()));
     }
-    let scene = scene::build(args, site.url())?;
+    let scene = layout::build(args, site.url())?;
     #[cfg(feature = "dds")]
     let durability = durability::where_wanted(site.url(), args.run.dir.as_deref())?;
     #[cfg(not(feature = "dds"))]
     let durability: Option<()> = None;
     let bus = Bus::connect(site.url())?;
-    let cast = Cast::start(&scene, site.url(), stop)?;
-    let mut stage = Stage::open(&bus, args.run.output.json)?;
+    let cast = Processes::start(&scene, site.url(), stop)?;
+    let mut stage = Display::open(&bus, args.run.output.json)?;
     if durability.is_some() {
         stage.tell("no durability service is there: one of this demo's own, which ends with it")?;
     }
@@ -110,8 +110,8 @@ pub(crate) struct Events {
 }
 
 struct Direction {
-    cast: Cast,
-    stage: Stage,
+    cast: Processes,
+    stage: Display,
     stop: Stop,
     begun_ns: u64,
     total_ns: u64,
@@ -195,7 +195,7 @@ impl Direction {
             self.until(name, |cast| cast.has_ended(name))?;
         }
         self.cast.order_all_but("", Order::End)?;
-        self.until("all to end", Cast::have_all_ended)
+        self.until("all to end", Processes::have_all_ended)
     }
 
     /// Waits until a part of the time is over and something has happened.
@@ -204,7 +204,7 @@ impl Direction {
         self.until(what, |cast| monotonic_ns() >= at_ns && happened(&cast.notes))
     }
 
-    fn until(&mut self, what: &str, happened: impl Fn(&Cast) -> bool) -> CliResult {
+    fn until(&mut self, what: &str, happened: impl Fn(&Processes) -> bool) -> CliResult {
         let mut heard = Instant::now();
         loop {
             if self.cast.collect()? {
@@ -220,7 +220,7 @@ impl Direction {
                 return Ok(());
             }
             self.stop.check()?;
-            if heard.elapsed() > PATIENCE {
+            if heard.elapsed() > SILENCE_TIMEOUT {
                 let text = format!("the demo waits for {what}, and no process says anything");
                 return Err(CliError::Failure(text));
             }

@@ -9,8 +9,8 @@ use helio_component::{Builder, Command, Failed};
 use helio_core::Value;
 use helio_logging::Level;
 
-use super::night;
-use super::part::Told;
+use super::component_process::ReportingTopic;
+use super::logging;
 use crate::worker::say;
 
 /// An axis, with the names that its fields have in targets.
@@ -62,12 +62,12 @@ impl Mount {
             .on("startTracking", move |command: &Command| {
                 enabled(command)?;
                 track.drives().tracking = true;
-                night::note(Level::INFO, "tracks");
+                logging::note(Level::INFO, "tracks");
                 Ok("tracking")
             })
             .on("stop", move |_: &Command| {
                 *stop.drives() = Drives::default();
-                night::note(Level::INFO, "stands still");
+                logging::note(Level::INFO, "stands still");
                 Ok("stopped")
             })
             .begin(StateCommand::Disable, move |_| {
@@ -87,12 +87,12 @@ impl Mount {
         };
         let mut drives = self.drives();
         if !drives.tracking {
-            night::note(Level::DEBUG, "a target comes while it does not track");
+            logging::note(Level::DEBUG, "a target comes while it does not track");
             return Err(Failed::new("it does not track; command startTracking first"));
         }
         drives.target = Some(target);
         drop(drives);
-        let event = Told::open(command.component().event("target")?)?;
+        let event = ReportingTopic::open(command.component().event("target")?)?;
         let named = ["azimuth", "azimuthVelocity", "elevation", "elevationVelocity", "taiTime"];
         let word = event.write(named.map(|name| (name, Value::Double(command.number(name)))))?;
         Ok(word.map_or(Ok(()), |word| say(&word))?)

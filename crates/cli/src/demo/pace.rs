@@ -6,7 +6,7 @@ use std::time::Duration;
 use helio_bus::{Bus, Tai};
 use helio_component::MockSchedule;
 
-use super::words::Order;
+use super::messages::Order;
 use crate::clock::{monotonic_ns, wait_until};
 use crate::worker::orders;
 

@@ -6,9 +6,9 @@ use helio_component::protocol::caller::Cause;
 use helio_logging::Level;
 
 use super::caller::{Callee, Ended};
-use super::night;
+use super::logging;
+use super::messages::{PointingTask, ProcessMessage};
 use super::pace::{Pace, Step, tai_at};
-use super::words::{PointingTask, Word};
 use crate::clock::{cpu_s, peak_rss_mb};
 use crate::error::CliResult;
 use crate::sal;
@@ -24,8 +24,8 @@ pub(crate) fn run(task: &PointingTask) -> CliResult {
     let interfaces = sal::folder_or_own(task.world.interfaces.as_deref())?;
     let bus = Bus::connect(&task.world.url)?;
     let mount = Callee::open(&bus, &interfaces, &(task.mount.clone(), 0), IDENTITY)?;
-    night::begin(&bus, IDENTITY)?;
-    say(&Word::Ready)?;
+    logging::begin(&bus, IDENTITY)?;
+    say(&ProcessMessage::Ready)?;
     let (mut pace, mut phase) = (Pace::new(vec![task.rate_hz]), Phase::Tracks);
     while let Some(step) = pace.next() {
         let Step::Due { number, due_ns, .. } = step else { continue };
@@ -39,12 +39,12 @@ pub(crate) fn run(task: &PointingTask) -> CliResult {
         let before = phase;
         let met = phase.accepts(&ended);
         if phase != before {
-            night::note(Level::NOTICE, &format!("targets: {before:?}, now {phase:?}"));
+            logging::note(Level::NOTICE, &format!("targets: {before:?}, now {phase:?}"));
         }
         ended.account(met)?;
     }
-    let logged = night::end();
-    say(&Word::End { cpu_s: cpu_s(), rss_mb: peak_rss_mb(), logged })
+    let logged = logging::end();
+    say(&ProcessMessage::End { cpu_s: cpu_s(), rss_mb: peak_rss_mb(), logged })
 }
 
 /// Degrees a second of a star.

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use helio_bus::{Bus, Event, Member, Sample, Start, Subscribe, Tai, TopicName, WaitSet};
 
-use super::account::{Books, Numbering, Seen, SeenBySource, Source};
+use super::accounting::{AckedSequences, CountsBySource, Numbering, Source, SourceCounts};
 use super::content::{Contents, OfCommand};
-use super::night;
-use super::words::{Newest, ReaderOrder, ReaderReport, ReaderTask, ReaderWord, Role};
+use super::logging;
+use super::messages::{Newest, ReaderMessage, ReaderOrder, ReaderReport, ReaderTask, Role};
 use crate::bench::report::histogram;
 use crate::clock::{cpu_s, monotonic_ns, peak_rss_mb};
 use crate::error::CliResult;
@@ -19,14 +19,14 @@ use crate::open::{existing, name};
 use crate::worker::{orders, say};
 
 /// Orders are looked for at least this often.
-const LOOK: Duration = Duration::from_millis(20);
+const ORDER_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How often the recorder looks for topics that are new.
-const LOOK_UP: Duration = Duration::from_millis(100);
+const DISCOVERY_INTERVAL: Duration = Duration::from_millis(100);
 /// The longest that a reader waits without progress for what it should still get: a slow machine is
 /// no loss.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PROGRESS_TIMEOUT: Duration = Duration::from_secs(30);
 /// Samples that are taken before orders are looked for again.
-const AT_ONCE: u64 = 10_000;
+const SAMPLES_PER_POLL: u64 = 10_000;
 
 /// Runs the process.
 pub(crate) fn run(task: &ReaderTask) -> CliResult {
@@ -36,11 +36,11 @@ pub(crate) fn run(task: &ReaderTask) -> CliResult {
     match &task.role {
         Role::Joins(expected) => reader.join(expected)?,
         Role::Records | Role::Follows(_) => {
-            say(&ReaderWord::Ready)?;
+            say(&ReaderMessage::Ready)?;
             reader.follow(&orders())?;
         }
     }
-    say(&ReaderWord::Report(Box::new(reader.report(begun_ns))))
+    say(&ReaderMessage::Report(Box::new(reader.report(begun_ns))))
 }
 
 struct Reader {
@@ -53,7 +53,7 @@ struct Reader {
     opened: HashSet<TopicName>,
     looked_up: Instant,
     contents: Contents,
-    seen: HashMap<(Member, String, u64), Seen>,
+    seen: HashMap<(Member, String, u64), SourceCounts>,
     latencies: HashMap<Member, Histogram<u64>>,
     numbering: HashMap<(Member, String), Numbering>,
     newest: HashMap<(Member, Vec<u8>), (u64, u64)>,
@@ -108,16 +108,16 @@ impl Reader {
         self.looked_up = Instant::now();
         // The log has a reader of its own.
         let topics = self.bus.topics()?;
-        let mut topics = topics.iter().filter(|topic| !night::is_log(topic));
+        let mut topics = topics.iter().filter(|topic| !logging::is_log(topic));
         topics.try_for_each(|topic| self.add(topic, start))
     }
 
     /// Reads on until told what there is to have, and then until it has that.
     fn follow(&mut self, orders: &Receiver<ReaderOrder>) -> CliResult {
         loop {
-            self.read(LOOK)?;
+            self.read(ORDER_POLL_INTERVAL)?;
             match orders.try_recv() {
-                Ok(ReaderOrder::TellNewest) => say(&ReaderWord::Newest(self.newest_events()))?,
+                Ok(ReaderOrder::TellNewest) => say(&ReaderMessage::Newest(self.newest_events()))?,
                 Ok(ReaderOrder::Drain(books)) => return self.drain(&books),
                 Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Disconnected) => return Ok(()),
@@ -125,11 +125,11 @@ impl Reader {
         }
     }
 
-    fn drain(&mut self, books: &Books) -> CliResult {
+    fn drain(&mut self, books: &AckedSequences) -> CliResult {
         let mut progress = Instant::now();
-        self.looked_up = Instant::now() - LOOK_UP;
-        while progress.elapsed() < PATIENCE {
-            if self.read(LOOK)? > 0 {
+        self.looked_up = Instant::now() - DISCOVERY_INTERVAL;
+        while progress.elapsed() < PROGRESS_TIMEOUT {
+            if self.read(ORDER_POLL_INTERVAL)? > 0 {
                 progress = Instant::now();
             } else if self.lost_and_ahead().1 == 0 {
                 let topics: Vec<String> = self.opened.iter().map(ToString::to_string).collect();
@@ -143,9 +143,9 @@ impl Reader {
 
     /// Takes what a late joiner gets, until that is what it should.
     fn join(&mut self, expected: &[Newest]) -> CliResult {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + PROGRESS_TIMEOUT;
         while missing(&self.newest_events(), expected) > 0 && Instant::now() < until {
-            self.read(LOOK)?;
+            self.read(ORDER_POLL_INTERVAL)?;
         }
         self.finished_ns = monotonic_ns();
         Ok(())
@@ -153,7 +153,7 @@ impl Reader {
 
     /// Waits for something and takes all there is; gives the number of samples.
     fn read(&mut self, wait: Duration) -> CliResult<u64> {
-        if self.records && self.looked_up.elapsed() >= LOOK_UP {
+        if self.records && self.looked_up.elapsed() >= DISCOVERY_INTERVAL {
             self.look_up(Start::Earliest)?;
         }
         let mut taken = 0;
@@ -163,7 +163,7 @@ impl Reader {
                 self.sample(member, &sample)?;
                 taken += 1;
             }
-            if taken >= AT_ONCE {
+            if taken >= SAMPLES_PER_POLL {
                 break;
             }
             next = self.set.try_next()?;
@@ -223,11 +223,12 @@ impl Reader {
         self.topics.get(&member).map(|(name, _)| name.to_string()).unwrap_or_default()
     }
 
-    fn seen_by_source(&self) -> SeenBySource {
-        let entry = |((member, producer, incarnation), seen): (&(Member, String, u64), &Seen)| {
-            let (producer, incarnation) = (producer.clone(), *incarnation);
-            (Source { topic: self.topic(*member), producer, incarnation }, *seen)
-        };
+    fn seen_by_source(&self) -> CountsBySource {
+        let entry =
+            |((member, producer, incarnation), seen): (&(Member, String, u64), &SourceCounts)| {
+                let (producer, incarnation) = (producer.clone(), *incarnation);
+                (Source { topic: self.topic(*member), producer, incarnation }, *seen)
+            };
         self.seen.iter().map(entry).collect()
     }
 

@@ -10,14 +10,14 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::Events;
-use super::account::{Faults, Numbering};
-use super::cast::Notes;
+use super::accounting::{Faults, Numbering};
+use super::layout::{MOUNT, Scene, Scheduled};
+use super::messages::{Called, ReaderReport, Step, Targets};
+use super::processes::Notes;
 use super::reader::missing;
-use super::scene::{MOUNT, Scene, Scheduled};
-use super::words::{Called, ReaderReport, Step, Targets};
 use crate::bench::report::{Latency, histogram};
 use crate::error::{CliError, CliResult};
-use crate::log::crew::words::ClientReport;
+use crate::log::workers::messages::ClientReport;
 use crate::out::{table, text_table};
 use crate::units::{human_bytes, human_count};
 
@@ -26,7 +26,7 @@ const MEAN_US: f64 = 25_000.0;
 const STDEV_US: f64 = 3_000.0;
 const BURST_BYTES_PER_S: f64 = 3e6;
 /// A schedule counts as kept where this part of it was published.
-const KEPT: f64 = 0.98;
+const MIN_PUBLISHED_SHARE: f64 = 0.98;
 /// Within this time a caller is told that nobody is there, where engines see that processes die.
 const NOBODY_MS: f64 = 100.0;
 /// The same beyond one machine: when the lease is over, and what a caller needs to look.
@@ -300,7 +300,7 @@ impl Report {
             one("consumers keep up", lag == 0, format!("{lag} samples behind at the end")),
             one(
                 "the whole system's schedule is kept",
-                kept >= KEPT,
+                kept >= MIN_PUBLISHED_SHARE,
                 format!("{:.1} % of it, {}/s", kept * 100.0, human_bytes(total)),
             ),
         ]

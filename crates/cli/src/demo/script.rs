@@ -10,8 +10,8 @@ use helio_component::protocol::{AckCode, SummaryState, path};
 use helio_logging::Level;
 
 use super::caller::{Callee, Ended};
-use super::night;
-use super::words::{Order, ScriptTask, Step, Word};
+use super::logging;
+use super::messages::{Order, ProcessMessage, ScriptTask, Step};
 use crate::clock::{cpu_s, monotonic_ns, peak_rss_mb};
 use crate::error::{CliError, CliResult};
 use crate::sal;
@@ -32,13 +32,13 @@ pub(crate) fn run(task: &ScriptTask) -> CliResult {
     let mount = place(&(task.mount.clone(), 0))
         .ok_or_else(|| CliError::Failure(format!("the script has no component {}", task.mount)))?;
     let camera = task.camera.as_ref().and_then(place);
-    night::begin(&bus, "Script")?;
-    say(&Word::Ready)?;
+    logging::begin(&bus, "Script")?;
+    say(&ProcessMessage::Ready)?;
     let (exposure_s, orders) = (task.exposure_s, orders());
     let reach = bus.capabilities().reach;
     Script { all, mount, camera, exposure_s, orders, reach, ends: false, images: 0 }.play()?;
-    let logged = night::end();
-    say(&Word::End { cpu_s: cpu_s(), rss_mb: peak_rss_mb(), logged })
+    let logged = logging::end();
+    say(&ProcessMessage::End { cpu_s: cpu_s(), rss_mb: peak_rss_mb(), logged })
 }
 
 struct Script {
@@ -84,7 +84,7 @@ impl Script {
         if let Some(camera) = self.camera {
             self.refused(camera)?;
         }
-        say(&Word::Came(Step::Began))
+        say(&ProcessMessage::Came(Step::Began))
     }
 
     fn track(&self) -> CliResult {
@@ -116,7 +116,10 @@ impl Script {
                 Ok(ack) => {
                     told += 1;
                     let percent = ack.progress.unwrap_or(0.0) * 100.0;
-                    say(&Word::Doing(format!("{name} takes {}: {percent:.0} %", ack.result)))?;
+                    say(&ProcessMessage::Doing(format!(
+                        "{name} takes {}: {percent:.0} %",
+                        ack.result
+                    )))?;
                     self.attend()?;
                 }
                 Err(ended) => break ended,
@@ -166,18 +169,18 @@ impl Script {
         let Ended { called, cause, text } = self.all[self.mount].ask("stop");
         // Where the engine is told of a death by the lease only, the command may have been sent.
         let gone = matches!(cause, Some(Cause::WentAway)) && self.reach == Reach::Network;
-        night::note(Level::ALERT, &format!("the mount is gone: {text}"));
+        logging::note(Level::ALERT, &format!("the mount is gone: {text}"));
         let (after_ns, met) = (called.took_ns, gone || cause == Some(Cause::NobodyThere));
         story(format!("stop of the mount ends after {:.1} ms: {text}", after_ns as f64 * 1e-6))?;
         Ended { called, cause, text }.account(met)?;
-        say(&Word::Came(Step::ToldGone { after_ns }))
+        say(&ProcessMessage::Came(Step::ToldGone { after_ns }))
     }
 
     fn resume(&self) -> CliResult {
         lead(&self.all[self.mount], SummaryState::Enabled)?;
         self.track()?;
         story(format!("{} is ENABLED and tracks again", self.all[self.mount].name()))?;
-        say(&Word::Came(Step::Resumed))
+        say(&ProcessMessage::Came(Step::Resumed))
     }
 
     fn leave(&self) -> CliResult {
@@ -216,8 +219,8 @@ fn lead(callee: &Callee, target: SummaryState) -> CliResult {
 }
 
 fn story(text: String) -> CliResult {
-    night::note(Level::NOTICE, &text);
-    say(&Word::Story(format!("script: {text}")))
+    logging::note(Level::NOTICE, &text);
+    say(&ProcessMessage::Story(format!("script: {text}")))
 }
 
 fn ms_since(begun_ns: u64) -> f64 {

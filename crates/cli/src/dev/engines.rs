@@ -43,16 +43,16 @@ const FILES: &[(&str, &str)] = files![
 ];
 
 /// The age at which the files of another version are removed.
-const FORGOTTEN: Duration = Duration::from_secs(30 * 24 * 3600);
+const STALE_FILES_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// What the program is told that it is called, so that its advice can be followed.
-const NAME: &str = "HELIO_ENGINE_PROGRAM";
+const PROGRAM_NAME_VARIABLE: &str = "HELIO_ENGINE_PROGRAM";
 
 /// Runs the program of an engine with arguments; it says on standard error what is wrong.
 pub(super) fn run(engine: &str, arguments: &[&std::ffi::OsStr]) -> CliResult<ExitStatus> {
     let program = unpacked()?.join(engine);
     let mut command = Command::new("python3");
-    command.arg(&program).args(arguments).env(NAME, format!("helio dev {engine}"));
+    command.arg(&program).args(arguments).env(PROGRAM_NAME_VARIABLE, format!("helio dev {engine}"));
     command.status().map_err(|error| match error.kind() {
         ErrorKind::NotFound => CliError::NotFound(
             "python3 is not on PATH; engines are started by Python 3.11 or newer (Debian: python3)"
@@ -92,7 +92,7 @@ fn sweep(cache: &Path, own: &Path) {
         let is_engines = entry.file_name().to_string_lossy().starts_with("engines-");
         let modified = entry.metadata().and_then(|metadata| metadata.modified());
         let age = modified.ok().and_then(|modified| modified.elapsed().ok());
-        is_engines && entry.path() != own && age.is_some_and(|age| age > FORGOTTEN)
+        is_engines && entry.path() != own && age.is_some_and(|age| age > STALE_FILES_AGE)
     });
     others.for_each(|entry| _ = std::fs::remove_dir_all(entry.path()));
 }

@@ -9,9 +9,9 @@ use crate::args::dev::{DevCommand, KafkaCommand, PlaceArgs, StartArgs};
 use crate::error::{CliError, CliResult};
 
 /// Exit code of an engine's program where this machine lacks what it needs.
-const LACKING: i32 = 3;
+const EXIT_LACKING: i32 = 3;
 /// Exit code of an engine's program where there is one already.
-const THERE: i32 = 4;
+const EXIT_ALREADY_RUNNING: i32 = 4;
 
 /// Runs `helio dev`.
 pub(crate) fn run(command: &DevCommand) -> CliResult {
@@ -76,8 +76,10 @@ fn kafka(arguments: &[&OsStr]) -> CliResult {
     match status.code() {
         Some(0) => Ok(()),
         // It has said what is wrong.
-        Some(LACKING) => Err(CliError::Worker(CliError::NotFound(String::new()).code())),
-        Some(THERE) => Err(CliError::Worker(CliError::Refused(String::new()).code())),
+        Some(EXIT_LACKING) => Err(CliError::Worker(CliError::NotFound(String::new()).code())),
+        Some(EXIT_ALREADY_RUNNING) => {
+            Err(CliError::Worker(CliError::Refused(String::new()).code()))
+        }
         _ => Err(CliError::Worker(CliError::Failure(String::new()).code())),
     }
 }

@@ -9,8 +9,10 @@ use helio_logging::Level;
 use serde::Serialize;
 use serde_json::json;
 
-use super::crew::words::{ClientReport, ClientTask, Content, Offered, ProducerTask, Urgent, Way};
-use super::crew::{Crew, sum};
+use super::workers::messages::{
+    ClientReport, ClientTask, Content, Offered, ProducerTask, Urgent, Way,
+};
+use super::workers::{LogProcesses, sum};
 use crate::args::batch::Batch;
 use crate::args::log::DemoArgs;
 use crate::bench::report::{Latency, histogram};
@@ -18,8 +20,8 @@ use crate::clock::monotonic_ns;
 use crate::error::{CliError, CliResult};
 use crate::out::{Out, table};
 use crate::python;
-use crate::site::Site;
-use crate::stop::{LOOK, Stop};
+use crate::run_bus::RunBus;
+use crate::stop::{STOP_POLL_INTERVAL, Stop};
 use crate::units::human_count;
 
 /// Topics of its own, so that the log of a site that is named stays what it is.
@@ -41,7 +43,7 @@ const STALLED: &str = "viewer";
 
 /// Runs `helio log demo`.
 pub(crate) fn run(args: &DemoArgs, url: Option<&str>, stop: &Stop) -> CliResult {
-    let site = Site::fresh("helio-log-demo", args.run.dir.as_deref(), url)?;
+    let site = RunBus::fresh("helio-log-demo", args.run.dir.as_deref(), url)?;
     if site.url().starts_with("memory:") {
         let text = "memory: is one process, this demo takes 24; give a journal: instead";
         return Err(CliError::Refused(text.to_owned()));
@@ -89,14 +91,14 @@ fn play(
         name: (*name).to_owned(),
         predicate: (*predicate).to_owned(),
     };
-    let mut crew = Crew::of(&CONSUMERS.map(|consumer| client(&consumer)), stop)?;
+    let mut processes = LogProcesses::of(&CONSUMERS.map(|consumer| client(&consumer)), stop)?;
     let in_python = if python.is_some() { IN_PYTHON } else { 0 };
     for number in 1..=PRODUCERS {
         let python = python.filter(|_| number <= in_python);
         let by = python.map(|python| python::command(python, python::LOG_PRODUCER));
-        crew.add(&producer(args, url, number), by)?;
+        processes.add(&producer(args, url, number), by)?;
     }
-    let begin_ns = crew.begin()?;
+    let begin_ns = processes.begin()?;
     let producers = match in_python {
         0 => format!("{PRODUCERS} in Rust: no Python with heliograph found"),
         some => format!("{} in Rust, {some} in Python", PRODUCERS - some),
@@ -107,18 +109,18 @@ fn play(
     }
     let at = |part: f64| begin_ns + (args.seconds.as_nanos() as f64 * part) as u64;
     until(at(STOP_AT), stop)?;
-    crew.pause(STALLED)?;
+    processes.pause(STALLED)?;
     story.tell(&format!("SIGSTOP for the {STALLED}"))?;
     until(at(EMERGENCY_AT), stop)?;
     story.tell("an EMERGENCY, in the middle of the flood")?;
-    let produced = crew.produced()?;
+    let produced = processes.produced()?;
     let offered = sum(&produced);
     let all = human_count(offered.values().sum());
     story.tell(&format!("the producers are done: {all} records"))?;
-    crew.resume(STALLED)?;
+    processes.resume(STALLED)?;
     story.tell(&format!("SIGCONT for the {STALLED}"))?;
-    let consumed = crew.consumed(|_| true, &offered)?;
-    crew.finish()?;
+    let consumed = processes.consumed(|_| true, &offered)?;
+    processes.finish()?;
     story.tell("all consumers have caught up")?;
     let seconds = args.seconds.as_secs_f64();
     Ok(Report::of(url, (producers, seconds), &offered, &consumed, &story.lines))
@@ -146,7 +148,7 @@ fn until(at_ns: u64, stop: &Stop) -> CliResult {
         stop.check()?;
         match at_ns.saturating_sub(monotonic_ns()) {
             0 => return Ok(()),
-            left => std::thread::sleep(Duration::from_nanos(left).min(LOOK)),
+            left => std::thread::sleep(Duration::from_nanos(left).min(STOP_POLL_INTERVAL)),
         }
     }
 }

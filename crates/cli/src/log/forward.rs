@@ -12,7 +12,7 @@ use crate::args::log::{ForwardArgs, From as Begin, Header};
 use crate::error::{CliError, CliResult};
 use crate::open;
 use crate::out::Out;
-use crate::stop::{LOOK, Stop};
+use crate::stop::{STOP_POLL_INTERVAL, Stop};
 
 /// Runs `helio log forward`.
 pub(crate) fn run(args: &ForwardArgs, url: Option<&str>, stop: &Stop) -> CliResult {
@@ -68,7 +68,7 @@ fn options(args: &ForwardArgs, bus: &Bus, cursor: Option<Cursor>) -> CliResult<R
 
 fn pump(forwarder: &mut Forwarder, stop: &Stop) -> CliResult {
     while !stop.asked() {
-        match forwarder.step(LOOK)? {
+        match forwarder.step(STOP_POLL_INTERVAL)? {
             Step::Waited | Step::Sent(_) => {}
             Step::End => break,
             Step::Told(Told::News(news)) => eprintln!("helio: {news}"),

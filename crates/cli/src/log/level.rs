@@ -19,7 +19,7 @@ use crate::out::{Out, text_table};
 /// The logger of the record that each change leaves.
 const LOGGER: &str = "log/levels";
 /// How long the bus may be silent before it has said what is set.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs `helio log level`.
 pub(crate) fn run(command: &LevelCommand, url: Option<&str>) -> CliResult {
@@ -46,7 +46,7 @@ fn set(args: &LevelSetArgs, url: Option<&str>) -> CliResult {
         why: args.why.reason.clone(),
         when: now,
     };
-    let known = table.list(PATIENCE)?.entries;
+    let known = table.list(LIST_TIMEOUT)?.entries;
     if known.len() >= MAX_LEVEL_ENTRIES && !known.iter().any(|known| known.pattern == entry.pattern)
     {
         return Err(LevelsError::TooMany.into());
@@ -59,7 +59,7 @@ fn clear(args: &LevelClearArgs, url: Option<&str>) -> CliResult {
     let (bus, lanes) = (open::look(url)?, args.lanes.lanes());
     let set = |glob: &Glob| {
         let Some(table) = LevelTable::open(&bus, &lanes)? else { return Ok(None) };
-        let entries = table.list(PATIENCE)?.entries;
+        let entries = table.list(LIST_TIMEOUT)?.entries;
         let entry = entries.into_iter().find(|entry| entry.pattern == *glob);
         CliResult::Ok(entry.map(|entry| (table, entry)))
     };
@@ -126,7 +126,7 @@ fn list(args: &LevelListArgs, url: Option<&str>) -> CliResult {
     let bus = open::look(url)?;
     let mut out = Out::new();
     if let Some(table) = LevelTable::open(&bus, &args.lanes.lanes())? {
-        let list = table.list(PATIENCE)?;
+        let list = table.list(LIST_TIMEOUT)?;
         if args.output.json {
             list.entries.iter().try_for_each(|entry| out.json(&json_of(entry)))?;
         } else {

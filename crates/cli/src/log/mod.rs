@@ -2,7 +2,6 @@
 
 #[cfg(feature = "log-archive")]
 mod archive;
-pub(crate) mod crew;
 mod demo;
 mod emit;
 #[cfg(feature = "log-serve")]
@@ -15,6 +14,7 @@ mod otlp;
 mod serve;
 mod tail;
 mod watch;
+pub(crate) mod workers;
 
 use crate::args::log::LogCommand;
 use helio_logging::{Lanes, LevelsError, ReaderError};

@@ -12,9 +12,9 @@ use crate::args::log::ServeArgs;
 use crate::error::CliError;
 
 /// When a sender may come again for whom there is no room: the rate is one of records a second.
-const SOON: Duration = Duration::from_secs(1);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Records of a request that are taken from one look for room to the next.
-const TURN: usize = 256;
+const RECORDS_PER_CHECK: usize = 256;
 
 /// Listens for OTLP where it was asked for.
 pub(super) fn listen(args: &ServeArgs, intake: Intake) -> Result<Option<Serving>, ServeError> {
@@ -40,13 +40,13 @@ impl Take for Edge {
         let sender = self.0.sender(sender.ip().into());
         let (mut taken, mut refused, mut reason) = (0_u64, 0_u64, String::new());
         for (place, record) in records.into_iter().enumerate() {
-            if place > 0 && place.is_multiple_of(TURN) {
+            if place > 0 && place.is_multiple_of(RECORDS_PER_CHECK) {
                 self.room(arrived);
             }
             match sender.take(record) {
                 Ok(()) => taken += 1,
                 Err(Cause::Rate | Cause::Shed) if taken + refused == 0 => {
-                    return Taken::Later { after: SOON };
+                    return Taken::Later { after: RETRY_AFTER };
                 }
                 Err(cause) => {
                     refused += 1;

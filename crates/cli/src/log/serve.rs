@@ -17,13 +17,13 @@ use crate::args::log::{InputFormat, ServeArgs};
 use crate::error::{CliError, CliResult};
 use crate::open;
 use crate::out::Out;
-use crate::stop::{LOOK, Stop};
+use crate::stop::{STOP_POLL_INTERVAL, Stop};
 use crate::units;
 
 /// How often it is said what was dropped.
-const SAYING: Duration = Duration::from_secs(10);
+const DROP_REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// The most senders that are named at the end for people; `--json` has all.
-const NAMED: usize = 20;
+const MAX_NAMED_SENDERS: usize = 20;
 
 /// Serves until a signal ends it, or standard input where there is nothing else.
 pub(crate) fn run(args: &ServeArgs, url: Option<&str>, stop: &Stop) -> CliResult {
@@ -47,9 +47,9 @@ pub(crate) fn run(args: &ServeArgs, url: Option<&str>, stop: &Stop) -> CliResult
     let otlp = server.intake().map(|intake| otlp::listen(args, intake)).transpose()?.flatten();
     let mut out = Out::new();
     begin(&mut out, &listening, otlp.as_ref(), &url, args.output)?;
-    let mut said = Said { at: Instant::now(), account: server.account(), trouble: None };
+    let mut said = DropReporter { at: Instant::now(), account: server.account(), trouble: None };
     while !stop.asked() && (otlp.is_some() || !server.is_over()) {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(STOP_POLL_INTERVAL);
         said.say(&server);
     }
     // Requests under way end before what they hand on to does.
@@ -144,17 +144,17 @@ fn begin(
 }
 
 /// What was said last of drops and of the bus.
-struct Said {
+struct DropReporter {
     at: Instant,
     account: Account,
     trouble: Option<String>,
 }
 
-impl Said {
+impl DropReporter {
     /// Says to standard error, now and then, what was dropped since, and that the bus takes
     /// nothing or does so again.
     fn say(&mut self, server: &Server) {
-        if self.at.elapsed() < SAYING {
+        if self.at.elapsed() < DROP_REPORT_INTERVAL {
             return;
         }
         self.at = Instant::now();
@@ -162,7 +162,7 @@ impl Said {
         let new = dropped_since(&account.dropped, &self.account.dropped);
         if new.total() > 0 {
             let received = account.received.saturating_sub(self.account.received);
-            let (words, s) = (dropped_text(&new), SAYING.as_secs());
+            let (words, s) = (dropped_text(&new), DROP_REPORT_INTERVAL.as_secs());
             eprintln!("helio: of {} records in {s} s {words}", units::human_count(received));
         }
         match (&self.trouble, &trouble) {
@@ -221,13 +221,13 @@ fn account_text(account: &Account) -> String {
     }
     let mut wrong: Vec<_> = account.senders.iter().filter(|one| one.dropped.total() > 0).collect();
     wrong.sort_by_key(|sender| std::cmp::Reverse(sender.dropped.total()));
-    for sender in wrong.iter().take(NAMED) {
+    for sender in wrong.iter().take(MAX_NAMED_SENDERS) {
         let name = sender.peer.map_or_else(|| "others".to_owned(), |peer| peer.to_string());
         let (received, dropped) = (count(sender.received), dropped_text(&sender.dropped));
         _ = writeln!(text, "  {name}: received {received}, {dropped}");
     }
-    if wrong.len() > NAMED {
-        _ = writeln!(text, "  and {} other senders", wrong.len() - NAMED);
+    if wrong.len() > MAX_NAMED_SENDERS {
+        _ = writeln!(text, "  and {} other senders", wrong.len() - MAX_NAMED_SENDERS);
     }
     text
 }

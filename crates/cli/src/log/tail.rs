@@ -11,7 +11,7 @@ use crate::args::log::{From, TailArgs};
 use crate::error::{CliError, CliResult};
 use crate::open;
 use crate::out::Out;
-use crate::stop::{LOOK, Stop};
+use crate::stop::{STOP_POLL_INTERVAL, Stop};
 
 /// Runs `helio log tail`.
 pub(crate) fn run(args: &TailArgs, url: Option<&str>, stop: &Stop) -> CliResult {
@@ -101,11 +101,12 @@ impl Tail<'_> {
                 self.out.flush()?;
                 self.out.check()?;
                 let now = Instant::now();
-                let left = until.map_or(LOOK, |until| until.saturating_duration_since(now));
+                let left =
+                    until.map_or(STOP_POLL_INTERVAL, |until| until.saturating_duration_since(now));
                 if left.is_zero() {
                     break;
                 }
-                next = self.records.next(left.min(LOOK))?;
+                next = self.records.next(left.min(STOP_POLL_INTERVAL))?;
             }
             match next {
                 Next::Record(record, _) => self.record(&record)?,

@@ -25,16 +25,16 @@ use crate::args::log::{From, WatchArgs, before};
 use crate::error::{CliError, CliResult};
 use crate::open::{connect, look};
 use crate::out::Out;
-use crate::stop::{LOOK, Stop};
+use crate::stop::{STOP_POLL_INTERVAL, Stop};
 
 /// The most records that are held: of a flood the oldest count before their time.
 const MAX_HELD: usize = 100_000;
 /// How often it is kept where it stands.
-const KEEPING: Duration = Duration::from_secs(1);
+const SAVE_INTERVAL: Duration = Duration::from_secs(1);
 /// How long until an alarm that the bus did not take is tried again.
-const AGAIN: Duration = Duration::from_secs(1);
+const PUBLISH_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// The longest file of what was kept.
-const MAX_KEPT_BYTES: u64 = 1 << 30;
+const MAX_STATE_BYTES: u64 = 1 << 30;
 
 /// Runs `helio log watch`.
 pub(crate) fn run(args: &WatchArgs, url: Option<&str>, stop: &Stop) -> CliResult {
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &WatchArgs, url: Option<&str>, stop: &Stop) -> CliResult
         watch.names().try_for_each(|name| out.line(name))?;
         return out.flush();
     }
-    let kept = args.keep.as_deref().map(Kept::read).transpose()?.flatten();
+    let kept = args.keep.as_deref().map(SavedState::read).transpose()?.flatten();
     let start = match &kept {
         Some(kept) => Start::Cursor(kept.cursor.clone()),
         None => From::start(args.from.as_ref(), !args.no_follow, now),
@@ -129,7 +129,7 @@ impl Service<'_> {
             ended = self.read()?;
             self.release()?;
             self.publish();
-            if kept.elapsed() >= KEEPING {
+            if kept.elapsed() >= SAVE_INTERVAL {
                 self.keep_on();
                 kept = Instant::now();
             }
@@ -153,7 +153,7 @@ impl Service<'_> {
 
     /// Takes what has come; true where nothing more will.
     fn read(&mut self) -> CliResult<bool> {
-        let mut next = self.records.next(LOOK)?;
+        let mut next = self.records.next(STOP_POLL_INTERVAL)?;
         for _ in 0..MAX_HELD {
             match next {
                 Next::Record(record, _) => self.hold(*record),
@@ -239,7 +239,7 @@ impl Service<'_> {
                 if self.again.is_none() {
                     eprintln!("helio: an alarm is not published yet: {error}");
                 }
-                self.again = Some(Instant::now() + AGAIN);
+                self.again = Some(Instant::now() + PUBLISH_RETRY_INTERVAL);
                 return;
             }
             self.waiting.pop_front();
@@ -309,14 +309,14 @@ fn lines<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<String> {
 }
 
 /// What another one has left.
-struct Kept {
+struct SavedState {
     cursor: Cursor,
     watch: Json,
     held: Vec<Record>,
     waiting: Vec<Record>,
 }
 
-impl Kept {
+impl SavedState {
     /// None where there is no such file yet.
     fn read(path: &Path) -> CliResult<Option<Self>> {
         let refused = |cause: &str| {
@@ -328,7 +328,7 @@ impl Kept {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(refused(&error.to_string())),
         };
-        if length > MAX_KEPT_BYTES {
+        if length > MAX_STATE_BYTES {
             return Err(refused("it is too long"));
         }
         let bytes = fs::read(path).map_err(|error| refused(&error.to_string()))?;

@@ -5,7 +5,7 @@ use helio_core::sal::Interfaces;
 use helio_core::schema::Schema;
 use serde_json::json;
 
-use super::{Found, read, show};
+use super::{PathContents, read, show};
 use crate::args::IdlArgs;
 use crate::error::{CliError, CliResult};
 use crate::out::Out;
@@ -64,14 +64,14 @@ fn rows(args: &IdlArgs, url: Option<&str>) -> CliResult<Vec<Row>> {
         return Err(CliError::Usage(text.to_owned()));
     };
     match read(path)? {
-        Found::Schema(_) if !args.component.is_empty() => {
+        PathContents::Schema(_) if !args.component.is_empty() => {
             Err(CliError::Usage("--component is for folders of SAL interfaces".to_owned()))
         }
-        Found::Schema(schema) => {
+        PathContents::Schema(schema) => {
             let name = schema.name().unwrap_or("(no name)").to_owned();
             Ok(vec![row(name, schema, args.foreign)?])
         }
-        Found::Interfaces(interfaces) => of_interfaces(&interfaces, args),
+        PathContents::Interfaces(interfaces) => of_interfaces(&interfaces, args),
     }
 }
 

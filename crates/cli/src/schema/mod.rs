@@ -30,7 +30,7 @@ pub(crate) fn run(command: &SchemaCommand, url: Option<&str>) -> CliResult {
 }
 
 /// What a path holds.
-enum Found {
+enum PathContents {
     /// A folder of SAL interfaces.
     Interfaces(Interfaces),
     /// A schema of one file, or of a folder of files that name each other.
@@ -38,15 +38,15 @@ enum Found {
 }
 
 /// Reads what a path holds.
-fn read(path: &Path) -> CliResult<Found> {
+fn read(path: &Path) -> CliResult<PathContents> {
     if !path.is_dir() {
-        return Ok(Found::Schema(files(&[path.to_owned()])?));
+        return Ok(PathContents::Schema(files(&[path.to_owned()])?));
     }
     match sal::folder(path) {
-        Ok(interfaces) => Ok(Found::Interfaces(interfaces)),
+        Ok(interfaces) => Ok(PathContents::Interfaces(interfaces)),
         Err(CliError::NotFound(text)) => match avsc_in(path)? {
             found if found.is_empty() => Err(CliError::NotFound(text)),
-            found => Ok(Found::Schema(files(&found)?)),
+            found => Ok(PathContents::Schema(files(&found)?)),
         },
         Err(error) => Err(error),
     }
@@ -79,8 +79,8 @@ fn check(args: &CheckArgs) -> CliResult {
     let mut out = Out::new();
     for path in &args.paths {
         let what = match read(path)? {
-            Found::Schema(schema) => format!("schema {}", schema.id()),
-            Found::Interfaces(interfaces) => {
+            PathContents::Schema(schema) => format!("schema {}", schema.id()),
+            PathContents::Interfaces(interfaces) => {
                 // Each topic's schema is parsed as anybody's would be.
                 for topic in interfaces.topics() {
                     topic.schema().map_err(|e| CliError::Refused(format!("{topic}: {e}")))?;
@@ -103,7 +103,7 @@ fn diff(args: &DiffArgs) -> CliResult {
     let mut out = Out::new();
     let json = args.output.json;
     let level = match (read(&args.old)?, read(&args.new)?) {
-        (Found::Interfaces(old), Found::Interfaces(new)) => {
+        (PathContents::Interfaces(old), PathContents::Interfaces(new)) => {
             let diff = old.diff(&new).map_err(|e| CliError::Refused(e.to_string()))?;
             if json {
                 out.json(&diff)?
@@ -112,7 +112,7 @@ fn diff(args: &DiffArgs) -> CliResult {
             }
             diff.level
         }
-        (Found::Schema(old), Found::Schema(new)) => {
+        (PathContents::Schema(old), PathContents::Schema(new)) => {
             let evolution = compare(&old, &new);
             if json {
                 out.json(&evolution)?;

@@ -5,7 +5,7 @@ use helio_core::sal::{Component, Interfaces, TopicKind};
 use helio_core::schema::{Field, Schema, Type};
 use serde_json::{Value, json};
 
-use super::{Found, read};
+use super::{PathContents, read};
 use crate::args::ShowArgs;
 use crate::error::{CliError, CliResult};
 use crate::open::{look, name};
@@ -27,10 +27,10 @@ pub(crate) fn run(args: &ShowArgs, url: Option<&str>) -> CliResult {
         return Err(CliError::Usage(text.to_owned()));
     };
     match read(path)? {
-        Found::Schema(schema) if json => out.json(&described(&schema))?,
-        Found::Schema(schema) => print(&mut out, &schema)?,
-        Found::Interfaces(interfaces) if json => out.json(&interfaces.counts())?,
-        Found::Interfaces(interfaces) => print_interfaces(&mut out, &interfaces)?,
+        PathContents::Schema(schema) if json => out.json(&described(&schema))?,
+        PathContents::Schema(schema) => print(&mut out, &schema)?,
+        PathContents::Interfaces(interfaces) if json => out.json(&interfaces.counts())?,
+        PathContents::Interfaces(interfaces) => print_interfaces(&mut out, &interfaces)?,
     }
     out.flush()
 }

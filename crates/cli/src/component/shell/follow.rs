@@ -14,10 +14,10 @@ use rustix::process::{Signal, getpid, kill_process};
 use serde_json::Value;
 
 use super::editor::Above;
-use crate::component::watch::LOOK_UP;
+use crate::component::watch::DISCOVERY_INTERVAL;
 use crate::error::{CliError, CliResult};
 use crate::open::existing;
-use crate::stop::{LOOK, Stop, on_sigterm};
+use crate::stop::{STOP_POLL_INTERVAL, Stop, on_sigterm};
 use crate::value::Values;
 
 /// So much of a value is printed on a line.
@@ -143,7 +143,7 @@ impl Follow {
         let mut looked = Instant::now();
         while !self.flags.ended.load(Ordering::Relaxed) {
             self.ending.wake_editor();
-            if looked.elapsed() >= LOOK_UP {
+            if looked.elapsed() >= DISCOVERY_INTERVAL {
                 // Topics appear when they are first published: that is for us to show, too.
                 if self.look_up(Start::Earliest).and_then(|()| self.look_at_presence()).is_err() {
                     return;
@@ -199,7 +199,9 @@ impl Follow {
     }
 
     fn take(&mut self) -> CliResult {
-        let Some((member, event)) = self.set.next_timeout(LOOK)? else { return Ok(()) };
+        let Some((member, event)) = self.set.next_timeout(STOP_POLL_INTERVAL)? else {
+            return Ok(());
+        };
         let (Event::Sample(sample), Some(topic)) = (event, self.topics.get(&member)) else {
             return Ok(());
         };

@@ -8,7 +8,7 @@ use crate::args::log::From;
 use crate::error::CliResult;
 use crate::open;
 use crate::out::Out;
-use crate::stop::{LOOK, Stop, Until};
+use crate::stop::{STOP_POLL_INTERVAL, Stop, Until};
 use crate::units::human_count;
 
 /// Runs `helio log archive`.
@@ -32,7 +32,8 @@ pub(crate) fn run(args: &ArchiveArgs, url: Option<&str>, stop: &Stop) -> CliResu
     };
     let mut goes_on = true;
     while !until.is_over() && goes_on {
-        goes_on = keeper.step(until.left().min(LOOK), &mut tell)? || !keeper.is_ended();
+        goes_on =
+            keeper.step(until.left().min(STOP_POLL_INTERVAL), &mut tell)? || !keeper.is_ended();
     }
     keeper.finish(&mut tell)?;
     if args.output.json {

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use helio_component::protocol::StreamStats;
 use serde::{Deserialize, Serialize};
 
-use super::account::{Books, CommandId, Commands, Numbering, SeenBySource, Source};
-use super::night::Logged;
+use super::accounting::{AckedSequences, CommandId, Commands, CountsBySource, Numbering, Source};
+use super::logging::Logged;
 
 /// What every process of the play is told of its world.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -92,7 +92,7 @@ pub(crate) enum Order {
 
 /// What a player says.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) enum Word {
+pub(crate) enum ProcessMessage {
     /// It is there, with everything opened.
     Ready,
     /// It may not run, and why.
@@ -213,12 +213,12 @@ pub(crate) enum ReaderOrder {
     /// Say the newest event of every key that you have seen.
     TellNewest,
     /// All writers have ended; go when you have all of this.
-    Drain(Books),
+    Drain(AckedSequences),
 }
 
 /// What a reader says.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) enum ReaderWord {
+pub(crate) enum ReaderMessage {
     /// It is there.
     Ready,
     /// The newest event of every key.
@@ -231,7 +231,7 @@ pub(crate) enum ReaderWord {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct ReaderReport {
     /// By source.
-    pub(crate) seen: SeenBySource,
+    pub(crate) seen: CountsBySource,
     /// Latencies in nanoseconds with their counts, by topic.
     pub(crate) latencies: Vec<(String, Vec<(u64, u64)>)>,
     /// The burst: its samples and when the last one was read.

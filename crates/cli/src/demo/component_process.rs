@@ -5,55 +5,58 @@ use helio_component::{Component, Interface, Running, StartError, Update, WriteTo
 use helio_core::Value;
 use helio_logging::Level;
 
-use super::account::Source;
+use super::accounting::Source;
+use super::messages::{Burst, ComponentTask, Kind, Part, ProcessMessage};
 use super::mount::{Axis, Mount};
 use super::pace::{Pace, Step, tai_at};
-use super::words::{Burst, ComponentTask, Kind, Part, Word};
-use super::{camera, night};
+use super::{camera, logging};
 use crate::clock::{cpu_s, monotonic_ns, peak_rss_mb};
 use crate::error::{CliError, CliResult};
 use crate::sal;
 use crate::worker::say;
 
 /// A burst tells of its receipts so often.
-const TELL_EVERY: u64 = 1_000;
+const SAMPLES_PER_REPORT: u64 = 1_000;
 
 /// Runs the process. It ends when its components were commanded to (`exitControl`).
 pub(crate) fn run(task: &ComponentTask) -> CliResult {
     let interfaces = sal::folder_or_own(task.world.interfaces.as_deref())?;
     let bus = Bus::connect(&task.world.url)?;
     let names: Vec<&str> = task.parts.iter().map(|part| part.component.as_str()).collect();
-    night::begin(&bus, &names.join("+"))?;
+    logging::begin(&bus, &names.join("+"))?;
     let (mut running, mut lanes) = (Vec::new(), Vec::new());
     for part in &task.parts {
         let interface = Interface::of(&interfaces, &part.component)?;
         let mount = Mount::default();
         let component = match start(&bus, &interface, part, &mount) {
             Err(StartError::Lease(error)) => {
-                night::note(Level::WARNING, &format!("may not run: {error}"));
-                night::end();
-                return say(&Word::Refused(error.to_string()));
+                logging::note(Level::WARNING, &format!("may not run: {error}"));
+                logging::end();
+                return say(&ProcessMessage::Refused(error.to_string()));
             }
             started => started?,
         };
         for (name, rate_hz) in &part.telemetry {
             let topic = component.telemetry(name)?;
-            let lane = Lane { values: Values::of(&topic, &mount), told: Told::open(topic)? };
+            let lane = TelemetryStream {
+                values: Values::of(&topic, &mount),
+                told: ReportingTopic::open(topic)?,
+            };
             lanes.push((*rate_hz, lane));
         }
         running.push((component, part.kind));
     }
-    night::note(Level::INFO, &format!("{} is there", names.join(" and ")));
-    say(&Word::Ready)?;
-    let (rates, lanes): (Vec<f64>, Vec<Lane>) = lanes.into_iter().unzip();
+    logging::note(Level::INFO, &format!("{} is there", names.join(" and ")));
+    say(&ProcessMessage::Ready)?;
+    let (rates, lanes): (Vec<f64>, Vec<TelemetryStream>) = lanes.into_iter().unzip();
     publish(&bus, Pace::new(rates), &lanes, &running)?;
     for (component, kind) in running {
         tell_targets(&component, kind)?;
         component.wait()?;
     }
-    night::note(Level::INFO, &format!("{} has gone home", names.join(" and ")));
-    let logged = night::end();
-    say(&Word::End { cpu_s: cpu_s(), rss_mb: peak_rss_mb(), logged })
+    logging::note(Level::INFO, &format!("{} has gone home", names.join(" and ")));
+    let logged = logging::end();
+    say(&ProcessMessage::End { cpu_s: cpu_s(), rss_mb: peak_rss_mb(), logged })
 }
 
 fn start(
@@ -72,7 +75,12 @@ fn start(
 }
 
 /// Publishes telemetry by the schedule until the end is ordered.
-fn publish(bus: &Bus, mut pace: Pace, lanes: &[Lane], running: &[(Running, Kind)]) -> CliResult {
+fn publish(
+    bus: &Bus,
+    mut pace: Pace,
+    lanes: &[TelemetryStream],
+    running: &[(Running, Kind)],
+) -> CliResult {
     while let Some(step) = pace.next() {
         match step {
             Step::Due { stream, number, due_ns } => {
@@ -91,30 +99,32 @@ fn publish(bus: &Bus, mut pace: Pace, lanes: &[Lane], running: &[(Running, Kind)
 
 fn tell_targets(component: &Component, kind: Kind) -> CliResult {
     match component.stream("trackTarget").filter(|_| kind == Kind::Mount) {
-        Some(stats) => say(&Word::Targets(stats.into())),
+        Some(stats) => say(&ProcessMessage::Targets(stats.into())),
         None => Ok(()),
     }
 }
 
-fn burst(lane: Option<&Lane>, samples: u64) -> CliResult {
+fn burst(lane: Option<&TelemetryStream>, samples: u64) -> CliResult {
     let Some(lane) = lane else { return Ok(()) };
     let begin_ns = monotonic_ns();
     for number in 1..=samples {
         let receipt = lane.publish(number, None)?;
-        if let Some(word) = receipt.filter(|_| number % TELL_EVERY == 0 || number == samples) {
+        if let Some(word) =
+            receipt.filter(|_| number % SAMPLES_PER_REPORT == 0 || number == samples)
+        {
             say(&word)?;
         }
     }
-    say(&Word::Burst(Burst { begin_ns, end_ns: monotonic_ns(), samples }))
+    say(&ProcessMessage::Burst(Burst { begin_ns, end_ns: monotonic_ns(), samples }))
 }
 
 /// A topic whose receipts are told.
-pub(crate) struct Told {
+pub(crate) struct ReportingTopic {
     topic: WriteTopic,
     source: Source,
 }
 
-impl Told {
+impl ReportingTopic {
     /// Opens a topic.
     pub(crate) fn open(topic: WriteTopic) -> CliResult<Self> {
         let producer = topic.producer()?;
@@ -135,20 +145,20 @@ impl Told {
     pub(crate) fn write(
         &self,
         values: impl IntoIterator<Item = (&'static str, Value)>,
-    ) -> CliResult<Option<Word>> {
+    ) -> CliResult<Option<ProcessMessage>> {
         let values = values.into_iter().filter(|(name, _)| self.has(name));
         self.publish(values.fold(self.topic.update(), |all, (name, value)| all.set(name, value)))
     }
 
-    fn publish(&self, update: Update<'_>) -> CliResult<Option<Word>> {
+    fn publish(&self, update: Update<'_>) -> CliResult<Option<ProcessMessage>> {
         let receipt = update.write()?.receipt;
-        Ok(receipt.map(|receipt| Word::Receipt(self.source.clone(), receipt.sequence)))
+        Ok(receipt.map(|receipt| ProcessMessage::Receipt(self.source.clone(), receipt.sequence)))
     }
 }
 
 /// Telemetry on its way.
-struct Lane {
-    told: Told,
+struct TelemetryStream {
+    told: ReportingTopic,
     values: Values,
 }
 
@@ -173,9 +183,9 @@ impl Values {
 /// The field of telemetry that has the time when it was measured.
 const TIME: &str = "timestamp";
 
-impl Lane {
+impl TelemetryStream {
     /// Publishes the sample of a number, which was due at a time; those of a burst have none.
-    fn publish(&self, number: u64, due: Option<Tai>) -> CliResult<Option<Word>> {
+    fn publish(&self, number: u64, due: Option<Tai>) -> CliResult<Option<ProcessMessage>> {
         let time = Value::Double(due.map_or(0.0, Tai::seconds));
         match &self.values {
             Values::Axis(mount, axis) => {

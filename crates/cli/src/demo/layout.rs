@@ -6,7 +6,7 @@ use helio_core::qos::Guarantee;
 use helio_core::sal::{Component, Interfaces};
 use serde_json::{Value, json};
 
-use super::words::{AlertTask, ComponentTask, Kind, Part, PointingTask, ScriptTask, World};
+use super::messages::{AlertTask, ComponentTask, Kind, Part, PointingTask, ScriptTask, World};
 use crate::args::DemoArgs;
 use crate::error::{CliError, CliResult};
 use crate::sal;

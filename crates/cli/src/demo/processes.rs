@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::account::Books;
-use super::night;
-use super::scene::{ALERTS, Player, Scene};
-use super::words::{
-    Burst, Called, Newest, Order, ReaderOrder, ReaderReport, ReaderTask, ReaderWord, Role, Step,
-    Targets, Word,
+use super::accounting::AckedSequences;
+use super::layout::{ALERTS, Player, Scene};
+use super::logging;
+use super::messages::{
+    Burst, Called, Newest, Order, ProcessMessage, ReaderMessage, ReaderOrder, ReaderReport,
+    ReaderTask, Role, Step, Targets,
 };
 use crate::error::{CliError, CliResult};
-use crate::log::crew::words::{ClientOrder, ClientReport, ClientTask};
+use crate::log::workers::messages::{ClientOrder, ClientReport, ClientTask};
 use crate::stop::Stop;
 use crate::worker::Worker;
 
@@ -23,7 +23,7 @@ struct Acting {
 /// What the players have said.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
-    pub(crate) books: Books,
+    pub(crate) books: AckedSequences,
     pub(crate) calls: Vec<Called>,
     pub(crate) steps: Vec<Step>,
     /// Counters of the mount's targets: of its life now, and of those before.
@@ -41,22 +41,22 @@ pub(crate) struct Notes {
 
 impl Notes {
     /// Takes a word down; whether it was the last one.
-    fn take(&mut self, word: Word) -> bool {
+    fn take(&mut self, word: ProcessMessage) -> bool {
         match word {
-            Word::Receipt(source, sequence) => self.books.note(source, sequence),
-            Word::Burst(burst) => self.burst = Some(burst),
-            Word::Story(line) | Word::Refused(line) => self.story.push(line),
-            Word::Doing(text) => self.doing = Some(text),
-            Word::Came(step) => self.steps.push(step),
-            Word::Called(called) => self.calls.push(called),
-            Word::Targets(targets) => self.targets = targets,
-            Word::End { cpu_s, rss_mb, logged } => {
+            ProcessMessage::Receipt(source, sequence) => self.books.note(source, sequence),
+            ProcessMessage::Burst(burst) => self.burst = Some(burst),
+            ProcessMessage::Story(line) | ProcessMessage::Refused(line) => self.story.push(line),
+            ProcessMessage::Doing(text) => self.doing = Some(text),
+            ProcessMessage::Came(step) => self.steps.push(step),
+            ProcessMessage::Called(called) => self.calls.push(called),
+            ProcessMessage::Targets(targets) => self.targets = targets,
+            ProcessMessage::End { cpu_s, rss_mb, logged } => {
                 self.logged.insert(logged.producer, logged.records);
                 self.cpu_s += cpu_s;
                 self.rss_mb = self.rss_mb.max(rss_mb);
                 return true;
             }
-            Word::Ready => {}
+            ProcessMessage::Ready => {}
         }
         false
     }
@@ -70,7 +70,7 @@ impl Notes {
 }
 
 /// All processes.
-pub(crate) struct Cast {
+pub(crate) struct Processes {
     url: String,
     stop: Stop,
     players: Vec<Acting>,
@@ -80,7 +80,7 @@ pub(crate) struct Cast {
     pub(crate) notes: Notes,
 }
 
-impl Cast {
+impl Processes {
     /// Starts the recorder, the players, and who reads alerts; all are ready when this returns.
     pub(crate) fn start(scene: &Scene, url: &str, stop: &Stop) -> CliResult<Self> {
         let recorder = reader(url, "recorder", Role::Records, stop)?;
@@ -130,7 +130,9 @@ impl Cast {
         for acting in &mut self.players {
             let Some(mut process) = acting.process.take() else { continue };
             let mut ended = false;
-            while let Some(word) = if ended { None } else { process.try_reply::<Word>()? } {
+            while let Some(word) =
+                if ended { None } else { process.try_reply::<ProcessMessage>()? }
+            {
                 ended = self.notes.take(word);
                 any = true;
             }
@@ -181,7 +183,7 @@ impl Cast {
     pub(crate) fn double(&mut self, player: &Player) -> CliResult<Option<String>> {
         let mut process = Worker::start(player.worker, &player.name, &player.task, &self.stop)?;
         match process.reply()? {
-            Word::Refused(why) => {
+            ProcessMessage::Refused(why) => {
                 process.finish()?;
                 Ok(Some(why))
             }
@@ -194,7 +196,7 @@ impl Cast {
     pub(crate) fn join_late(&mut self) -> CliResult<(Vec<Newest>, ReaderReport)> {
         self.recorder.order(&ReaderOrder::TellNewest)?;
         let expected = match self.recorder.reply()? {
-            ReaderWord::Newest(newest) => newest,
+            ReaderMessage::Newest(newest) => newest,
             word => return Err(CliError::Failure(format!("the recorder said {word:?}"))),
         };
         let (url, name, role) =
@@ -220,8 +222,8 @@ impl Cast {
 /// Waits until a player has opened everything.
 fn ready(player: &Player, process: &mut Worker) -> CliResult {
     match process.reply()? {
-        Word::Ready => Ok(()),
-        Word::Refused(why) => Err(CliError::Refused(why)),
+        ProcessMessage::Ready => Ok(()),
+        ProcessMessage::Refused(why) => Err(CliError::Refused(why)),
         word => Err(CliError::Failure(format!("{} said {word:?} first", player.name))),
     }
 }
@@ -230,7 +232,7 @@ fn reader(url: &str, name: &str, role: Role, stop: &Stop) -> CliResult<Worker> {
     let task = ReaderTask { url: url.to_owned(), name: name.to_owned(), role };
     let mut process = Worker::start("demo-reader", &task.name, &task, stop)?;
     match process.reply()? {
-        ReaderWord::Ready => Ok(process),
+        ReaderMessage::Ready => Ok(process),
         word => Err(CliError::Failure(format!("the {name} said {word:?} first"))),
     }
 }
@@ -239,7 +241,7 @@ fn reader(url: &str, name: &str, role: Role, stop: &Stop) -> CliResult<Worker> {
 fn log_reader(url: &str, stop: &Stop) -> CliResult<Worker> {
     let task = ClientTask {
         url: url.to_owned(),
-        prefix: night::PREFIX.to_owned(),
+        prefix: logging::PREFIX.to_owned(),
         ordinary: None,
         name: "log reader".to_owned(),
         predicate: String::new(),
@@ -252,7 +254,7 @@ fn log_reader(url: &str, stop: &Stop) -> CliResult<Worker> {
 /// A reader's last word.
 fn report(mut reader: Worker) -> CliResult<ReaderReport> {
     match reader.reply()? {
-        ReaderWord::Report(report) => {
+        ReaderMessage::Report(report) => {
             reader.finish()?;
             Ok(*report)
         }

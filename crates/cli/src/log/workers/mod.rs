@@ -4,19 +4,19 @@
 //! Producers count what they log by level, clients what they get. A client is done when the sum of
 //! its account is what the producers say: delivered, filtered, and drops that were told.
 
-pub(crate) mod books;
+pub(crate) mod accounting;
 pub(crate) mod client;
+pub(crate) mod messages;
 pub(crate) mod producer;
 pub(crate) mod server;
 pub(crate) mod syslog;
-pub(crate) mod words;
 
 use std::collections::BTreeMap;
 use std::process::Command;
 
 use helio_core::Qos;
 use helio_logging::Lanes;
-use words::{ClientOrder, ClientReport, ClientTask, Go, Offered, ProducerReport, ProducerTask};
+use messages::{ClientOrder, ClientReport, ClientTask, Go, Offered, ProducerReport, ProducerTask};
 
 use crate::clock::monotonic_ns;
 use crate::error::CliResult;
@@ -45,27 +45,27 @@ pub(crate) fn sum(produced: &BTreeMap<String, ProducerReport>) -> Offered {
 }
 
 /// A process and its name.
-struct Seat {
+struct NamedWorker {
     name: String,
     worker: Worker,
 }
 
 /// All processes. Dropping it ends them, also those that are stopped.
-pub(crate) struct Crew {
-    clients: Vec<Seat>,
-    producers: Vec<Seat>,
+pub(crate) struct LogProcesses {
+    clients: Vec<NamedWorker>,
+    producers: Vec<NamedWorker>,
     stop: Stop,
 }
 
-impl Crew {
+impl LogProcesses {
     /// Starts the clients; all read when this returns.
     pub(crate) fn of(clients: &[ClientTask], stop: &Stop) -> CliResult<Self> {
         let start = |task: &ClientTask| {
             let worker = Worker::start("log-client", &task.name, task, stop)?;
-            Ok(Seat { name: task.name.clone(), worker })
+            Ok(NamedWorker { name: task.name.clone(), worker })
         };
         let mut clients = clients.iter().map(start).collect::<CliResult<Vec<_>>>()?;
-        clients.iter_mut().try_for_each(|seat| seat.worker.reply::<()>())?;
+        clients.iter_mut().try_for_each(|process| process.worker.reply::<()>())?;
         Ok(Self { clients, producers: Vec::new(), stop: stop.clone() })
     }
 
@@ -76,34 +76,41 @@ impl Crew {
             Some(command) => Worker::start_by(command, "log-producer", name, task, stop),
             None => Worker::start("log-producer", name, task, stop),
         }?;
-        self.producers.push(Seat { name: name.clone(), worker });
+        self.producers.push(NamedWorker { name: name.clone(), worker });
         Ok(())
     }
 
     /// Waits until all producers are ready, and has them begin; when that is, on the monotonic
     /// clock.
     pub(crate) fn begin(&mut self) -> CliResult<u64> {
-        self.producers.iter_mut().try_for_each(|seat| seat.worker.reply::<()>())?;
+        self.producers.iter_mut().try_for_each(|process| process.worker.reply::<()>())?;
         let start_ns = monotonic_ns() + LEAD_NS;
-        for seat in &mut self.producers {
-            seat.worker.order(&Go { start_ns })?;
+        for process in &mut self.producers {
+            process.worker.order(&Go { start_ns })?;
         }
         Ok(start_ns)
     }
 
     /// Stops a client where it stands.
     pub(crate) fn pause(&self, name: &str) -> CliResult {
-        self.clients.iter().filter(|seat| seat.name == name).try_for_each(|s| s.worker.pause())
+        self.clients
+            .iter()
+            .filter(|process| process.name == name)
+            .try_for_each(|s| s.worker.pause())
     }
 
     /// Has a client go on.
     pub(crate) fn resume(&self, name: &str) -> CliResult {
-        self.clients.iter().filter(|seat| seat.name == name).try_for_each(|s| s.worker.resume())
+        self.clients
+            .iter()
+            .filter(|process| process.name == name)
+            .try_for_each(|s| s.worker.resume())
     }
 
     /// Waits until the producers have logged everything; their processes stay.
     pub(crate) fn produced(&mut self) -> CliResult<BTreeMap<String, ProducerReport>> {
-        let report = |seat: &mut Seat| Ok((seat.name.clone(), seat.worker.reply()?));
+        let report =
+            |process: &mut NamedWorker| Ok((process.name.clone(), process.worker.reply()?));
         self.producers.iter_mut().map(report).collect()
     }
 
@@ -114,16 +121,17 @@ impl Crew {
         offered: &Offered,
     ) -> CliResult<BTreeMap<String, ClientReport>> {
         let mut those: Vec<_> = self.clients.iter_mut().filter(|s| wanted(&s.name)).collect();
-        for seat in &mut those {
-            seat.worker.order(&ClientOrder::End { offered: offered.clone() })?;
+        for process in &mut those {
+            process.worker.order(&ClientOrder::End { offered: offered.clone() })?;
         }
-        let report = |seat: &mut Seat| Ok((seat.name.clone(), seat.worker.reply()?));
+        let report =
+            |process: &mut NamedWorker| Ok((process.name.clone(), process.worker.reply()?));
         those.into_iter().map(report).collect()
     }
 
     /// Ends all processes.
     pub(crate) fn finish(self) -> CliResult {
         let mut all = self.producers.into_iter().chain(self.clients);
-        all.try_for_each(|seat| seat.worker.finish())
+        all.try_for_each(|process| process.worker.finish())
     }
 }

@@ -25,7 +25,7 @@ pub(crate) enum Content {
 
 /// A bench's bus and topic.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Place {
+pub(crate) struct BenchTopic {
     /// The bus.
     pub(crate) url: String,
     /// The topic, which no other run uses.
@@ -40,7 +40,7 @@ pub(crate) struct Place {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct PublisherTask {
     /// Where.
-    pub(crate) place: Place,
+    pub(crate) place: BenchTopic,
     /// Its number among the writers.
     pub(crate) writer: u32,
     /// When messages are due; as fast as possible where there is none.
@@ -68,7 +68,7 @@ pub(crate) enum Pace {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SubscriberTask {
     /// Where.
-    pub(crate) place: Place,
+    pub(crate) place: BenchTopic,
     /// What it does.
     pub(crate) pace: Pace,
     /// How many messages will be published by all writers.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use helio_bus::Bus;
 use helio_logging::{Audiences, Body, Level, LogError, LogOptions, Logger, Logging, audience, log};
 
+use super::messages::{Content, Go, Offered, ProducerReport, ProducerTask, Spent, Urgent, Way};
 use super::syslog;
-use super::words::{Content, Go, Offered, ProducerReport, ProducerTask, Spent, Urgent, Way};
 use crate::args::batch::Batch;
 use crate::clock::{cpu_s, monotonic_ns, peak_rss_mb, thread_cpu_s};
 use crate::error::{CliError, CliResult};
@@ -19,11 +19,11 @@ use crate::worker::{hear, say};
 const TICK_NS: u64 = 1_000_000;
 const TICKS_PER_S: f64 = 1e3;
 /// Records that are logged from one look at the clock to the next, where there is no schedule.
-const TURN: u64 = 64;
+const RECORDS_PER_CLOCK_READ: u64 = 64;
 /// Bytes of a packet's entry, which a record has besides its body (docs/formats/log.md).
 const ENTRY_BYTES: usize = 28;
 /// A time that has as many bytes as that of a machine that has run for less than three days.
-const DUE: i64 = 1 << 47;
+const TYPICAL_DUE_NS: i64 = 1 << 47;
 /// Where there is no schedule, the ring, and the most bytes of it that wait: from half of the ring
 /// on the library hurries, from 70 % on it sheds.
 const RING_BYTES: usize = 8 << 20;
@@ -31,7 +31,7 @@ const WINDOW_BYTES: usize = 5 << 20;
 /// How long a producer without a schedule waits where that many wait.
 const PAUSE_NS: u64 = 100_000;
 /// How long the last records may take to be acknowledged.
-const FLUSH: Duration = Duration::from_secs(60);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs the process.
 pub(crate) fn run(task: &ProducerTask) -> CliResult {
@@ -125,7 +125,7 @@ impl Play<'_> {
                 return Ok(());
             }
             self.urgent(sink, now_ns)?;
-            for _ in 0..TURN {
+            for _ in 0..RECORDS_PER_CLOCK_READ {
                 self.one(sink, now_ns)?;
             }
             sink.turn()?;
@@ -237,7 +237,7 @@ impl OnBus {
 fn filling_bytes(size: usize) -> usize {
     let bytes = |filling: usize| {
         let mut body = Body::new();
-        body.argument_int(DUE).argument_text(&"x".repeat(filling));
+        body.argument_int(TYPICAL_DUE_NS).argument_text(&"x".repeat(filling));
         ENTRY_BYTES + body.as_bytes().len()
     };
     // A longer text has a longer length before it.
@@ -293,7 +293,7 @@ impl Sink for OnBus {
     }
 
     fn finish(&mut self) -> CliResult<(u64, u64)> {
-        if !self.logging.flush(FLUSH) {
+        if !self.logging.flush(FLUSH_TIMEOUT) {
             let why = self.logging.trouble().unwrap_or_else(|| "it is slow".to_owned());
             let what = "the bus has not taken all log records within a minute";
             return Err(CliError::Failure(format!("{what}: {why}")));
@@ -321,7 +321,7 @@ mod tests {
     fn records_have_the_size_that_is_asked_for() {
         for size in [64, 300, 1_000, 100_000] {
             let mut body = Body::new();
-            body.argument_int(DUE).argument_text(&"x".repeat(filling_bytes(size)));
+            body.argument_int(TYPICAL_DUE_NS).argument_text(&"x".repeat(filling_bytes(size)));
             assert_eq!(ENTRY_BYTES + body.as_bytes().len(), size);
         }
         assert_eq!(filling_bytes(1), 0);

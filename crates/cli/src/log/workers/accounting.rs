@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Records of the lanes that a client reads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Books {
+pub(crate) struct ClientCounts {
     /// What the producers say that they logged.
     pub(crate) offered: u64,
     /// What the client counted itself.
@@ -20,7 +20,7 @@ pub(crate) struct Books {
     pub(crate) malformed: u64,
 }
 
-impl Books {
+impl ClientCounts {
     /// What a reader knows, beside what was counted and what was offered.
     pub(crate) fn of(offered: u64, delivered: u64, told: &RecordCounts) -> Self {
         let RecordCounts { filtered, shed, lost, malformed, .. } = *told;
@@ -46,9 +46,9 @@ mod tests {
     fn what_is_neither_delivered_nor_told_is_unaccounted() {
         let told =
             RecordCounts { filtered: 5, shed: 3, lost: 2, malformed: 1, ..RecordCounts::default() };
-        let books = Books::of(20, 9, &told);
+        let books = ClientCounts::of(20, 9, &told);
         assert_eq!((books.dropped(), books.unaccounted()), (6, 0));
-        assert_eq!(Books::of(21, 9, &told).unaccounted(), 1);
-        assert_eq!(Books::of(20, 10, &told).unaccounted(), 1, "one came twice");
+        assert_eq!(ClientCounts::of(21, 9, &told).unaccounted(), 1);
+        assert_eq!(ClientCounts::of(20, 10, &told).unaccounted(), 1, "one came twice");
     }
 }

@@ -136,7 +136,7 @@ pub(crate) enum ClientOrder {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct ClientReport {
     /// What became of the records.
-    pub(crate) account: super::books::Books,
+    pub(crate) account: super::accounting::ClientCounts,
     /// Urgent records that it got.
     pub(crate) urgent: u64,
     /// When the last record came.

@@ -4,7 +4,7 @@ use clap::Parser;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::words::Spent;
+use super::messages::Spent;
 use crate::args::log::LogCommand;
 use crate::args::{Cli, Command};
 use crate::clock::{cpu_s, peak_rss_mb};

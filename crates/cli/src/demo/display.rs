@@ -5,21 +5,21 @@ use std::time::{Duration, Instant};
 use helio_bus::Bus;
 
 use crate::component::observe::{Observer, shown};
-use crate::component::watch::{LOOK_UP, WANTED, table};
+use crate::component::watch::{DISCOVERY_INTERVAL, WATCHED_TOPICS, table};
 use crate::error::CliResult;
 use crate::out::{Out, is_screen};
 use crate::screen::Screen;
 
 /// The longest time from one look at the players to the next.
-const STEP: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// From one drawing of the table to the next.
-const DRAW: Duration = Duration::from_millis(500);
+const REDRAW_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The newest lines of the story that are shown below the table: both fit a small terminal.
-const STORY: usize = 12;
+const STORY_LINES: usize = 12;
 
 /// The operators' view, and the story.
-pub(crate) struct Stage {
+pub(crate) struct Display {
     observer: Observer,
     show: Show,
     begun: Instant,
@@ -38,7 +38,7 @@ enum Show {
     Nothing,
 }
 
-impl Stage {
+impl Display {
     /// Nothing is shown where `json` comes at the end.
     pub(crate) fn open(bus: &Bus, json: bool) -> CliResult<Self> {
         let show = match (json, is_screen()) {
@@ -46,7 +46,7 @@ impl Stage {
             (false, true) => Show::Table(Screen::begin()?),
             (false, false) => Show::Lines,
         };
-        let observer = Observer::new(bus, &[], &WANTED)?;
+        let observer = Observer::new(bus, &[], &WATCHED_TOPICS)?;
         let (begun, drawn) = (Instant::now(), None);
         let (story, doing) = (Vec::new(), String::new());
         Ok(Self { observer, show, begun, looked_up: begun, drawn, story, doing })
@@ -72,20 +72,22 @@ impl Stage {
     /// Waits a little and shows what is new.
     pub(crate) fn step(&mut self) -> CliResult {
         let Show::Table(screen) = &mut self.show else {
-            std::thread::sleep(STEP);
+            std::thread::sleep(POLL_INTERVAL);
             return Ok(());
         };
-        self.observer.next(STEP)?;
+        self.observer.next(POLL_INTERVAL)?;
         while self.observer.next(Duration::ZERO)?.is_some() {}
-        if self.looked_up.elapsed() >= LOOK_UP {
+        if self.looked_up.elapsed() >= DISCOVERY_INTERVAL {
             self.observer.look_up()?;
             self.looked_up = Instant::now();
         }
-        if self.drawn.is_none_or(|at| at.elapsed() >= DRAW) {
+        if self.drawn.is_none_or(|at| at.elapsed() >= REDRAW_INTERVAL) {
             let table = table(&self.observer);
             let mut lines = table.rows;
             lines.push(String::new());
-            lines.extend(self.story.iter().skip(self.story.len().saturating_sub(STORY)).cloned());
+            lines.extend(
+                self.story.iter().skip(self.story.len().saturating_sub(STORY_LINES)).cloned(),
+            );
             lines.push(self.doing.clone());
             screen.show(&table.head, &lines)?;
             self.drawn = Some(Instant::now());

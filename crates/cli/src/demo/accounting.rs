@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::words::Called;
+use super::messages::Called;
 
 /// One producer's incarnation on one topic; the demo's topics have one partition.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -17,7 +17,7 @@ pub(crate) struct Source {
 
 /// What a reader saw of one source.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Seen {
+pub(crate) struct SourceCounts {
     /// Samples, each counted once.
     pub(crate) count: u64,
     /// Their payloads.
@@ -30,7 +30,7 @@ pub(crate) struct Seen {
     pub(crate) repeats: u64,
 }
 
-impl Seen {
+impl SourceCounts {
     /// Takes note of a sample.
     pub(crate) fn note(&mut self, sequence: u64, bytes: usize) {
         if sequence <= self.last {
@@ -50,13 +50,13 @@ impl Seen {
 }
 
 /// What a reader saw, by source.
-pub(crate) type SeenBySource = Vec<(Source, Seen)>;
+pub(crate) type CountsBySource = Vec<(Source, SourceCounts)>;
 
 /// What all writers have said: the last sequence number that has a receipt; the first is 1.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
-pub(crate) struct Books(pub(crate) Vec<(Source, u64)>);
+pub(crate) struct AckedSequences(pub(crate) Vec<(Source, u64)>);
 
-impl Books {
+impl AckedSequences {
     /// Takes note of a receipt.
     pub(crate) fn note(&mut self, source: Source, sequence: u64) {
         match self.0.iter_mut().find(|(known, _)| *known == source) {
@@ -68,7 +68,7 @@ impl Books {
     /// How many samples a reader misses of a topic. Sources without receipts, such as a
     /// component's heartbeat, count by the holes in what was seen of them; a source that was never
     /// seen is missing whole.
-    pub(crate) fn lost(&self, seen: &SeenBySource, topic: &str) -> u64 {
+    pub(crate) fn lost(&self, seen: &CountsBySource, topic: &str) -> u64 {
         let ours = self.0.iter().filter(|(source, _)| source.topic == topic);
         let mut missing: BTreeMap<&Source, u64> =
             ours.map(|(source, last)| (source, *last)).collect();
@@ -80,7 +80,7 @@ impl Books {
     }
 
     /// Whether a reader has everything that was acknowledged on the topics that it reads.
-    pub(crate) fn all_in(&self, seen: &SeenBySource, topics: &[String]) -> bool {
+    pub(crate) fn all_in(&self, seen: &CountsBySource, topics: &[String]) -> bool {
         let reached = |source: &Source, last: u64| {
             seen.iter().any(|(known, seen)| known == source && seen.last >= last)
         };
@@ -184,8 +184,8 @@ mod tests {
         Source { topic: "a".into(), producer: "p".into(), incarnation }
     }
 
-    fn seen(sequences: &[u64]) -> Seen {
-        let mut seen = Seen::default();
+    fn seen(sequences: &[u64]) -> SourceCounts {
+        let mut seen = SourceCounts::default();
         sequences.iter().for_each(|s| seen.note(*s, 10));
         seen
     }
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn every_incarnation_has_its_own_account() {
-        let mut books = Books::default();
+        let mut books = AckedSequences::default();
         books.note(source(1), 3);
         books.note(source(2), 1);
         books.note(source(2), 2);
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(books.lost(&both, "a"), 0);
         assert!(books.all_in(&both, &["a".into()]));
         let more = vec![(source(3), seen(&[1, 3]))];
-        assert_eq!(Books::default().lost(&more, "a"), 1, "holes count without receipts");
+        assert_eq!(AckedSequences::default().lost(&more, "a"), 1, "holes count without receipts");
     }
 
     #[test]

@@ -12,23 +12,23 @@ use helio_logging::{
     Row, Selector, Start, Value, Views,
 };
 
-use super::books::Books;
-use super::words::{ClientOrder, ClientReport, ClientTask, Offered, Spent};
+use super::accounting::ClientCounts;
+use super::messages::{ClientOrder, ClientReport, ClientTask, Offered, Spent};
 use crate::bench::report::histogram;
 use crate::clock::{cpu_s, monotonic_ns, peak_rss_mb};
 use crate::error::{CliError, CliResult};
-use crate::stop::LOOK;
+use crate::stop::STOP_POLL_INTERVAL;
 use crate::worker::{orders, say};
 
 /// Records that are taken at a time.
-const TAKE: usize = 4_096;
+const READ_BATCH_RECORDS: usize = 4_096;
 /// Of so many ordinary records the latency of one is kept: a clock is not read for each.
-const TIMED: u64 = 64;
+const RECORDS_PER_LATENCY: u64 = 64;
 /// The longest silence before what has not come is unaccounted.
-const SILENCE: Duration = Duration::from_secs(10);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Element and parameter of syslog's structured data that have the due time: that path knows no
 /// arguments.
-pub(crate) const DUE: [&str; 2] = ["bench@32473", "due"];
+pub(crate) const DUE_PARAMETER: [&str; 2] = ["bench@32473", "due"];
 
 /// Runs the process.
 pub(crate) fn run(task: &ClientTask) -> CliResult {
@@ -38,7 +38,7 @@ pub(crate) fn run(task: &ClientTask) -> CliResult {
     let options = ReaderOptions::from(Start::Latest).select(selector);
     let reader = Reader::open(&bus, &super::lanes(&task.prefix, task.ordinary.as_ref()), options)?;
     say(&())?;
-    let mut client = Client { reader, seen: Seen::new(), lanes };
+    let mut client = Client { reader, seen: ReceivedRecords::new(), lanes };
     match client.read(&orders())? {
         Some(report) => say(&report),
         None => Ok(()),
@@ -53,7 +53,7 @@ fn selector(predicate: &str, bus: &Bus) -> CliResult<Selector> {
 
 struct Client {
     reader: Reader,
-    seen: Seen,
+    seen: ReceivedRecords,
     lanes: BTreeSet<u8>,
 }
 
@@ -79,14 +79,14 @@ impl Client {
                 if now != known {
                     (known, heard) = (now, Instant::now());
                 }
-                if expected.is_in(&account) || heard.elapsed() > SILENCE {
+                if expected.is_in(&account) || heard.elapsed() > SILENCE_TIMEOUT {
                     let offered = expected.offered(&account);
                     return Ok(Some(self.report(offered, cpu)));
                 }
             } else {
                 heard = Instant::now();
             }
-            self.reader.wait(LOOK)?;
+            self.reader.wait(STOP_POLL_INTERVAL)?;
         }
     }
 
@@ -98,7 +98,7 @@ impl Client {
 
     fn pump(&mut self) -> CliResult {
         let Self { reader, seen, .. } = self;
-        reader.visit(TAKE, |item| {
+        reader.visit(READ_BATCH_RECORDS, |item| {
             if let Item::Record(record, place) = item {
                 seen.record(record, &place);
             }
@@ -117,7 +117,7 @@ impl Client {
             of.iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value())).collect()
         };
         ClientReport {
-            account: Books::of(expected, seen.delivered, &told),
+            account: ClientCounts::of(expected, seen.delivered, &told),
             urgent: seen.urgent.len(),
             end_ns: seen.end_ns,
             tail_ns: counts(&seen.tail),
@@ -166,7 +166,7 @@ fn came(account: &Account, name: &str) -> u64 {
 }
 
 /// What came.
-struct Seen {
+struct ReceivedRecords {
     lanes: Lanes,
     delivered: u64,
     end_ns: u64,
@@ -175,7 +175,7 @@ struct Seen {
     malformed: Vec<(Level, Producer)>,
 }
 
-impl Seen {
+impl ReceivedRecords {
     fn new() -> Self {
         Self {
             lanes: Lanes::default(),
@@ -192,7 +192,7 @@ impl Seen {
         for field in record.fields() {
             match field {
                 Ok(Field::Argument(Value::Int(ns))) => due = due.or(u64::try_from(ns).ok()),
-                Ok(Field::Data(name, Value::Text(ns))) if name.split('.').eq(DUE) => {
+                Ok(Field::Data(name, Value::Text(ns))) if name.split('.').eq(DUE_PARAMETER) => {
                     due = due.or(ns.parse().ok());
                 }
                 Ok(_) => {}
@@ -200,11 +200,14 @@ impl Seen {
             }
         }
         let urgent = self.lanes.is_urgent(record.level());
-        if urgent || self.delivered.is_multiple_of(TIMED) || place.record + 1 == place.records {
+        if urgent
+            || self.delivered.is_multiple_of(RECORDS_PER_LATENCY)
+            || place.record + 1 == place.records
+        {
             self.end_ns = monotonic_ns();
         }
         if let Some(due) = due
-            && (urgent || self.delivered.is_multiple_of(TIMED))
+            && (urgent || self.delivered.is_multiple_of(RECORDS_PER_LATENCY))
         {
             let of = if urgent { &mut self.urgent } else { &mut self.tail };
             of.saturating_record(self.end_ns.saturating_sub(due).max(1));

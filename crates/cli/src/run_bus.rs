@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use crate::error::{CliError, CliResult};
 
 /// The bus of a run. A folder that was made for it goes with it.
-pub(crate) struct Site {
+pub(crate) struct RunBus {
     url: String,
     scratch: Option<PathBuf>,
 }
 
-impl Site {
+impl RunBus {
     /// The bus that was named, or a fresh journal in `parent` (the folder for temporary files where
     /// none is given).
     pub(crate) fn fresh(what: &str, parent: Option<&Path>, url: Option<&str>) -> CliResult<Self> {
@@ -34,7 +34,7 @@ impl Site {
     }
 }
 
-impl Drop for Site {
+impl Drop for RunBus {
     fn drop(&mut self) {
         if let Some(scratch) = &self.scratch {
             // What cannot be removed stays in a folder for temporary files.

@@ -6,13 +6,13 @@ use std::net::{Shutdown, TcpStream};
 use helio_bus::{Clock as _, SystemClock};
 use helio_logging::Level;
 
-use super::client::DUE;
+use super::client::DUE_PARAMETER;
+use super::messages::{Content, ProducerTask};
 use super::producer::Sink;
-use super::words::{Content, ProducerTask};
 use crate::error::{CliError, CliResult};
 
 /// Bytes that are gathered before they are sent, at most.
-const GATHERED: usize = 64 << 10;
+const SEND_BUFFER_BYTES: usize = 64 << 10;
 /// Facility local0 (RFC 5424, table 1), in a priority.
 const LOCAL0: u8 = 16 * 8;
 /// Severities of RFC 5424, table 2.
@@ -38,7 +38,7 @@ impl Sender {
         let stream = TcpStream::connect(address)
             .map_err(|e| CliError::Failure(format!("nobody takes syslog at {address}: {e}")))?;
         let (name, process) = (&task.name, std::process::id());
-        let [element, due] = DUE;
+        let [element, due] = DUE_PARAMETER;
         let from = format!(" localhost {name} {process} - [{element} {due}=\"");
         let size = match task.content {
             Content::Night => 0,
@@ -73,7 +73,7 @@ impl Sender {
         written.map_err(|e| CliError::Failure(e.to_string()))?;
         self.frames.extend_from_slice(&self.message);
         self.records += 1;
-        if self.frames.len() < GATHERED { Ok(()) } else { self.send() }
+        if self.frames.len() < SEND_BUFFER_BYTES { Ok(()) } else { self.send() }
     }
 
     fn send(&mut self) -> CliResult {

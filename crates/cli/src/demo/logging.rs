@@ -15,7 +15,7 @@ use crate::error::CliResult;
 /// What the names of its topics begin with.
 pub(crate) const PREFIX: &str = "log";
 /// How long the last records may take to be acknowledged: what has not come then is unaccounted.
-const FLUSH: Duration = Duration::from_secs(30);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
 
 static NIGHT: Mutex<Option<Night>> = Mutex::new(None);
 
@@ -62,7 +62,7 @@ pub(crate) fn note(level: Level, text: &str) {
 pub(crate) fn end() -> Logged {
     let Some(night) = night().take() else { return Logged::default() };
     // What is missing then is missed by the reader.
-    let _ = night.logging.flush(FLUSH);
+    let _ = night.logging.flush(FLUSH_TIMEOUT);
     Logged { producer: night.producer, records: night.records }
 }
 
