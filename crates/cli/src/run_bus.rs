@@ -28,6 +28,16 @@ impl RunBus {
         self.scratch.as_deref()
     }
 
+    /// Refuses `memory:`, which is one process, to a command that starts several.
+    pub(crate) fn refuse_memory(&self, processes: u32) -> CliResult {
+        if !self.url.starts_with("memory:") {
+            return Ok(());
+        }
+        Err(CliError::Refused(format!(
+            "memory: is one process and this command starts {processes}; use a journal: instead"
+        )))
+    }
+
     /// Its URL.
     pub(crate) fn url(&self) -> &str {
         &self.url

@@ -85,10 +85,7 @@ struct Report {
 /// Runs `helio bench commands`.
 pub(crate) fn run(args: &CommandsArgs, url: Option<&str>, stop: &Stop) -> CliResult {
     let site = RunBus::fresh("helio-bench", args.run.dir.as_deref(), url)?;
-    if site.url().starts_with("memory:") {
-        let text = "memory: is one process, this takes two; give a journal: instead";
-        return Err(CliError::Refused(text.to_owned()));
-    }
+    site.refuse_memory(2)?;
     let load_before = load();
     let parent = args.run.dir.clone().unwrap_or_else(std::env::temp_dir);
     let folder = RunBus::fresh("helio-bench-interfaces", Some(&parent), None)?;

@@ -206,10 +206,7 @@ fn repeat<T>(times: u32, make: impl Fn(u32) -> CliResult<T>) -> CliResult<Vec<T>
 
 fn run(load: &Load<'_>, url: Option<&str>, stop: &Stop) -> CliResult {
     let site = RunBus::fresh("helio-bench", load.args.run.dir.as_deref(), url)?;
-    if site.url().starts_with("memory:") {
-        let text = "memory: is one process, a bench takes two; give a journal: instead";
-        return Err(CliError::Refused(text.to_owned()));
-    }
+    site.refuse_memory(2)?;
     let place = load.place(&site)?;
     let progress = Progress::new();
     let load_before = crate::clock::load();

@@ -78,10 +78,7 @@ struct Report {
 /// Runs `helio bench logging`.
 pub(crate) fn run(args: &LoggingArgs, url: Option<&str>, stop: &Stop) -> CliResult {
     let site = RunBus::fresh("helio-bench", args.run.dir.as_deref(), url)?;
-    if site.url().starts_with("memory:") {
-        let text = "memory: is one process, this takes three; give a journal: instead";
-        return Err(CliError::Refused(text.to_owned()));
-    }
+    site.refuse_memory(3)?;
     let load_before = load();
     let kept = Keeper::where_wanted(args, site.url())?;
     let progress = Progress::new();

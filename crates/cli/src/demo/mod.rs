@@ -65,10 +65,7 @@ const JOIN_AT: f64 = 0.60;
 /// Runs `helio demo`.
 pub(crate) fn run(args: &DemoArgs, url: Option<&str>, stop: &Stop) -> CliResult {
     let site = RunBus::fresh("helio-demo", args.run.dir.as_deref(), url)?;
-    if site.url().starts_with("memory:") {
-        let text = "memory: is one process, the demo takes eleven; give a journal: instead";
-        return Err(CliError::Refused(text.to_owned()));
-    }
+    site.refuse_memory(11)?;
     let scene = layout::build(args, site.url())?;
     #[cfg(feature = "dds")]
     let durability = durability::where_wanted(site.url(), args.run.dir.as_deref())?;

@@ -44,10 +44,7 @@ const STALLED: &str = "viewer";
 /// Runs `helio log demo`.
 pub(crate) fn run(args: &DemoArgs, url: Option<&str>, stop: &Stop) -> CliResult {
     let site = RunBus::fresh("helio-log-demo", args.run.dir.as_deref(), url)?;
-    if site.url().starts_with("memory:") {
-        let text = "memory: is one process, this demo takes 24; give a journal: instead";
-        return Err(CliError::Refused(text.to_owned()));
-    }
+    site.refuse_memory(24)?;
     let python = python::with_package()?;
     #[cfg(feature = "dds")]
     let _durability = crate::demo::durability::where_wanted(site.url(), args.run.dir.as_deref())?;

@@ -5,7 +5,7 @@ use helio_log_otlp::{
     CursorFile, Exporter, ExporterOptions, ForwardError, ForwardOptions, Forwarder, Protocol, Step,
     TargetError, Told,
 };
-use helio_logging::{Cursor, Follow, Predicate, Reader, ReaderOptions, Start, Views};
+use helio_logging::{Cursor, Follow, Reader, ReaderOptions, Start};
 use serde_json::json;
 
 use crate::args::log::{ForwardArgs, From as Begin, Header};
@@ -59,10 +59,7 @@ fn options(args: &ForwardArgs, bus: &Bus, cursor: Option<Cursor>) -> CliResult<R
     let start = cursor
         .map_or_else(|| Begin::start(args.from.as_ref(), !args.no_follow, now), Start::Cursor);
     let follow = if args.no_follow { Follow::No } else { Follow::Yes };
-    let usage = |error: &dyn std::fmt::Display| CliError::Usage(error.to_string());
-    let predicate = args.predicate.join(" ").parse::<Predicate>();
-    let predicate = predicate.map_err(|error| usage(&error))?;
-    let wanted = predicate.compile(now, &Views::default()).map_err(|error| usage(&error))?;
+    let wanted = super::selector(&args.predicate, &[], now)?;
     Ok(ReaderOptions::from(start).follow(follow).select(wanted))
 }
 

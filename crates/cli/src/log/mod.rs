@@ -16,9 +16,10 @@ mod tail;
 mod watch;
 pub(crate) mod workers;
 
-use crate::args::log::LogCommand;
-use helio_logging::{Lanes, LevelsError, ReaderError};
+use helio_bus::Tai;
+use helio_logging::{Lanes, LevelsError, Predicate, ReaderError, Selector, Views};
 
+use crate::args::log::LogCommand;
 use crate::error::{CliError, CliResult};
 use crate::stop::Stop;
 
@@ -62,6 +63,20 @@ impl crate::args::log::LanesArgs {
     fn lanes(&self) -> Lanes {
         Lanes::default().prefix(&self.prefix)
     }
+}
+
+/// Compiles the predicate of a command line, with further conditions.
+fn selector(words: &[String], conditions: &[String], now: Tai) -> CliResult<Selector> {
+    let mut predicate: Predicate = words.join(" ").parse().map_err(usage)?;
+    for condition in conditions {
+        let condition = condition.parse().map_err(usage)?;
+        predicate = predicate.and(&condition).map_err(usage)?;
+    }
+    predicate.compile(now, &Views::default()).map_err(usage)
+}
+
+fn usage(error: impl std::fmt::Display) -> CliError {
+    CliError::Usage(error.to_string())
 }
 
 impl From<ReaderError> for CliError {

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use helio_bus::{Bus, Tai};
+use helio_bus::Bus;
 use helio_logging::formats::{acs_xml, json};
-use helio_logging::{Follow, Next, Predicate, Reader, ReaderOptions, Records, Selector, Views};
+use helio_logging::{Follow, Next, Reader, ReaderOptions, Records};
 
 use super::line::{Colours, colours, line};
 use crate::args::log::{From, TailArgs};
@@ -40,19 +40,10 @@ fn options(args: &TailArgs, bus: &Bus) -> CliResult<ReaderOptions> {
     let now = bus.clock().now();
     let start = From::start(args.from.as_ref(), !args.no_follow, now);
     let follow = if args.no_follow { Follow::No } else { Follow::Yes };
-    let wanted = selector(args, now)?;
+    let level = format!("level >= {}", args.level.number());
+    let wanted = super::selector(&args.predicate, &[level], now)?;
     let options = ReaderOptions::from(start).follow(follow).levels(wanted.levels());
     Ok(options.filter(wanted))
-}
-
-/// The predicate, and the level beside it.
-fn selector(args: &TailArgs, now: Tai) -> CliResult<Selector> {
-    let level = format!("level >= {}", args.level.number());
-    let both = |predicate: Predicate| predicate.and(&level.parse()?);
-    let predicate = args.predicate.join(" ").parse().and_then(both);
-    let predicate = predicate.map_err(|error| CliError::Usage(error.to_string()))?;
-    let compiled = predicate.compile(now, &Views::default());
-    compiled.map_err(|error| CliError::Usage(error.to_string()))
 }
 
 enum End {

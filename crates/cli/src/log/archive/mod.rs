@@ -6,7 +6,7 @@ mod search;
 
 use helio_bus::{Clock as _, SystemClock, Tai};
 use helio_log_archive::{ArchiveError, Found, Search};
-use helio_logging::{Predicate, Selector, Views};
+use helio_logging::Selector;
 
 use crate::args::archive::{WantedArgs, When};
 use crate::error::{CliError, CliResult};
@@ -47,13 +47,7 @@ fn selector(wanted: &WantedArgs, now: Tai) -> CliResult<Selector> {
         Some(When::Ago(ago)) => format!("time {sign} -{}ns", ago.as_nanos()),
     };
     let bounds = [level, bound(">=", wanted.from), bound("<", wanted.to)];
-    let wrong = |error: &dyn std::fmt::Display| CliError::Usage(error.to_string());
-    let mut all: Predicate = wanted.predicate.join(" ").parse().map_err(|e| wrong(&e))?;
-    for bound in bounds {
-        let bound: Predicate = bound.parse().map_err(|e| wrong(&e))?;
-        all = all.and(&bound).map_err(|e| wrong(&e))?;
-    }
-    all.compile(now, &Views::default()).map_err(|e| wrong(&e))
+    super::selector(&wanted.predicate, &bounds, now)
 }
 
 /// Says what is no record, and counts what cannot be read.

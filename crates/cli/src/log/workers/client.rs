@@ -8,15 +8,16 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use helio_bus::{Bus, Producer};
 use helio_logging::{
-    Account, Field, Item, Lanes, Level, Predicate, Reader, ReaderOptions, RecordPlace, RecordRef,
-    Row, Selector, Start, Value, Views,
+    Account, Field, Item, Lanes, Level, Reader, ReaderOptions, RecordPlace, RecordRef, Row, Start,
+    Value,
 };
 
 use super::accounting::ClientCounts;
 use super::messages::{ClientOrder, ClientReport, ClientTask, Offered, Spent};
 use crate::bench::report::histogram;
 use crate::clock::{cpu_s, monotonic_ns, peak_rss_mb};
-use crate::error::{CliError, CliResult};
+use crate::error::CliResult;
+use crate::log::selector;
 use crate::stop::STOP_POLL_INTERVAL;
 use crate::worker::{orders, say};
 
@@ -33,7 +34,7 @@ pub(crate) const DUE_PARAMETER: [&str; 2] = ["bench@32473", "due"];
 /// Runs the process.
 pub(crate) fn run(task: &ClientTask) -> CliResult {
     let bus = Bus::connect(&task.url)?;
-    let selector = selector(&task.predicate, &bus)?;
+    let selector = selector(std::slice::from_ref(&task.predicate), &[], bus.clock().now())?;
     let lanes: BTreeSet<u8> = selector.levels().map(|level| Lanes::lane(level).number()).collect();
     let options = ReaderOptions::from(Start::Latest).select(selector);
     let reader = Reader::open(&bus, &super::lanes(&task.prefix, task.ordinary.as_ref()), options)?;
@@ -43,12 +44,6 @@ pub(crate) fn run(task: &ClientTask) -> CliResult {
         Some(report) => say(&report),
         None => Ok(()),
     }
-}
-
-fn selector(predicate: &str, bus: &Bus) -> CliResult<Selector> {
-    let failed = |error: &dyn std::fmt::Display| CliError::Usage(error.to_string());
-    let predicate: Predicate = predicate.parse().map_err(|error| failed(&error))?;
-    predicate.compile(bus.clock().now(), &Views::default()).map_err(|error| failed(&error))
 }
 
 struct Client {
