@@ -12,7 +12,7 @@ use super::log::{From, LanesArgs};
 use super::{ForArg, Output};
 use crate::units;
 
-/// How long records are kept: at most so old, and so many bytes; forever where nothing is said.
+/// The retention of records: the greatest age and size; forever by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Retention {
     pub(crate) age: Option<Duration>,
@@ -29,7 +29,7 @@ impl FromStr for KeepLevel {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "{text:?} does not say how long; write DEBUG=7d, DEBUG=8G, DEBUG=7d,8G or \
+                "invalid retention {text:?}; write DEBUG=7d, DEBUG=8G, DEBUG=7d,8G or \
                  ALERT=forever"
             )
         };
@@ -58,19 +58,19 @@ impl FromStr for KeepLevel {
 /// `helio log archive`.
 #[derive(Debug, Args)]
 pub(crate) struct ArchiveArgs {
-    /// The archive's folder; it is made where there is none.
+    /// The archive's folder; created if missing.
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) folder: PathBuf,
-    /// How long records of a level are kept: an age, a number of bytes, or both: DEBUG=7d,8G;
-    /// ALERT=forever. May be repeated. Unless said otherwise: below INFO 7d,8G, INFO and NOTICE
-    /// 90d,32G, WARNING and ERROR 32G, from CRITICAL on forever.
+    /// The retention of a level: an age, a number of bytes, or both, such as DEBUG=7d,8G or
+    /// ALERT=forever; may be repeated. Defaults: below INFO 7d,8G, INFO and NOTICE 90d,32G, WARNING
+    /// and ERROR 32G, CRITICAL and above forever.
     #[arg(long, value_name = "LEVEL=AGE,BYTES")]
     pub(crate) keep: Vec<KeepLevel>,
-    /// What is kept or removed at once.
+    /// The size of a segment, the unit of retention.
     #[arg(long, value_name = "BYTES", value_parser = units::bytes, default_value = "128M")]
     pub(crate) segment: usize,
-    /// Begin there, and not where the archive ends: earliest, latest, a time, so long ago, a
-    /// cursor. A new archive begins with the oldest records that the bus has.
+    /// Begin there instead of at the archive's end: earliest, latest, a time, a duration ago, a
+    /// cursor. A new archive begins at the oldest records of the bus.
     #[arg(long, value_name = "START", allow_hyphen_values = true)]
     pub(crate) from: Option<From>,
     #[command(flatten)]
@@ -84,9 +84,9 @@ pub(crate) struct ArchiveArgs {
 /// A point in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum When {
-    /// It.
+    /// This time.
     At(Tai),
-    /// So long ago.
+    /// This long ago.
     Ago(Duration),
 }
 
@@ -97,12 +97,12 @@ impl FromStr for When {
         match text.parse() {
             Ok(From::Time(time)) => Ok(Self::At(time)),
             Ok(From::Ago(ago)) => Ok(Self::Ago(ago)),
-            _ => Err(format!("{text:?} is no time; write 2026-11-21T03:00:00Z or -15m")),
+            _ => Err(format!("invalid time {text:?}; write 2026-11-21T03:00:00Z or -15m")),
         }
     }
 }
 
-/// What of an archive is wanted.
+/// A selection of an archive's records.
 #[derive(Debug, Args)]
 pub(crate) struct WantedArgs {
     /// The archive's folder.
@@ -112,7 +112,7 @@ pub(crate) struct WantedArgs {
     /// docs/logging.md has the grammar.
     #[arg(value_name = "PREDICATE")]
     pub(crate) predicate: Vec<String>,
-    /// Only records from that time on: 2026-11-21T03:00:00Z, or so long ago: -15m.
+    /// Only records since that time (2026-11-21T03:00:00Z), or since a duration ago (-15m).
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) from: Option<When>,
     /// Only records before that time.
@@ -128,10 +128,10 @@ pub(crate) struct WantedArgs {
 pub(crate) struct SearchArgs {
     #[command(flatten)]
     pub(crate) wanted: WantedArgs,
-    /// End after so many records, which are the earliest.
+    /// End after this many records, the earliest ones.
     #[arg(long, short = 'n', value_name = "N")]
     pub(crate) limit: Option<u64>,
-    /// Print how many there are, and nothing else.
+    /// Print only the number of records.
     #[arg(long, conflicts_with_all = ["xml", "limit"])]
     pub(crate) count: bool,
     /// Print an XML document of log entries, as ALMA's ACS has them.
@@ -144,13 +144,13 @@ pub(crate) struct SearchArgs {
 /// What `helio log export` writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FormatArg {
-    /// A JSON object a line, nothing of a record lost.
+    /// A JSON object per line, with the complete record.
     Jsonl,
     /// A document of log entries, as ALMA's ACS has them.
     Xml,
-    /// A line a record, for spreadsheets.
+    /// A line per record, for spreadsheets.
     Csv,
-    /// A row a record in Apache Parquet, for whoever computes with them.
+    /// A row per record in Apache Parquet, for analysis.
     Parquet,
 }
 
@@ -162,7 +162,7 @@ pub(crate) struct ExportArgs {
     /// The format.
     #[arg(long, value_enum)]
     pub(crate) format: FormatArg,
-    /// The file; it is there when it is whole, and replaced where it was.
+    /// The file; it appears when it is complete and replaces an existing one.
     #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) out: PathBuf,
     #[command(flatten)]

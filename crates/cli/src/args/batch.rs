@@ -1,4 +1,4 @@
-//! `--batch`: how records travel together.
+//! `--batch`: the size and age of packets of log records.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::units;
 
-/// How a producer's records travel together; what the library does where nothing is said.
+/// The limits of a producer's packets; the library's defaults where none is given.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub(crate) struct Batch {
-    /// The most records of a packet.
+    /// The largest number of records in a packet.
     pub(crate) records: Option<usize>,
-    /// The longest that one waits for others.
+    /// The longest wait of a record for others.
     pub(crate) age: Option<Duration>,
 }
 
@@ -40,7 +40,7 @@ impl FromStr for Batch {
                 }
                 Err(_) => {
                     let how = "write records, a time, or both, like 1000, 20ms or 1,1ms";
-                    return Err(format!("{text:?} is no batch; {how}"));
+                    return Err(format!("invalid batch {text:?}; {how}"));
                 }
             }
         }

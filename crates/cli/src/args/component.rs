@@ -27,27 +27,27 @@ fn seconds(timeout: Duration) -> String {
 pub(crate) enum ComponentCommand {
     /// List the components of the bus, or those of a folder of interfaces.
     List(ListArgs),
-    /// Show a component's interface: commands, events, telemetry, or one of them with its fields.
+    /// Show a component's interface, or one of its topics with the fields.
     Show(ShowArgs),
-    /// Show what components do: a live table on a terminal, a line for each change elsewhere.
+    /// Show the activity of components: a table on a terminal, else a line per change.
     Watch(WatchArgs),
-    /// Print the states that components are in.
+    /// Print the states of components.
     States(StatesArgs),
-    /// Send a command, and wait until it is done.
+    /// Send a command and wait for its final acknowledgement.
     Command(CommandArgs),
-    /// Bring components to a state, by the shortest way.
+    /// Bring components to a state on the shortest path.
     SetState(SetStateArgs),
-    /// Print commands and what became of them.
+    /// Print commands and their outcomes.
     Audit(AuditArgs),
-    /// Keep a component for one caller: others' commands are refused.
+    /// Lock a component for one caller; commands of others are refused.
     Lock(LockArgs),
-    /// Give a locked component back.
+    /// Unlock a component.
     Unlock(UnlockArgs),
-    /// Write typed Python stubs of components, for type checkers and editors.
+    /// Write typed Python stubs of components for type checkers and editors.
     Stubs(StubsArgs),
-    /// Run simulated components: plausible telemetry, every command accepted.
+    /// Run simulated components, with plausible telemetry; they accept every command.
     Run(RunArgs),
-    /// Command a component interactively, with completion.
+    /// Command a component interactively with completion.
     Shell(ShellArgs),
 }
 
@@ -62,7 +62,7 @@ impl FromStr for Instance {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no component; write it like MTMount or ESS:2");
+        let wrong = || format!("invalid component {text:?}; write MTMount or ESS:2");
         let (component, index) = text.split_once(':').map_or((text, None), |(c, i)| (c, Some(i)));
         let index = index.map(|index| index.parse().map_err(|_| wrong())).transpose()?;
         let legal = |c: char| c.is_ascii_alphanumeric();
@@ -85,18 +85,18 @@ impl std::fmt::Display for Instance {
 /// Where interfaces are read from.
 #[derive(Debug, Args)]
 pub(crate) struct InterfacesArg {
-    /// The folder of SAL interfaces (those that the program carries unless given).
+    /// The folder of SAL interfaces (default: the built-in ones).
     #[arg(long, env = "HELIO_INTERFACES", value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) interfaces: Option<PathBuf>,
 }
 
-/// The interface that a component, or its caller, opens topics with.
+/// The interface with which a component or its caller opens topics.
 #[derive(Debug, Args)]
 pub(crate) struct InterfaceArgs {
     #[command(flatten)]
     pub(crate) folder: InterfacesArg,
-    /// How far the interface may part from those of other releases that write and read the same
-    /// topics; give all of a site the same. Unless given, what cannot be read is refused.
+    /// The differences allowed between the interfaces of releases that share topics; the same on
+    /// the whole site. By default an interface that cannot be read is refused.
     #[arg(long, value_name = "POLICY", value_parser = policies())]
     pub(crate) evolution: Option<Evolution>,
 }
@@ -106,7 +106,7 @@ fn policies() -> impl TypedValueParser<Value = Evolution> {
         .try_map(|word| word.parse::<Evolution>())
 }
 
-/// Who commands, by which interface, and how what comes of it is printed.
+/// The caller of a command, the interface, and the output.
 #[derive(Debug, Args)]
 pub(crate) struct AskingArgs {
     #[command(flatten)]
@@ -117,10 +117,10 @@ pub(crate) struct AskingArgs {
     pub(crate) output: Output,
 }
 
-/// Who commands.
+/// The caller of a command.
 #[derive(Debug, Args)]
 pub(crate) struct CallerArg {
-    /// Command under this name, which authorization and locks go by (user@host unless given).
+    /// The caller's name, for authorization and locks (default: user@host).
     #[arg(long, value_name = "NAME")]
     pub(crate) caller: Option<String>,
 }
@@ -128,7 +128,7 @@ pub(crate) struct CallerArg {
 /// `helio component list`.
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
-    /// A folder of SAL interfaces, whose components are listed instead of those of the bus.
+    /// List the components of this folder of SAL interfaces instead of those of the bus.
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) folder: Option<PathBuf>,
     #[command(flatten)]
@@ -140,7 +140,7 @@ pub(crate) struct ListArgs {
 pub(crate) struct ShowArgs {
     /// The component.
     pub(crate) component: String,
-    /// A topic of it, such as trackTarget or evt_summaryState, with its fields.
+    /// A topic of the component, such as trackTarget or evt_summaryState, with its fields.
     pub(crate) topic: Option<String>,
     #[command(flatten)]
     pub(crate) interfaces: InterfacesArg,
@@ -151,10 +151,10 @@ pub(crate) struct ShowArgs {
 /// `helio component watch`.
 #[derive(Debug, Args)]
 pub(crate) struct WatchArgs {
-    /// Only these; `*` stands for anything, such as MT* or ESS:2.
+    /// Only components that match, such as MT* or ESS:2; `*` matches anything.
     #[arg(value_name = "COMPONENT")]
     pub(crate) components: Vec<String>,
-    /// On a terminal: the time from one drawing to the next.
+    /// On a terminal: the time between two updates.
     #[arg(long, default_value = "1s", value_name = "TIME", value_parser = units::duration)]
     pub(crate) every: Duration,
     #[command(flatten)]
@@ -166,7 +166,7 @@ pub(crate) struct WatchArgs {
 /// `helio component states`.
 #[derive(Debug, Args)]
 pub(crate) struct StatesArgs {
-    /// Only these; `*` stands for anything.
+    /// Only components that match; `*` matches anything.
     #[arg(value_name = "COMPONENT")]
     pub(crate) components: Vec<String>,
     #[command(flatten)]
@@ -180,19 +180,19 @@ pub(crate) struct CommandArgs {
     pub(crate) component: Instance,
     /// The command.
     pub(crate) command: String,
-    /// Its fields: a value is JSON, an enumeration's label, or text.
+    /// The command's fields; a value is JSON, an enumeration's label, or text.
     #[arg(value_name = "FIELD=VALUE")]
     pub(crate) fields: Vec<String>,
-    /// Only ask whether it would be accepted.
+    /// Only check whether the command would be accepted.
     #[arg(long)]
     pub(crate) validate: bool,
-    /// Never to be begun after this time from now.
+    /// The component must not begin the command later than this time from now.
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub(crate) expiry: Option<Duration>,
-    /// A text that stands for this command: sent again with it, it is not run again.
+    /// An idempotency key: a command that is sent again with the same key is not run again.
     #[arg(long, value_name = "TEXT")]
     pub(crate) key: Option<String>,
-    /// How long to wait for an acknowledgement; each that says "in progress" begins anew.
+    /// The timeout of each acknowledgement; every "in progress" restarts it.
     #[arg(long, default_value = ACK_TIMEOUT.as_str())]
     #[arg(value_name = "TIME", value_parser = units::duration)]
     pub(crate) timeout: Duration,
@@ -209,10 +209,10 @@ pub(crate) struct SetStateArgs {
     /// The state: STANDBY, DISABLED, ENABLED, OFFLINE.
     #[arg(required = true)]
     pub(crate) state: String,
-    /// The configuration to start with.
+    /// The configuration of the start command.
     #[arg(long = "override", value_name = "NAME")]
     pub(crate) configuration: Option<String>,
-    /// How long to wait for an acknowledgement of each command on the way.
+    /// The timeout of the acknowledgements of each command.
     #[arg(long, default_value = STATE_TIMEOUT.as_str())]
     #[arg(value_name = "TIME", value_parser = units::duration)]
     pub(crate) timeout: Duration,
@@ -223,22 +223,22 @@ pub(crate) struct SetStateArgs {
 /// `helio component audit`.
 #[derive(Debug, Args)]
 pub(crate) struct AuditArgs {
-    /// Only commands to these; `*` stands for anything.
+    /// Only commands to components that match; `*` matches anything.
     #[arg(value_name = "COMPONENT")]
     pub(crate) components: Vec<String>,
-    /// Only these commands; `*` stands for anything.
+    /// Only commands whose names match; `*` matches anything.
     #[arg(long, value_name = "NAME")]
     pub(crate) command: Option<String>,
-    /// Only those of these callers; `*` stands for anything.
+    /// Only commands of callers that match; `*` matches anything.
     #[arg(long, value_name = "NAME")]
     pub(crate) caller: Option<String>,
-    /// Only those that were not done.
+    /// Only commands that were not completed.
     #[arg(long)]
     pub(crate) failed: bool,
-    /// The newest so many.
+    /// The number of newest commands.
     #[arg(long, default_value = "50", value_name = "N")]
     pub(crate) last: usize,
-    /// Then print what comes.
+    /// Then print new commands.
     #[arg(long)]
     pub(crate) follow: bool,
     /// With --follow: end after this time.
@@ -253,7 +253,7 @@ pub(crate) struct AuditArgs {
 pub(crate) struct LockArgs {
     /// The component.
     pub(crate) component: Instance,
-    /// For how long; locking again goes on from then.
+    /// The duration of the lock; locking again extends it.
     #[arg(long = "for", default_value = "5m", value_name = "TIME", value_parser = units::duration)]
     pub(crate) duration: Duration,
     #[command(flatten)]
@@ -275,11 +275,11 @@ pub(crate) struct StubsArgs {
     /// The folder of SAL interfaces.
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) folder: PathBuf,
-    /// Only these components (all of the folder unless given).
+    /// Only these components (default: all of the folder).
     #[arg(long, value_name = "NAME")]
     pub(crate) component: Vec<String>,
-    /// Where to: a file for one component, a folder for several, each as its name in small letters
-    /// with .pyi; standard output where nothing is said of one component.
+    /// The output: a file for one component, a folder for several, with a file per component named
+    /// in lower case with .pyi. One component is printed to standard output by default.
     #[arg(short = 'o', long = "output", value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) path: Option<PathBuf>,
 }
@@ -287,27 +287,27 @@ pub(crate) struct StubsArgs {
 /// `helio component run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// The components: MTMount, ESS:2; ESS alone stands for the instances that --instances says.
+    /// The components, such as MTMount or ESS:2; ESS alone means the instances of --instances.
     #[arg(value_name = "COMPONENT", required_unless_present = "all")]
     pub(crate) components: Vec<Instance>,
     /// Every component of the interfaces.
     #[arg(long, conflicts_with = "components")]
     pub(crate) all: bool,
-    /// Which instances of a component: named (all that its interface has a name for, 1 where it
-    /// names none), one (the first of these), or COMPONENT=N (so many of these; `*` stands for
-    /// anything). The last that fits counts.
+    /// The instances of a component: named (all that its interface names, or 1), one (the first of
+    /// these), or COMPONENT=N (N instances of components that match; `*` matches anything). The
+    /// last rule that matches holds.
     #[arg(long, value_name = "WHICH")]
     pub(crate) instances: Vec<Instances>,
-    /// The state that they begin in.
+    /// The initial state.
     #[arg(long, default_value = "ENABLED")]
     pub(crate) state: String,
     /// Multiplies the rates.
     #[arg(long, default_value = "1", value_name = "FACTOR", value_parser = units::rate)]
     pub(crate) scale: f64,
-    /// A table of rates, in place of the one that the program carries.
+    /// A table of rates, instead of the built-in one.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) rates: Option<PathBuf>,
-    /// In so many processes.
+    /// The number of processes.
     #[arg(long, default_value = "1", value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) processes: u32,
@@ -324,7 +324,7 @@ pub(crate) struct RunArgs {
 pub(crate) struct ShellArgs {
     /// The component, with its index where it has several instances.
     pub(crate) component: Instance,
-    /// How long to wait for an acknowledgement of a command.
+    /// The timeout of each acknowledgement.
     #[arg(long, default_value = ACK_TIMEOUT.as_str())]
     #[arg(value_name = "TIME", value_parser = units::duration)]
     pub(crate) timeout: Duration,

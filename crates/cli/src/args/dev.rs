@@ -14,25 +14,25 @@ pub(crate) enum DevCommand {
     Kafka(KafkaCommand),
 }
 
-/// What is done with Kafka. The first start downloads it (44 MB, from Maven Central or the
-/// repository that HELIO_MAVEN_URL names); it needs Java 17 and Python 3.11.
+/// Operations on Kafka. The first start downloads it (44 MB, from Maven Central or the repository
+/// that HELIO_MAVEN_URL names); it needs Java 17 and Python 3.11.
 #[derive(Debug, Subcommand)]
 pub(crate) enum KafkaCommand {
-    /// Start brokers, wait until they serve, and print their URL.
+    /// Start brokers, wait until they are ready, and print their URL.
     Start(StartArgs),
-    /// End the brokers, and remove all that they hold.
+    /// Stop the brokers and remove their data.
     Stop(PlaceArgs),
-    /// Print what runs, and its URL.
+    /// Print the running brokers and their URL.
     Status(StatusArgs),
 }
 
 /// `helio dev kafka start`.
 #[derive(Debug, Args)]
 pub(crate) struct StartArgs {
-    /// How many brokers: 1, or 3 with three copies of everything.
+    /// Number of brokers: 1, or 3 with a replication factor of 3.
     #[arg(long, value_name = "N", default_value = "1", value_parser = ["1", "3"])]
     pub(crate) nodes: String,
-    /// Give a broker what Kafka's own scripts do (1 GB): for benches, and for a whole observatory.
+    /// Give a broker the memory of Kafka's own scripts (1 GB), for benches and whole observatories.
     #[arg(long)]
     pub(crate) bench: bool,
     /// A broker's property; may be repeated.
@@ -44,10 +44,10 @@ pub(crate) struct StartArgs {
     pub(crate) output: Output,
 }
 
-/// Which brokers.
+/// The brokers' folder.
 #[derive(Debug, Args)]
 pub(crate) struct PlaceArgs {
-    /// Their folder; one of your own in $XDG_STATE_HOME/heliograph unless given.
+    /// The brokers' folder (default: one in $XDG_STATE_HOME/heliograph).
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) dir: Option<PathBuf>,
 }

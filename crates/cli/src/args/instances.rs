@@ -1,18 +1,18 @@
-//! `--instances`: how many instances of components are simulated.
+//! `--instances`: the simulated instances of components.
 
 use std::str::FromStr;
 
-/// The most instances of one component: each has topics, files and a lease of its own.
+/// The most instances of one component; each has its own topics, files and lease.
 const INSTANCES_MAX: u32 = 1_000;
 
-/// What is said of the instances of components.
+/// A rule for the instances of components.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Instances {
-    /// All that the interface has a name for.
+    /// All that the interface names.
     Named,
     /// The first of these.
     One,
-    /// So many of the components that fit the pattern: those with a name first.
+    /// This many of each component that matches the pattern, named ones first.
     Of(String, u32),
 }
 
@@ -25,7 +25,7 @@ impl FromStr for Instances {
             ("one", _) => Ok(Self::One),
             (_, Some((pattern, number))) if !pattern.is_empty() => match number.parse() {
                 Ok(number @ 0..=INSTANCES_MAX) => Ok(Self::Of(pattern.to_owned(), number)),
-                _ => Err(format!("{number:?} is no number of instances; 0 to {INSTANCES_MAX} are")),
+                _ => Err(format!("invalid number {number:?}; write 0 to {INSTANCES_MAX}")),
             },
             _ => Err("write named, one, or COMPONENT=N such as ESS=4".to_owned()),
         }

@@ -15,25 +15,25 @@ use crate::units;
 /// `helio log`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LogCommand {
-    /// Print log records: those that are kept, and those that come.
+    /// Print log records, stored ones and new ones.
     Tail(TailArgs),
-    /// Publish a log record, or one a line of standard input.
+    /// Publish a log record, or one per line of standard input.
     Emit(EmitArgs),
-    /// Raise alarms where declared sequences of records appear, or do not end.
+    /// Raise alarms when declared sequences of records appear or do not complete.
     Watch(WatchArgs),
-    /// Twenty producers, a flood, a consumer that hangs: every record is accounted for.
+    /// Run twenty producers, a flood and a stalled consumer, and account for every record.
     Demo(DemoArgs),
-    /// Take log records at sockets, in the formats of others, and publish them.
+    /// Receive log records at sockets in foreign formats and publish them.
     Serve(Box<ServeArgs>),
-    /// Keep log records in files: read them from the bus, and go on where it was ended.
+    /// Store log records of the bus in files, and resume after a stop.
     Archive(ArchiveArgs),
-    /// Print what an archive has, in order of time.
+    /// Print the records of an archive in order of time.
     Search(SearchArgs),
-    /// Write what an archive has into a file: JSON lines, XML or CSV.
+    /// Write the records of an archive to a file: JSON lines, XML, CSV or Parquet.
     Export(ExportArgs),
     /// Send log records to a receiver of OpenTelemetry's protocol, OTLP.
     Forward(ForwardArgs),
-    /// Set what programs log while they run, for a while or until it is taken back.
+    /// Change the log levels of running programs, for a time or until cleared.
     #[command(subcommand)]
     Level(LevelCommand),
 }
@@ -43,26 +43,26 @@ pub(crate) enum LogCommand {
 pub(crate) enum LevelCommand {
     /// Set the levels of the loggers of a pattern, in all programs, within a second.
     Set(LevelSetArgs),
-    /// List what is set: by whom, until when, and why.
+    /// List the levels that are set: by whom, until when, and why.
     List(LevelListArgs),
-    /// Take back what was set of a pattern.
+    /// Clear the level of a pattern.
     Clear(LevelClearArgs),
 }
 
 /// `helio log level set`.
 #[derive(Debug, Args)]
 pub(crate) struct LevelSetArgs {
-    /// The loggers: 'CONTROL/DV11/*' is all that is below CONTROL/DV11, '**/Mount' every Mount.
+    /// The loggers: 'CONTROL/DV11/*' matches all below CONTROL/DV11, '**/Mount' every Mount.
     #[arg(value_name = "PATTERN")]
     pub(crate) pattern: Glob,
     /// The lowest level that they publish.
     #[arg(value_name = "LEVEL")]
     pub(crate) level: Level,
-    /// The lowest level that their programs print to standard error; OFF is none (as it is unless
-    /// given).
+    /// The lowest level that their programs print to standard error; OFF prints none (default:
+    /// unchanged).
     #[arg(long, value_name = "LEVEL")]
     pub(crate) local: Option<Threshold>,
-    /// For so long (10m, 2h); until it is taken back unless given.
+    /// The time that the level holds, such as 10m or 2h (default: until cleared).
     #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
     pub(crate) time: Option<Duration>,
     #[command(flatten)]
@@ -71,10 +71,10 @@ pub(crate) struct LevelSetArgs {
     pub(crate) lanes: LanesArgs,
 }
 
-/// Why levels are changed.
+/// The reason of a change of levels.
 #[derive(Debug, Args)]
 pub(crate) struct LevelWhyArgs {
-    /// Why, for those who list it, and for the record of it.
+    /// The reason, for the list and for the audit record.
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) reason: String,
 }
@@ -100,10 +100,10 @@ pub(crate) struct LevelClearArgs {
     pub(crate) lanes: LanesArgs,
 }
 
-/// Which topics have the records.
+/// The topics of the records.
 #[derive(Debug, Args)]
 pub(crate) struct LanesArgs {
-    /// What the topics' names begin with: log/INFO, log/WARNING.
+    /// The prefix of the topics' names, such as log/INFO and log/WARNING.
     #[arg(long, default_value = "log", value_name = "NAME")]
     pub(crate) prefix: String,
 }
@@ -111,20 +111,20 @@ pub(crate) struct LanesArgs {
 /// Where `helio log tail` begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum From {
-    /// With what comes.
+    /// At the next record.
     Latest,
-    /// With the oldest that is kept.
+    /// At the oldest stored record.
     Earliest,
     /// At a time.
     Time(Tai),
-    /// So long ago.
+    /// This long ago.
     Ago(Duration),
-    /// Where another one has ended.
+    /// At the cursor of an earlier run.
     Cursor(Cursor),
 }
 
 impl From {
-    /// Where a reader begins: here, or with what there is by itself.
+    /// The start of a reader: the given one, or the default.
     pub(crate) fn start(given: Option<&Self>, follows: bool, now: Tai) -> Start {
         match given {
             Some(Self::Latest) => Start::Latest,
@@ -138,7 +138,7 @@ impl From {
     }
 }
 
-/// So long before a time.
+/// A time minus a duration.
 pub(crate) fn before(now: Tai, ago: Duration) -> Tai {
     let nanos = i64::try_from(ago.as_nanos()).unwrap_or(i64::MAX);
     Tai::from_nanos(now.nanos().saturating_sub(nanos))
@@ -161,8 +161,8 @@ impl FromStr for From {
         }
         text.parse().map(Self::Time).map_err(|_| {
             format!(
-                "{text:?} is no start; write earliest, latest, -15m, 2026-11-21T03:00:00Z, or what \
-                 --show-cursor has printed"
+                "invalid start {text:?}; write earliest, latest, -15m, 2026-11-21T03:00:00Z, or a \
+                 cursor of --show-cursor"
             )
         })
     }
@@ -178,17 +178,17 @@ pub(crate) struct TailArgs {
     /// Only records of this level and above.
     #[arg(long, short, value_name = "LEVEL", default_value = "TRACE")]
     pub(crate) level: Level,
-    /// Where to begin: earliest, latest, a time (2026-11-21T03:00:00Z), so long ago (-15m), or the
-    /// cursor that another one has printed (latest unless given; earliest with --no-follow).
+    /// Where to begin: earliest, latest, a time (2026-11-21T03:00:00Z), a duration ago (-15m), or a
+    /// cursor of --show-cursor (default: latest; with --no-follow earliest).
     #[arg(long, value_name = "START", allow_hyphen_values = true)]
     pub(crate) from: Option<From>,
-    /// End when all that is there was printed, instead of waiting for more.
+    /// End when all stored records have been printed.
     #[arg(long, overrides_with = "follow")]
     pub(crate) no_follow: bool,
-    /// Wait for more (which it does unless told otherwise).
+    /// Wait for new records (the default).
     #[arg(long, short, overrides_with = "no_follow")]
     pub(crate) follow: bool,
-    /// At the end, print to standard error where it stands: --from takes it.
+    /// At the end, print the cursor to standard error, for --from.
     #[arg(long)]
     pub(crate) show_cursor: bool,
     /// Print an XML document of log entries, as ALMA's ACS has them.
@@ -208,24 +208,23 @@ pub(crate) struct WatchArgs {
     /// The state machines, a YAML file; docs/logging.md has its form.
     #[arg(value_name = "FILE")]
     pub(crate) machines: PathBuf,
-    /// Read the file, say what is wrong with it, and end.
+    /// Check the file, print its errors, and end.
     #[arg(long)]
     pub(crate) check: bool,
     /// Print alarms and publish none.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// A file for where it stands: the next one goes on there.
+    /// A file for the state, from which the next run resumes.
     #[arg(long, value_name = "FILE", conflicts_with = "from")]
     pub(crate) keep: Option<PathBuf>,
-    /// Where to begin: earliest, latest, a time (2026-11-21T03:00:00Z), so long ago (-15m), or the
-    /// cursor that another one has printed (latest unless given; earliest with --no-follow).
+    /// Where to begin: earliest, latest, a time (2026-11-21T03:00:00Z), a duration ago (-15m), or a
+    /// cursor of --show-cursor (default: latest; with --no-follow earliest).
     #[arg(long, value_name = "START", allow_hyphen_values = true)]
     pub(crate) from: Option<From>,
-    /// End when all that is there was looked at, instead of waiting for more.
+    /// End when all stored records have been read.
     #[arg(long)]
     pub(crate) no_follow: bool,
-    /// How long records are held, to put those of all levels and producers in the order of their
-    /// times.
+    /// How long records are held to order those of all levels and producers by time.
     #[arg(long, default_value = "500ms", value_name = "TIME", value_parser = units::duration)]
     pub(crate) hold: Duration,
     #[command(flatten)]
@@ -246,7 +245,7 @@ impl FromStr for Pair {
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, value) = text.split_once('=').unwrap_or(("", ""));
         if name.is_empty() {
-            return Err(format!("{text:?} is no pair; write it like encoder=3 or state=TRACKING"));
+            return Err(format!("invalid pair {text:?}; write encoder=3 or state=TRACKING"));
         }
         let json = serde_json::from_str(value).ok();
         let value = json.and_then(value_of).unwrap_or_else(|| Value::Text(value.to_owned()));
@@ -254,7 +253,7 @@ impl FromStr for Pair {
     }
 }
 
-/// A value of JSON; none where a number is too large to be kept as it is.
+/// A value of JSON; `None` if a number exceeds the range.
 fn value_of(json: serde_json::Value) -> Option<Value> {
     Some(match json {
         serde_json::Value::Null => Value::Null,
@@ -278,35 +277,35 @@ fn value_of(json: serde_json::Value) -> Option<Value> {
 /// `helio log emit`.
 #[derive(Debug, Args)]
 pub(crate) struct EmitArgs {
-    /// The message; `-` is a record a line of standard input.
+    /// The message; `-` reads one per line of standard input.
     #[arg(required = true, value_name = "TEXT")]
     pub(crate) text: Vec<String>,
-    /// How grave it is: TRACE, DELOUSE, DEBUG, INFO, NOTICE, WARNING, ERROR, CRITICAL, ALERT or
+    /// The severity: TRACE, DELOUSE, DEBUG, INFO, NOTICE, WARNING, ERROR, CRITICAL, ALERT or
     /// EMERGENCY, or a number from 1 to 11.
     #[arg(long, short, value_name = "LEVEL", default_value = "INFO")]
     pub(crate) level: Level,
     /// The logger, with slashes between its parts.
     #[arg(long, value_name = "NAME", default_value = "helio")]
     pub(crate) logger: String,
-    /// Who it is for, such as Operator; may be repeated.
+    /// An audience, such as Operator; may be repeated.
     #[arg(long, value_name = "NAME")]
     pub(crate) audience: Vec<String>,
-    /// For all audiences.
+    /// Address all audiences.
     #[arg(long, conflicts_with = "audience")]
     pub(crate) everyone: bool,
-    /// A value by name: JSON, else text; may be repeated.
+    /// A named value: JSON, else text; may be repeated.
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) data: Vec<Pair>,
-    /// The antenna that it is about.
+    /// The antenna that the record concerns.
     #[arg(long, value_name = "NAME", default_value = "")]
     pub(crate) antenna: String,
-    /// The array of antennas that it is about.
+    /// The array of antennas that the record concerns.
     #[arg(long, value_name = "NAME", default_value = "")]
     pub(crate) array: String,
-    /// Where more is to be found.
+    /// A URI with further information.
     #[arg(long, value_name = "URI", default_value = "")]
     pub(crate) uri: String,
-    /// Publish under this name, which is stable over restarts.
+    /// The producer's name, which is stable over restarts.
     #[arg(long, value_name = "NAME")]
     pub(crate) producer: Option<String>,
     #[command(flatten)]
@@ -318,28 +317,28 @@ pub(crate) struct EmitArgs {
 /// `helio log demo`.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// How long they log, such as 10s.
+    /// How long the producers log, such as 10s.
     #[arg(long, default_value = "10", value_name = "TIME", value_parser = units::duration)]
     pub(crate) seconds: Duration,
-    /// Records a second of all producers together.
+    /// Records per second of all producers together.
     #[arg(long, default_value = "40000", value_name = "HZ", value_parser = units::rate)]
     pub(crate) rate: f64,
     #[command(flatten)]
     pub(crate) run: RunArgs,
 }
 
-/// What standard input is read as.
+/// The format of standard input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum InputFormat {
-    /// Messages, a line each or with their lengths.
+    /// Syslog messages, one per line or with octet counts.
     Syslog,
-    /// XML, as ALMA's `loggingClient` prints it.
+    /// XML as ALMA's `loggingClient` prints it.
     Acs,
-    /// An object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// How far clocks are ahead of UTC, in seconds.
+/// The offset of clocks from UTC in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Offset(pub(crate) i32);
 
@@ -347,7 +346,7 @@ impl FromStr for Offset {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no offset; write it like +02:00 or -03:00");
+        let wrong = || format!("invalid offset {text:?}; write +02:00 or -03:00");
         let (sign, rest) = match text.split_at_checked(1) {
             Some(("+", rest)) => (1, rest),
             Some(("-", rest)) => (-1, rest),
@@ -365,73 +364,73 @@ impl FromStr for Offset {
 /// `helio log serve`.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Take syslog by UDP at this address, such as 0.0.0.0:514; port 0 lets the system choose. May
-    /// be repeated, as all of these.
+    /// Receive syslog by UDP at this address, such as 0.0.0.0:514; port 0 lets the system choose.
+    /// Options for syslog, JSON and ACS may be repeated.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) syslog_udp: Vec<String>,
-    /// Take syslog by TCP, by counted octets or lines.
+    /// Receive syslog by TCP, with octet counts or in lines.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) syslog_tcp: Vec<String>,
-    /// Take syslog by datagrams of a unix socket, as /dev/log is one.
+    /// Receive syslog datagrams at a Unix socket, such as /dev/log.
     #[arg(long, value_name = "PATH")]
     pub(crate) syslog_unix: Vec<PathBuf>,
-    /// Take syslog by connections of a unix socket.
+    /// Receive syslog by connections to a Unix socket.
     #[arg(long, value_name = "PATH")]
     pub(crate) syslog_unix_stream: Vec<PathBuf>,
-    /// Take JSON lines by TCP.
+    /// Receive JSON lines by TCP.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) json_tcp: Vec<String>,
-    /// Take JSON lines by connections of a unix socket.
+    /// Receive JSON lines by connections to a Unix socket.
     #[arg(long, value_name = "PATH")]
     pub(crate) json_unix: Vec<PathBuf>,
-    /// Take ACS's log entries as XML by TCP.
+    /// Receive ACS's log entries as XML by TCP.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) acs_tcp: Vec<String>,
-    /// Take OpenTelemetry's protocol over gRPC, such as 0.0.0.0:4317.
+    /// Receive OpenTelemetry's protocol over gRPC at one address, such as 0.0.0.0:4317.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) otlp_grpc: Option<String>,
-    /// Take OpenTelemetry's protocol over HTTP, such as 0.0.0.0:4318.
+    /// Receive OpenTelemetry's protocol over HTTP at one address, such as 0.0.0.0:4318.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) otlp_http: Option<String>,
-    /// Read standard input; where there is nothing else to take, its end is the service's.
+    /// Read standard input. Without sockets, the service ends at the end of the input.
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub(crate) input: Option<InputFormat>,
-    /// How far clocks of syslog senders are ahead of UTC where they do not say so.
+    /// The offset from UTC of syslog times without one.
     #[arg(long, value_name = "OFFSET", default_value = "+00:00", allow_hyphen_values = true)]
     pub(crate) syslog_offset: Offset,
-    /// Records a second that one sender may send; ALERT and above have 1,000 of their own.
+    /// Records per second of one sender; ALERT and above have a further 1,000.
     #[arg(long, value_name = "HZ", value_parser = units::rate, default_value = "50000")]
     pub(crate) rate: f64,
-    /// Records that it may send at once after a pause (twice the rate unless given).
+    /// Records that a sender may send at once after a pause (default: twice the rate).
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..))]
     pub(crate) burst: Option<u32>,
-    /// The largest record that is taken.
+    /// The largest accepted record.
     #[arg(long, value_name = "BYTES", value_parser = units::bytes, default_value = "244k")]
     pub(crate) max_record: usize,
-    /// Connections that are taken of all senders together.
+    /// The largest number of connections of all senders together.
     #[arg(long, value_name = "COUNT", default_value = "4096")]
     pub(crate) connections: usize,
-    /// Connections that are taken of one sender.
+    /// The largest number of connections of one sender.
     #[arg(long, value_name = "COUNT", default_value = "256")]
     pub(crate) connections_per_sender: usize,
-    /// Close a connection that says nothing for so long. A sender of syslog may lose its next
-    /// message by that.
+    /// Close a connection that is silent for this time. A syslog sender may lose its next message
+    /// then.
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "24h")]
     pub(crate) idle: Duration,
-    /// Close a connection that takes longer over one message.
+    /// Close a connection that needs longer for one message.
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "60s")]
     pub(crate) unfinished: Duration,
-    /// Hold up who sends in a stream or by OTLP for so long while the bus takes less than comes;
-    /// after that records are dropped by level until it goes on.
+    /// Block stream and OTLP senders for this time while the bus accepts too little. After it,
+    /// records are dropped by level until the bus recovers.
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "1s")]
     pub(crate) hold: Duration,
-    /// Keep records that the bus does not take in this file, beyond what memory has room for.
+    /// A file for records that the bus does not accept and memory cannot hold.
     #[arg(long, value_name = "FILE")]
     pub(crate) spill: Option<PathBuf>,
-    /// How large that file may become.
+    /// The largest size of that file.
     #[arg(long, value_name = "BYTES", value_parser = units::bytes, default_value = "1G")]
     pub(crate) spill_bytes: usize,
-    /// Publish under this name, which is stable over restarts.
+    /// The producer's name, which is stable over restarts.
     #[arg(long, value_name = "NAME")]
     pub(crate) producer: Option<String>,
     #[command(flatten)]
@@ -440,7 +439,7 @@ pub(crate) struct ServeArgs {
     pub(crate) output: Output,
 }
 
-/// A header that goes with each request.
+/// A header of each request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Header(pub(crate) String, pub(crate) String);
 
@@ -450,19 +449,19 @@ impl FromStr for Header {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once('=') {
             Some((name, value)) if !name.is_empty() => Ok(Self(name.to_owned(), value.to_owned())),
-            _ => Err(format!("{text:?} is no header; write it like authorization='Bearer ...'")),
+            _ => Err(format!("invalid header {text:?}; write authorization='Bearer ...'")),
         }
     }
 }
 
-/// Where `helio log forward` sends to.
+/// The receiver of `helio log forward`.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct TargetArgs {
-    /// A receiver over gRPC, such as http://localhost:4317; https:// for one behind TLS.
+    /// A receiver over gRPC, such as http://localhost:4317; https:// uses TLS.
     #[arg(long, value_name = "URL")]
     pub(crate) otlp_grpc: Option<String>,
-    /// A receiver over HTTP, such as http://localhost:4318; without a path it is /v1/logs.
+    /// A receiver over HTTP, such as http://localhost:4318; the default path is /v1/logs.
     #[arg(long, value_name = "URL")]
     pub(crate) otlp_http: Option<String>,
 }
@@ -475,18 +474,18 @@ pub(crate) struct ForwardArgs {
     pub(crate) predicate: Vec<String>,
     #[command(flatten)]
     pub(crate) target: TargetArgs,
-    /// The file that says which records were answered: the next one with it goes on there, also
-    /// after a kill. It is made where it is not there.
+    /// The file of the last acknowledged records, from which the next run resumes, also after a
+    /// kill. It is created if missing.
     #[arg(long, value_name = "FILE")]
     pub(crate) cursor: PathBuf,
-    /// Where to begin where there is no such file yet: earliest, latest, a time, so long ago
-    /// (-15m), or a cursor (latest unless given; earliest with --no-follow).
+    /// Where to begin without such a file: earliest, latest, a time, a duration ago (-15m), or a
+    /// cursor (default: latest; with --no-follow earliest).
     #[arg(long, value_name = "START", allow_hyphen_values = true)]
     pub(crate) from: Option<From>,
     /// A header for each request, such as authorization='Bearer ...'; may be repeated.
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) header: Vec<Header>,
-    /// End when all that is there was sent, instead of waiting for more.
+    /// End when all stored records have been sent.
     #[arg(long)]
     pub(crate) no_follow: bool,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! The command line as a table: help, manual pages and completions are generated from it.
+//! The command line as a table, from which help, manual pages and completions are generated.
 
 pub(crate) mod archive;
 pub(crate) mod batch;
@@ -28,25 +28,25 @@ use crate::units;
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0    done; also where the reader of the output has gone (a closed pipe)
+  0    done, or the reader of the output has closed the pipe
   1    failed: input, output or the engine
   2    wrong command line
   3    not found: no such topic, journal, file, folder or schema
-  4    refused: the engine cannot do what the topic needs, or a schema or value does not fit
-  5    samples are missing, or came twice
+  4    refused: the engine lacks a policy that the topic needs, or a schema or value is invalid
+  5    samples are missing or duplicated
   130  interrupted by SIGINT or SIGTERM before the work was done
 
 Errors are one line on standard error: the cause, then the remedy.";
 
-/// Publish, subscribe, look and measure on a Heliograph bus.
+/// Publish, subscribe, inspect and measure on a Heliograph bus.
 #[derive(Debug, Parser)]
 #[command(name = "helio", version, after_long_help = EXIT_CODES, max_term_width = 100)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Cli {
     /// The bus, such as `journal:/var/lib/helio/site` or `memory:`.
     ///
-    /// Where it is not given: the environment's HELIO_URL, otherwise a journal of your own in
-    /// $XDG_STATE_HOME/heliograph/default (~/.local/state where that is not set).
+    /// The default is a journal in $XDG_STATE_HOME/heliograph/default, or in ~/.local/state where
+    /// that variable is not set.
     #[arg(long, global = true, env = "HELIO_URL", value_name = "URL")]
     pub(crate) url: Option<String>,
 
@@ -59,11 +59,11 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// List the topics of the bus, with their partitions, sizes and schemas.
     Topics(TopicsArgs),
-    /// Publish values: of the command line, of files, or one a line of standard input.
+    /// Publish values from the command line, from files, or one per line of standard input.
     Pub(PubArgs),
-    /// Subscribe, and print what comes.
+    /// Subscribe to topics and print their samples.
     Sub(SubArgs),
-    /// Count what comes: rates, bandwidth, losses.
+    /// Measure topics: rates, bandwidth, losses.
     Hz(HzArgs),
     /// Publish the samples of files: Avro containers, Confluent-framed packets, lines of JSON.
     Play(PlayArgs),
@@ -71,32 +71,32 @@ pub(crate) enum Command {
     Record(RecordArgs),
     /// Forward topics from one bus to another, whatever their transports.
     Bridge(BridgeArgs),
-    /// Run a small observatory in separate processes, and account for every sample.
+    /// Run a small observatory in separate processes and account for every sample.
     Demo(DemoArgs),
-    /// Start real engines on this machine, to develop against.
+    /// Start real engines on this machine for development.
     #[command(subcommand)]
     Dev(DevCommand),
-    /// Look at schemas and interface folders, check and export them.
+    /// Show, check, compare and export schemas and interface folders.
     #[command(subcommand)]
     Schema(SchemaCommand),
-    /// Serve a schema registry with Confluent's API, kept in a topic of the bus.
+    /// Serve a schema registry with Confluent's API, stored in a topic of the bus.
     Registry(RegistryArgs),
-    /// What a DDS domain needs besides its participants.
+    /// Run services for a DDS domain.
     #[cfg(feature = "dds")]
     #[command(subcommand)]
     Dds(DdsCommand),
-    /// Look at components, command them, simulate them.
+    /// Observe, command and simulate components.
     #[command(subcommand)]
     Component(ComponentCommand),
-    /// Print log records, or publish some.
+    /// Print, publish, archive and forward log records.
     #[command(subcommand)]
     Log(LogCommand),
-    /// Measure the machine, or a bus, with separate publisher and subscriber processes.
+    /// Measure the machine or a bus with separate publisher and subscriber processes.
     #[command(subcommand)]
     Bench(Bench),
-    /// Print the manual page, or write all of them to a folder.
+    /// Print the manual page, or write all manual pages to a folder.
     Man(ManArgs),
-    /// Print the completions for a shell.
+    /// Print the completion script of a shell.
     Completions(CompletionsArgs),
     /// Run a task for another process of this program.
     #[command(hide = true)]
@@ -106,7 +106,7 @@ pub(crate) enum Command {
 /// How data is printed.
 #[derive(Debug, Args, Clone, Copy)]
 pub(crate) struct Output {
-    /// Print JSON: one object, or one a line.
+    /// Print JSON: one object, or one per line.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -114,7 +114,7 @@ pub(crate) struct Output {
 /// `helio topics`.
 #[derive(Debug, Args)]
 pub(crate) struct TopicsArgs {
-    /// Only these; `*` stands for anything.
+    /// Only topics that match; `*` matches anything.
     pub(crate) pattern: Option<String>,
     #[command(flatten)]
     pub(crate) output: Output,
@@ -123,28 +123,28 @@ pub(crate) struct TopicsArgs {
 /// How `helio pub` and `helio play` publish.
 #[derive(Debug, Args)]
 pub(crate) struct PublishingArgs {
-    /// A field of the value that is the key, or a part of it where repeated: its Avro encoding
-    /// where the topic has a schema, its text (nested fields with dots) where it has none.
+    /// The field of the value that is the key; repeat it for a compound key. With a schema the key
+    /// is the field's Avro encoding, else its text (nested fields with dots).
     #[arg(long, value_name = "FIELD")]
     pub(crate) key_field: Vec<String>,
-    /// The quality of service profile of a topic that is created (stream unless given).
+    /// The quality-of-service profile of a topic that is created (default: stream).
     #[arg(long, value_parser = PROFILES)]
     pub(crate) profile: Option<String>,
-    /// Samples a second, instead of as fast as they come and the bus takes them.
+    /// Samples per second (default: as fast as input and bus allow).
     #[arg(long, value_name = "HZ", value_parser = units::rate)]
     pub(crate) rate: Option<f64>,
-    /// Wait for this of each sample (what the topic says unless given).
+    /// Wait for this receipt of each sample (default: the topic's guarantee).
     #[arg(long, value_enum)]
     pub(crate) guarantee: Option<Receipt>,
-    /// Publish under this name, which is stable over restarts.
+    /// The producer's name, which is stable over restarts.
     #[arg(long)]
     pub(crate) producer: Option<String>,
 }
 
-/// When a command ends that goes on by itself.
+/// When a command that runs until stopped ends.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct ForArg {
-    /// End after this time, such as 30s (else with SIGINT or SIGTERM).
+    /// End after this time, such as 30s (default: at SIGINT or SIGTERM).
     #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
     pub(crate) duration: Option<Duration>,
 }
@@ -160,17 +160,17 @@ pub(crate) struct EndArgs {
 }
 
 impl EndArgs {
-    /// When the time is over, counted from now.
+    /// The end of the time, counted from now.
     pub(crate) fn until(&self) -> Option<Instant> {
         self.time.duration.and_then(|time| Instant::now().checked_add(time))
     }
 
-    /// Whether there have to be more samples than these.
+    /// Whether more samples than these are required.
     pub(crate) fn wants_more(&self, samples: u64) -> bool {
         self.count.is_none_or(|count| samples < count)
     }
 
-    /// Whether there is an end but a signal.
+    /// Whether an end other than a signal is given.
     pub(crate) fn is_given(&self) -> bool {
         self.count.is_some() || self.time.duration.is_some()
     }
@@ -181,9 +181,9 @@ impl EndArgs {
 pub(crate) struct PubArgs {
     /// The topic. Where there is none yet it is created, see --profile.
     pub(crate) topic: String,
-    /// Values: JSON where the topic has a schema, text where it has none.
+    /// Values: JSON if the topic has a schema, else text.
     pub(crate) values: Vec<String>,
-    /// Publish the bytes of a file as they are (encoded already, where the topic has a schema).
+    /// Publish the bytes of a file unchanged; with a schema they must be encoded already.
     #[arg(long, value_hint = ValueHint::FilePath)]
     pub(crate) file: Vec<PathBuf>,
     /// The key of each sample.
@@ -192,13 +192,13 @@ pub(crate) struct PubArgs {
     /// The routing byte of each sample.
     #[arg(long, default_value = "0")]
     pub(crate) level: u8,
-    /// The Avro schema of what is published (a new topic's, or a new version).
+    /// The Avro schema of the values: of a new topic, or a new version.
     #[arg(long, value_name = "AVSC", value_hint = ValueHint::FilePath)]
     pub(crate) schema: Option<PathBuf>,
-    /// Partitions of a topic that is created (1 unless given).
+    /// Partitions of a topic that is created (default: 1).
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) partitions: Option<u32>,
-    /// Publish the values and files so many times.
+    /// Publish the values and files this many times.
     #[arg(long, default_value = "1", value_name = "N")]
     pub(crate) repeat: u64,
     #[command(flatten)]
@@ -207,14 +207,14 @@ pub(crate) struct PubArgs {
     pub(crate) output: Output,
 }
 
-/// What happens where a subscriber falls behind.
+/// What happens when a subscriber falls behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LaggingArg {
-    /// It reads everything that is still kept.
+    /// It reads everything that is still stored.
     Lossless,
-    /// It passes over the oldest, counted.
+    /// It skips the oldest samples and counts them.
     Drop,
-    /// It gets the newest of each key, counted.
+    /// It receives the newest sample of each key and counts the skipped ones.
     Conflate,
 }
 
@@ -232,28 +232,28 @@ pub(crate) struct SubArgs {
     /// Only samples of this key; may be repeated.
     #[arg(long, conflicts_with_all = ["key_prefix", "key_field"])]
     pub(crate) key: Vec<String>,
-    /// Only samples whose key is this field with this value, or these where repeated, such as
-    /// salIndex=1.
+    /// Only samples whose key is this field with this value, such as salIndex=1; repeat it for a
+    /// compound key.
     #[arg(long, value_name = "FIELD=VALUE", conflicts_with = "key_prefix")]
     pub(crate) key_field: Vec<String>,
-    /// Only samples whose key begins so.
+    /// Only samples whose key begins with this prefix.
     #[arg(long, value_name = "PREFIX")]
     pub(crate) key_prefix: Option<String>,
-    /// Share the topics with the other members of this group; begins where the group has got to.
+    /// Share the topics with the other members of this group, from the group's committed position.
     #[arg(long)]
     pub(crate) group: Option<String>,
     #[command(flatten)]
     pub(crate) end: EndArgs,
-    /// What happens where it falls behind (what the topic says unless given).
+    /// What happens when it falls behind (default: the topic's policy).
     #[arg(long, value_enum)]
     pub(crate) lagging: Option<LaggingArg>,
-    /// Wait for topics that are not there yet, and for the journal.
+    /// Wait for missing topics and for a missing journal.
     #[arg(long)]
     pub(crate) wait: bool,
-    /// Tell when writers come and go.
+    /// Report when writers appear and disappear.
     #[arg(long)]
     pub(crate) writers: bool,
-    /// Print payloads as they are, with nothing between them.
+    /// Print payloads unchanged, without separators.
     #[arg(long, conflicts_with = "json")]
     pub(crate) raw: bool,
     #[command(flatten)]
@@ -263,7 +263,7 @@ pub(crate) struct SubArgs {
 /// `helio hz`.
 #[derive(Debug, Args)]
 pub(crate) struct HzArgs {
-    /// The topics; `*` stands for anything. All of the bus unless given.
+    /// The topics; `*` matches anything (default: all topics of the bus).
     #[arg(value_name = "TOPIC")]
     pub(crate) topics: Vec<String>,
     /// The time between two lines.
@@ -283,14 +283,14 @@ pub(crate) struct PlayArgs {
     /// Avro container files, files of Confluent-framed packets, files with a JSON value a line.
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) files: Vec<PathBuf>,
-    /// The schema of framed packets and of JSON lines: .avsc files, which may name each other (the
-    /// topic's own unless given). Framed packets without any are published as they are.
+    /// The schema of framed packets and of JSON lines: .avsc files, which may name each other
+    /// (default: the topic's schema). Without a schema, framed packets are published unchanged.
     #[arg(long, value_name = "AVSC", num_args = 1.., value_hint = ValueHint::FilePath)]
     pub(crate) schema: Vec<PathBuf>,
-    /// Play the files so many times.
+    /// Play the files this many times.
     #[arg(long, default_value = "1", value_name = "N")]
     pub(crate) repeat: u64,
-    /// Play the files again and again, until stopped.
+    /// Repeat the files until stopped.
     #[arg(long = "loop", conflicts_with = "repeat")]
     pub(crate) forever: bool,
     /// End after so many samples.
@@ -305,7 +305,7 @@ pub(crate) struct PlayArgs {
 /// How a recorded file is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CodecArg {
-    /// Not at all.
+    /// No compression.
     Null,
     /// Smaller and slower.
     Deflate,
@@ -328,7 +328,7 @@ impl From<CodecArg> for Compression {
 pub(crate) struct RecordArgs {
     /// The topic.
     pub(crate) topic: String,
-    /// The file. It lies beside its place, as FILE.partial, until it is whole.
+    /// The file. It is named FILE.partial until it is complete.
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
     /// Where to begin; see `helio help sub`.
@@ -337,11 +337,11 @@ pub(crate) struct RecordArgs {
     pub(crate) from: Start,
     #[command(flatten)]
     pub(crate) end: EndArgs,
-    /// Begin a new file, NAME.1.avro, NAME.2.avro and so on, when one has this size.
+    /// Begin a new file (NAME.1.avro, NAME.2.avro and so on) when one has this size.
     #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
     pub(crate) rotate: Option<usize>,
-    /// Write key, time, level, trace, headers, producer and place of each sample beside its value:
-    /// a record HeliographSample, of which `helio play` restores all but producer and place.
+    /// Write key, time, level, trace, headers, producer and position of each sample beside its
+    /// value, as a record HeliographSample. `helio play` restores all but producer and position.
     #[arg(long)]
     pub(crate) envelope: bool,
     /// How blocks are compressed.
@@ -354,11 +354,11 @@ pub(crate) struct RecordArgs {
 /// Where `helio bridge` begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BeginArg {
-    /// As a late joiner: with the oldest sample, or with the next one of topics without a history.
+    /// As a late joiner: at the oldest sample, or at the next one of topics without history.
     AsPromised,
-    /// With the oldest sample that is kept.
+    /// At the oldest stored sample.
     Earliest,
-    /// With what is published from now on.
+    /// At the next sample that is published.
     Latest,
 }
 
@@ -371,21 +371,20 @@ pub(crate) struct BridgeArgs {
     /// The bus to write.
     #[arg(value_name = "TO-URL")]
     pub(crate) to: String,
-    /// The topics; `*` stands for anything. New ones that fit are found within a second.
+    /// The topics; `*` matches anything. New topics that match are found within a second.
     #[arg(long, required = true, num_args = 1.., value_name = "PATTERN")]
     pub(crate) topics: Vec<String>,
-    /// Topics that are not forwarded though they fit.
+    /// Topics that are not forwarded although they match.
     #[arg(long, num_args = 1.., value_name = "PATTERN")]
     pub(crate) not: Vec<String>,
-    /// Where to begin with a topic of which the target has nothing yet; else it goes on where it
-    /// stopped.
+    /// Where to begin with a topic that the target lacks; other topics resume where they stopped.
     #[arg(long, value_enum, default_value_t = BeginArg::AsPromised)]
     pub(crate) start: BeginArg,
-    /// A field of the quality of service that topics are created with on the target, if not the
-    /// source's, such as durability=transient_local or retention.age=30d; may be repeated.
+    /// Override a field of the quality of service of topics that are created on the target, such as
+    /// durability=transient_local or retention.age=30d; may be repeated.
     #[arg(long, value_name = "FIELD=VALUE")]
     pub(crate) qos: Vec<Override>,
-    /// End when all that is there has been forwarded.
+    /// End when all stored samples have been forwarded.
     #[arg(long)]
     pub(crate) once: bool,
     /// The time between two lines of figures.
@@ -395,10 +394,10 @@ pub(crate) struct BridgeArgs {
     pub(crate) output: Output,
 }
 
-/// Where a bench or the demo makes its journal, and how it prints what it found.
+/// Where a bench or the demo creates its journal, and how it prints its result.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// Where the fresh journal of this run is made, unless --url is given.
+    /// Where the new journal of this run is created, unless --url is given.
     #[arg(long, value_hint = ValueHint::DirPath)]
     pub(crate) dir: Option<PathBuf>,
     #[command(flatten)]
@@ -411,13 +410,13 @@ pub(crate) struct DemoArgs {
     /// How long the schedule runs, such as 30s; a burst follows.
     #[arg(long, default_value = "30", value_name = "TIME", value_parser = units::duration)]
     pub(crate) seconds: Duration,
-    /// A folder of SAL interfaces, in place of those that the program carries.
+    /// A folder of SAL interfaces, instead of the built-in ones.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) interfaces: Option<PathBuf>,
-    /// Alert packets (an Avro container or Confluent-framed), in place of synthetic ones.
+    /// Alert packets (an Avro container or Confluent-framed), instead of synthetic ones.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) alerts: Option<PathBuf>,
-    /// Alert packets a second.
+    /// Alert packets per second.
     #[arg(long, default_value = "10", value_name = "HZ", value_parser = units::rate)]
     pub(crate) alert_rate: f64,
     #[command(flatten)]
@@ -431,13 +430,13 @@ pub(crate) enum SchemaCommand {
     Show(ShowArgs),
     /// Check schema files and folders of interfaces.
     Check(CheckArgs),
-    /// Tell what changed between two versions, and who can still read whom.
+    /// Compare two versions: what changed, and which readers can still read which writers.
     Diff(DiffArgs),
-    /// Write the schemas of all topics of a folder of interfaces, one a line.
+    /// Write the schemas of all topics of a folder of interfaces, one per line.
     Export(ExportArgs),
-    /// Print the DDS types of topics as OMG IDL, for participants of other programs.
+    /// Print the DDS types of topics as OMG IDL, for other DDS programs.
     Idl(IdlArgs),
-    /// Show or set which schemas a registry lets follow which.
+    /// Show or set the compatibility level of a registry.
     #[cfg(feature = "kafka")]
     Compatibility(CompatibilityArgs),
 }
@@ -448,15 +447,15 @@ pub(crate) enum SchemaCommand {
 pub(crate) struct CompatibilityArgs {
     /// The registry, such as `http://localhost:8081`.
     pub(crate) registry: String,
-    /// A subject, such as `wind-value`; what holds for all others unless given.
+    /// A subject, such as `wind-value` (default: the level of all other subjects).
     pub(crate) subject: Option<String>,
-    /// Set it: NONE, BACKWARD, FORWARD, FULL, or the last three with _TRANSITIVE.
+    /// Set the level: NONE, BACKWARD, FORWARD, FULL, or the last three with _TRANSITIVE.
     #[arg(long, value_name = "LEVEL")]
     pub(crate) set: Option<Compatibility>,
-    /// `USER:PASSWORD`, for registries that ask who it is.
+    /// `USER:PASSWORD`, for registries that require authentication.
     #[arg(long, env = "HELIO_REGISTRY_USER", hide_env_values = true, value_name = "USER")]
     pub(crate) user: Option<String>,
-    /// Certificates that are trusted instead of the system's, a file of PEM.
+    /// A PEM file of certificates that are trusted instead of the system's.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) ca: Option<PathBuf>,
     #[command(flatten)]
@@ -466,10 +465,10 @@ pub(crate) struct CompatibilityArgs {
 /// `helio registry`.
 #[derive(Debug, Args)]
 pub(crate) struct RegistryArgs {
-    /// Where it listens.
+    /// The address that it listens at.
     #[arg(long, default_value = "127.0.0.1:8081", value_name = "HOST:PORT")]
     pub(crate) listen: String,
-    /// The bus that keeps it, instead of --url.
+    /// The bus that stores the schemas, instead of --url.
     #[arg(value_name = "BUS")]
     pub(crate) bus: Option<String>,
     #[command(flatten)]
@@ -480,10 +479,10 @@ pub(crate) struct RegistryArgs {
 #[cfg(feature = "dds")]
 #[derive(Debug, Subcommand)]
 pub(crate) enum DdsCommand {
-    /// Keep the persistent topics of the domain that --url names, and hand them to late joiners.
+    /// Store the persistent topics of the domain that --url names, and send them to late joiners.
     ///
-    /// What it acknowledges is on the disk, and survives its own death at any time. Two services of
-    /// a domain, on two hosts, each with a folder of its own, take over from each other.
+    /// An acknowledged sample is on disk. Two services of a domain, each on its own host with its
+    /// own folder, replace each other after a failure.
     Durability(DurabilityArgs),
 }
 
@@ -491,11 +490,11 @@ pub(crate) enum DdsCommand {
 #[cfg(feature = "dds")]
 #[derive(Debug, Args)]
 pub(crate) struct DurabilityArgs {
-    /// The folder that they are kept in, a journal; made where there is none.
+    /// The folder of the journal that stores them; created if missing.
     #[arg(long, value_hint = ValueHint::DirPath)]
     pub(crate) dir: PathBuf,
-    /// Forget a topic first, with all its samples and schemas, so that it can be made anew
-    /// differently; may be repeated. Of two services both have to forget it, while none runs.
+    /// Delete a topic first, with its samples and schemas, so that it can be recreated with another
+    /// quality of service; may be repeated. Two services must both delete it while neither runs.
     #[arg(long, value_name = "TOPIC")]
     pub(crate) forget: Vec<String>,
     /// The time between two lines of figures.
@@ -528,7 +527,7 @@ pub(crate) struct CheckArgs {
     pub(crate) output: Output,
 }
 
-/// What a change must leave possible.
+/// The compatibility that a change must keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Require {
     /// New readers read old data.
@@ -548,14 +547,14 @@ pub(crate) struct DiffArgs {
     /// The newer one.
     #[arg(value_hint = ValueHint::AnyPath)]
     pub(crate) new: PathBuf,
-    /// Exit with 4 where a change does not leave this possible.
+    /// Exit with 4 if a change breaks this compatibility.
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(crate) require: Option<Require>,
     #[command(flatten)]
     pub(crate) output: Output,
 }
 
-/// Whose names and schemas are written.
+/// Which names and schemas are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Naming {
     /// Names on the bus, schemas with array lengths, enumerations and SAL types.
@@ -570,7 +569,7 @@ pub(crate) struct ExportArgs {
     /// A folder of SAL interfaces.
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) folder: PathBuf,
-    /// Whose names and schemas.
+    /// Which names and schemas are written.
     #[arg(long, value_enum, default_value_t = Naming::Helio)]
     pub(crate) naming: Naming,
     /// With --naming sal: the sub-name in Kafka names (LSST_TOPIC_SUBNAME).
@@ -586,13 +585,13 @@ pub(crate) struct IdlArgs {
     /// An .avsc file, a folder of them that name each other, or a folder of SAL interfaces.
     #[arg(value_hint = ValueHint::AnyPath)]
     pub(crate) path: Option<PathBuf>,
-    /// A topic of the bus, instead of a path; of its newest schema.
+    /// A topic of the bus, with its newest schema, instead of a path.
     #[arg(long, conflicts_with = "path")]
     pub(crate) topic: Option<String>,
-    /// Of a folder of SAL interfaces, this component only; may be given several times.
+    /// Only this component of a folder of SAL interfaces; may be repeated.
     #[arg(long, value_name = "NAME", requires = "path")]
     pub(crate) component: Vec<String>,
-    /// Without our header member: the type of a topic whose writers and readers are all others'.
+    /// Omit the header member: the type of a topic that only other DDS programs write and read.
     #[arg(long)]
     pub(crate) foreign: bool,
     #[command(flatten)]
@@ -602,34 +601,34 @@ pub(crate) struct IdlArgs {
 /// The benches.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
-    /// Latency at a rate, from the intended time of each message to its subscriber.
+    /// Latency at a fixed rate, from the intended time of each message to its subscriber.
     Latency(LatencyArgs),
-    /// Messages a second, as fast as the bus takes them, until the subscribers have them all.
+    /// Messages per second, until the subscribers have received all of them.
     Throughput(ThroughputArgs),
-    /// The machine's own limits for a shared-memory log in a folder, without any engine.
+    /// The machine's limits for a shared-memory log in a folder, without an engine.
     Floor(FloorArgs),
-    /// How soon a late joiner has the newest value of every key.
+    /// The time until a late joiner has the newest value of every key.
     Join(JoinArgs),
-    /// What a process costs that only waits, with many subscriptions.
+    /// The cost of a process that waits on many subscriptions.
     Idle(IdleArgs),
-    /// How soon a large journal is open again after its writer was killed, and after a power loss.
+    /// The time to open a large journal after its writer was killed, and after a power loss.
     Open(OpenArgs),
-    /// The round trip of a command between two processes: sent, acknowledged, done.
+    /// The round trip of a command between two processes: sent, acknowledged, completed.
     Commands(CommandsArgs),
-    /// A whole observatory of simulated components, with one recorder that reads everything.
+    /// An observatory of simulated components, with one recorder that reads everything.
     Observatory(ObservatoryArgs),
-    /// Log records from producers to clients: rates, CPU of a record, latency in a flood.
+    /// Log records from producers to clients: rates, CPU time per record, latency in a flood.
     Logging(LoggingArgs),
 }
 
-/// What a receipt promises.
+/// The guarantee of a receipt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Receipt {
-    /// The transport took it.
+    /// The transport's queue has the sample.
     Accepted,
-    /// It survives the death of any process.
+    /// The sample survives the death of any process.
     Stored,
-    /// It survives power loss.
+    /// The sample survives power loss.
     Durable,
 }
 
@@ -656,11 +655,11 @@ impl std::fmt::Display for Receipt {
 /// What `bench latency` and `bench throughput` have in common.
 #[derive(Debug, Args)]
 pub(crate) struct LoadArgs {
-    /// Bytes of each message (256 unless --topic is given).
+    /// Bytes of each message (default: 256; not with --topic).
     #[arg(long, value_name = "BYTES", value_parser = units::bytes, conflicts_with = "topic")]
     pub(crate) payload: Option<usize>,
-    /// Real messages of this topic of --interfaces, encoded and decoded: MTM1M3_forceActuatorData
-    /// or MTM1M3/telemetry/forceActuatorData.
+    /// Encode and decode real messages of this topic of --interfaces, such as
+    /// MTM1M3_forceActuatorData or MTM1M3/telemetry/forceActuatorData.
     #[arg(long, value_name = "NAME", requires = "interfaces")]
     pub(crate) topic: Option<String>,
     /// A folder of SAL interface files.
@@ -672,22 +671,22 @@ pub(crate) struct LoadArgs {
     /// Subscriber processes that never read.
     #[arg(long, default_value = "0", value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub(crate) stalled: u32,
-    /// Publisher processes, each with the whole count, into one partition.
+    /// Publisher processes; each publishes the whole count to one partition.
     #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) writers: u32,
-    /// What each receipt promises.
+    /// The guarantee of each receipt.
     #[arg(long, value_enum, default_value_t = Receipt::Stored)]
     pub(crate) guarantee: Receipt,
-    /// Messages of a writer that may wait for their receipts; 1 awaits each before the next.
+    /// Messages of a writer in flight; 1 waits for each receipt before the next message.
     #[arg(long, value_name = "N", default_value_t = LoadArgs::WINDOW)]
     #[arg(value_parser = window)]
     pub(crate) window: usize,
-    /// The quality of service profile of the bench's topic.
+    /// The quality-of-service profile of the bench's topic.
     #[arg(long, default_value = "stream", value_parser = PROFILES)]
     pub(crate) profile: String,
 
-    /// Keep nothing for late joiners, whatever the profile says: on DDS the stream and event
-    /// profiles are kept by a durability service otherwise
+    /// Store nothing for late joiners, whatever the profile says. On DDS a durability service would
+    /// store the stream and event profiles
     #[arg(long)]
     pub(crate) volatile: bool,
     #[command(flatten)]
@@ -695,13 +694,13 @@ pub(crate) struct LoadArgs {
 }
 
 impl LoadArgs {
-    /// Bytes of each message where nothing is said.
+    /// The default number of bytes of a message.
     pub(crate) const PAYLOAD: usize = 256;
-    /// Receipts under way where nothing is said: enough to fill any transport's own queue.
+    /// The default number of messages in flight: enough to fill any transport's queue.
     pub(crate) const WINDOW: usize = 10_000;
 }
 
-/// The names of the quality of service profiles.
+/// The names of the quality-of-service profiles.
 pub(crate) const PROFILES: [&str; 6] = ["telemetry", "event", "command", "stream", "log", "state"];
 
 fn window(text: &str) -> Result<usize, String> {
@@ -714,7 +713,7 @@ fn window(text: &str) -> Result<usize, String> {
 /// `helio bench latency`.
 #[derive(Debug, Args)]
 pub(crate) struct LatencyArgs {
-    /// Messages a second of each writer.
+    /// Messages per second of each writer.
     #[arg(long, default_value = "20", value_name = "HZ", value_parser = units::rate)]
     pub(crate) rate: f64,
     /// Number of messages of each writer.
@@ -727,10 +726,10 @@ pub(crate) struct LatencyArgs {
 /// `helio bench throughput`.
 #[derive(Debug, Args)]
 pub(crate) struct ThroughputArgs {
-    /// Messages a second of each writer, instead of as fast as possible.
+    /// Messages per second of each writer (default: as fast as possible).
     #[arg(long, value_name = "HZ", value_parser = units::rate)]
     pub(crate) rate: Option<f64>,
-    /// With --rate: so many messages are due at once, and nothing for the time of as many.
+    /// With --rate: this many messages are due at once, followed by a pause of the same length.
     #[arg(
         long,
         default_value = "1",
@@ -740,10 +739,10 @@ pub(crate) struct ThroughputArgs {
     )]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub(crate) burst: u64,
-    /// Number of messages of each writer (300 MB of them, a million at most, unless given).
+    /// Number of messages of each writer (default: 300 MB, at most a million).
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
-    /// Messages that are handed over at once.
+    /// Messages of one publish call.
     #[arg(long, default_value = "1", value_parser = window)]
     pub(crate) batch: usize,
     #[command(flatten)]
@@ -756,14 +755,14 @@ pub(crate) struct FloorArgs {
     /// The folder whose file system is measured.
     #[arg(long, default_value = ".", value_hint = ValueHint::DirPath)]
     pub(crate) dir: PathBuf,
-    /// Latency: messages a second.
+    /// Latency: messages per second.
     #[arg(long, default_value = "20", value_name = "HZ", value_parser = units::rate)]
     pub(crate) rate: f64,
     /// Latency: number of messages.
     #[arg(long, default_value = "400")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) count: u32,
-    /// Append rate: number of messages (a million, 50,000 of 6 kB, unless given).
+    /// Append rate: number of messages (default: a million, and 50,000 of 6 kB).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) appends: Option<u32>,
     #[command(flatten)]
@@ -773,19 +772,19 @@ pub(crate) struct FloorArgs {
 /// `helio bench join`.
 #[derive(Debug, Args)]
 pub(crate) struct JoinArgs {
-    /// How many keys there are.
+    /// Number of keys.
     #[arg(long, default_value = "10000", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) keys: u32,
-    /// How often each key has been published: the newest values lie among older ones.
+    /// Samples of each key, so that the newest values lie among older ones.
     #[arg(long, default_value = "10", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) updates: u32,
     /// Bytes of each message.
     #[arg(long, default_value = "256", value_name = "BYTES", value_parser = units::bytes)]
     pub(crate) payload: usize,
-    /// How many late joiners, each a process of its own, one after the other.
+    /// Number of late joiners, each a process, one after the other.
     #[arg(long, default_value = "11", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) joins: u32,
-    /// The quality of service profile of the bench's topic.
+    /// The quality-of-service profile of the bench's topic.
     #[arg(long, default_value = "event", value_parser = PROFILES)]
     pub(crate) profile: String,
     #[command(flatten)]
@@ -795,14 +794,14 @@ pub(crate) struct JoinArgs {
 /// `helio bench idle`.
 #[derive(Debug, Args)]
 pub(crate) struct IdleArgs {
-    /// How many subscriptions, each on a topic of its own, all in one process.
+    /// Number of subscriptions in one process, each on a topic of its own.
     #[arg(long, default_value = "1000", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) subscriptions: u32,
-    /// How long they wait, such as 10s.
+    /// How long the process waits, such as 10s.
     #[arg(long = "for", default_value = "10s", value_name = "TIME")]
     #[arg(value_parser = units::duration)]
     pub(crate) duration: Duration,
-    /// The quality of service profile of the bench's topics.
+    /// The quality-of-service profile of the bench's topics.
     #[arg(long, default_value = "telemetry", value_parser = PROFILES)]
     pub(crate) profile: String,
     #[command(flatten)]
@@ -812,40 +811,40 @@ pub(crate) struct IdleArgs {
 /// `helio bench open`.
 #[derive(Debug, Args)]
 pub(crate) struct OpenArgs {
-    /// How large the journal is made; its file system needs a quarter more.
+    /// The size of the journal; its file system needs a quarter more.
     #[arg(long, default_value = "10G", value_name = "BYTES", value_parser = units::bytes)]
     pub(crate) bytes: usize,
     /// Bytes of each message.
     #[arg(long, default_value = "1M", value_name = "BYTES", value_parser = units::bytes)]
     pub(crate) payload: usize,
-    /// How often it is opened after each kind of crash; its writer goes on before each, and is
+    /// Times that it is opened after each kind of crash. Before each, its writer resumes and is
     /// killed again.
     #[arg(long, default_value = "3", value_parser = clap::value_parser!(u32).range(1..=20))]
     pub(crate) opens: u32,
-    /// The quality of service profile of the bench's topic (everything is kept, whatever it says).
+    /// The quality-of-service profile of the bench's topic (retention is disabled).
     #[arg(long, default_value = "stream", value_parser = PROFILES)]
     pub(crate) profile: String,
     #[command(flatten)]
     pub(crate) run: RunArgs,
 }
 
-/// In which language both ends of a command are.
+/// The language of both ends of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Language {
     /// This program.
     Rust,
-    /// The package heliograph, by the interpreter that $PYTHON names (python3 unless set).
+    /// The package heliograph, run by the interpreter that $PYTHON names (default: python3).
     Python,
 }
 
 /// `helio bench commands`.
 #[derive(Debug, Args)]
 pub(crate) struct CommandsArgs {
-    /// In which language both ends are.
+    /// The language of both ends.
     #[arg(long, value_enum, default_value_t = Language::Rust)]
     pub(crate) language: Language,
-    /// Commands a second.
+    /// Commands per second.
     #[arg(long, default_value = "100", value_name = "HZ", value_parser = units::rate)]
     pub(crate) rate: f64,
     /// Number of commands.
@@ -859,40 +858,40 @@ pub(crate) struct CommandsArgs {
 /// `helio bench observatory`.
 #[derive(Debug, Args)]
 pub(crate) struct ObservatoryArgs {
-    /// A folder of SAL interfaces, all of whose components are simulated.
+    /// A folder of SAL interfaces; all of its components are simulated.
     #[arg(long, env = "HELIO_INTERFACES", value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) interfaces: Option<PathBuf>,
     /// Multiplies the rates of the table.
     #[arg(long, default_value = "1", value_name = "FACTOR", value_parser = units::rate)]
     pub(crate) scale: f64,
-    /// How long it is measured, such as 10s.
+    /// The duration of the measurement, such as 10s.
     #[arg(long, default_value = "10s", value_name = "TIME", value_parser = units::duration)]
     pub(crate) seconds: Duration,
-    /// Processes that the components are in.
+    /// Number of processes that run the components.
     #[arg(long, default_value = "3", value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) processes: u32,
-    /// Which instances of a component (see `helio help component run`); one of each unless given.
+    /// The instances of a component, see `helio help component run` (default: one of each).
     #[arg(long, value_name = "WHICH")]
     pub(crate) instances: Vec<Instances>,
-    /// Then look for the largest scale that still loses nothing and keeps up.
+    /// Then search the largest scale without losses and delays.
     #[arg(long)]
     pub(crate) find_limit: bool,
     #[command(flatten)]
     pub(crate) run: RunArgs,
 }
 
-/// How log records get from producers to clients.
+/// The path of log records from producers to clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum LogPath {
-    /// Producers publish on the bus, clients read from it: nothing is between.
+    /// Producers publish on the bus and clients read from it.
     Direct,
     /// Producers without a bus send syslog over TCP to `helio log serve`, which publishes.
     Central,
 }
 
-/// Log records a second; none where as many as the bus takes.
+/// Log records per second; `None` for as many as the bus accepts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct LogRate(pub(crate) Option<f64>);
 
@@ -910,7 +909,7 @@ impl std::str::FromStr for LogRate {
 /// `helio bench logging`.
 #[derive(Debug, Args)]
 pub(crate) struct LoggingArgs {
-    /// How the records get from producers to clients.
+    /// The path of the records from producers to clients.
     #[arg(long, value_enum, default_value_t = LogPath::Direct)]
     pub(crate) path: LogPath,
     /// Processes that log.
@@ -919,26 +918,26 @@ pub(crate) struct LoggingArgs {
     /// Processes that read every field of every record.
     #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub(crate) clients: u32,
-    /// Clients that are stopped (SIGSTOP) while the others are measured, and go on afterwards.
+    /// Clients that are stopped (SIGSTOP) during the measurement and resume afterwards.
     #[arg(long, default_value = "0", value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub(crate) stalled: u32,
     /// Bytes of a record in its packet.
     #[arg(long, default_value = "300", value_name = "BYTES", value_parser = units::bytes)]
     pub(crate) size: usize,
-    /// The most records of a packet, the longest time that one waits for others, or both: 1000,
+    /// The largest number of records in a packet, the longest wait for more records, or both: 1000,
     /// 20ms, or 1,1ms.
     #[arg(long, default_value = "1000,20ms", value_name = "BATCH")]
     pub(crate) batch: Batch,
-    /// Records a second of all producers together; max is as many as the bus takes.
+    /// Records per second of all producers together; max is as many as the bus accepts.
     #[arg(long, default_value = "24000", value_name = "HZ")]
     pub(crate) rate: LogRate,
     /// How long the producers log, such as 10s.
     #[arg(long, default_value = "10s", value_name = "TIME", value_parser = units::duration)]
     pub(crate) seconds: Duration,
-    /// From one ALERT of the first producer to the next.
+    /// The time between two ALERTs of the first producer.
     #[arg(long, default_value = "100ms", value_name = "TIME", value_parser = units::interval)]
     pub(crate) urgent_every: Duration,
-    /// A field of the quality of service of topics that are not urgent, such as
+    /// Override a field of the quality of service of topics that are not urgent, such as
     /// reliability=best_effort or durability=volatile; may be repeated.
     #[arg(long, value_name = "FIELD=VALUE")]
     pub(crate) qos: Vec<Override>,

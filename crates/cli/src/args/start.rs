@@ -1,4 +1,4 @@
-//! Where to begin with a topic: what `--from` says.
+//! `--from`: where a subscription begins.
 
 use helio_bus::Start;
 
@@ -6,7 +6,7 @@ use helio_bus::Start;
 pub(crate) fn start(text: &str) -> Result<Start, String> {
     let wrong = || {
         format!(
-            "{text:?} is no start; write latest, earliest, last, last:N, offset:N, \
+            "invalid start {text:?}; write latest, earliest, last, last:N, offset:N, \
              offset:PARTITION:N or time:2026-11-21T03:00:00Z"
         )
     };
