@@ -15,7 +15,7 @@ use crate::out::{Out, Progress};
 use crate::stop::{STOP_POLL_INTERVAL, Stop};
 use crate::units::{human_bytes, human_count};
 
-/// How long the end waits for what is under way; the next bridge forwards the rest.
+/// How long the end waits for samples in flight; the next bridge forwards the rest.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl From<BeginArg> for Begin {
@@ -57,8 +57,8 @@ pub(crate) fn run(args: &BridgeArgs, stop: &Stop) -> CliResult {
     }
     if !bridge.finish(FINISH_TIMEOUT) {
         eprintln!(
-            "helio: what was under way is not acknowledged; the next bridge forwards it where the \
-             source can be read again, or tells what cannot be given any more"
+            "helio: samples in flight are not acknowledged; the next bridge forwards them if the \
+             source can be read again, and reports those that it cannot forward"
         );
     }
     reporter.notices(bridge.notices())?;
@@ -69,20 +69,20 @@ pub(crate) fn run(args: &BridgeArgs, stop: &Stop) -> CliResult {
     ended(args, &bridge, total)
 }
 
-/// What is to be said at the end of a migration.
+/// The result of a migration (`--once`).
 fn ended(args: &BridgeArgs, bridge: &Bridge, total: Totals) -> CliResult {
     let refused = bridge.refused();
     if let (true, Some(first)) = (args.once, refused.first()) {
         let others = refused.len() - 1;
         return Err(CliError::Refused(format!(
-            "{first} and {others} other topics are not forwarded; see what was told of each, and \
+            "{first} and {others} other topics are not forwarded; see the message of each, and \
              choose with --qos"
         )));
     }
     match total.lost + total.skipped {
         _ if !args.once => Ok(()),
         0 if total.uncounted > 0 => Err(CliError::Lost(
-            "samples are missing on the target, and nobody knows how many: see what was told of \
+            "samples are missing on the target, and nobody knows how many: see the messages of \
              each topic"
                 .to_owned(),
         )),
@@ -127,7 +127,7 @@ impl Totals {
     }
 }
 
-/// What is told, and when it was.
+/// Prints notices and lines of figures.
 struct Reporter<'a> {
     args: &'a BridgeArgs,
     out: Out,
@@ -156,7 +156,7 @@ impl<'a> Reporter<'a> {
         Ok(())
     }
 
-    /// Prints a line where one is due, and shows progress on a terminal meanwhile.
+    /// Prints a line when one is due, and shows progress on a terminal until then.
     fn tick(&mut self, bridge: &mut Bridge) -> CliResult {
         if self.at.elapsed() >= self.args.every {
             self.print(&bridge.figures())?;
@@ -164,7 +164,7 @@ impl<'a> Reporter<'a> {
             self.progress.show(|| {
                 let all = Totals::of(&bridge.figures());
                 let (done, lag) = (human_count(all.forwarded), human_count(all.lag));
-                format!("{done} samples forwarded, {lag} lie ahead")
+                format!("{done} samples forwarded, {lag} pending")
             });
         }
         self.out.check()
@@ -194,7 +194,7 @@ impl<'a> Reporter<'a> {
 
 fn line(all: &Totals, rate: f64, bytes: f64) -> String {
     let mut text = format!(
-        "{} topics, {} samples forwarded ({rate:.0} Hz, {}/s), {} ahead, {} under way",
+        "{} topics, {} samples forwarded ({rate:.0} Hz, {}/s), {} pending, {} in flight",
         human_count(all.topics as u64),
         human_count(all.forwarded),
         human_bytes(bytes),
@@ -203,7 +203,7 @@ fn line(all: &Totals, rate: f64, bytes: f64) -> String {
     );
     let rest = [
         ("lost", all.lost),
-        ("times lost without a number", all.uncounted),
+        ("losses of unknown size", all.uncounted),
         ("returned", all.returned),
         ("skipped", all.skipped),
         ("fenced", all.fenced),

@@ -1,9 +1,9 @@
-//! What a program that was built without some features (as `make demo` does) refuses by name.
+//! Refusals of commands and transports that this build lacks, as that of `make demo` does.
 
 use helio_bus::ConnectError;
 use helio_transports::SCHEMES;
 
-/// The refusal of a command that is not in this program.
+/// The refusal of a command that this build lacks.
 #[cfg(not(all(feature = "log-archive", feature = "log-serve", feature = "registry")))]
 pub(crate) fn without(command: &str) -> crate::error::CliError {
     crate::error::CliError::Refused(format!(
@@ -11,7 +11,7 @@ pub(crate) fn without(command: &str) -> crate::error::CliError {
     ))
 }
 
-/// The remedy where a transport is not known because this program was built without it.
+/// The remedy for a transport that this build lacks.
 pub(crate) fn remedy(error: &ConnectError) -> Option<String> {
     match error {
         ConnectError::UnknownScheme { scheme, known } if SCHEMES.contains(&scheme.as_str()) => {

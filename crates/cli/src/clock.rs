@@ -1,11 +1,10 @@
-//! The machine's clocks and this process's own accounts: CPU seconds, memory, load.
+//! The machine's clocks, and this process's CPU time, memory and load.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// How long before its time a sender stops sleeping and spins: a sleep overshoots by up to this
-/// much.
+/// How long before its time a sender stops sleeping and spins: the overshoot of a sleep.
 const SPIN_NS: u64 = 200_000;
 
 fn nanos(clock: ClockId) -> u64 {
@@ -18,18 +17,18 @@ pub(crate) fn monotonic_ns() -> u64 {
     nanos(ClockId::Monotonic)
 }
 
-/// CPU seconds that this process has used so far, in user and system mode, over all its threads.
+/// CPU seconds of this process so far, in user and system mode, over all its threads.
 pub(crate) fn cpu_s() -> f64 {
     nanos(ClockId::ProcessCPUTime) as f64 * 1e-9
 }
 
-/// CPU seconds that the calling thread has used so far.
+/// CPU seconds of the calling thread so far.
 pub(crate) fn thread_cpu_s() -> f64 {
     nanos(ClockId::ThreadCPUTime) as f64 * 1e-9
 }
 
-/// Sleeps to just before `at_ns` of the monotonic clock, then spins, so that a sender is on time to
-/// the microsecond and a sleep's overshoot is not taken for latency.
+/// Sleeps until shortly before `at_ns` of the monotonic clock, then spins. The overshoot of a sleep
+/// would count as latency.
 pub(crate) fn wait_until(at_ns: u64) {
     let early = at_ns.saturating_sub(monotonic_ns() + SPIN_NS);
     if early > 0 {
@@ -40,7 +39,7 @@ pub(crate) fn wait_until(at_ns: u64) {
     }
 }
 
-/// Peak resident memory of this process in megabytes (`VmHWM`), 0 where the system does not tell.
+/// Peak resident memory of this process in megabytes (`VmHWM`); 0 if unknown.
 pub(crate) fn peak_rss_mb() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
@@ -48,7 +47,7 @@ pub(crate) fn peak_rss_mb() -> f64 {
     kib.unwrap_or(0.0) / 1024.0
 }
 
-/// The machine's load average over one minute, 0 where the system does not tell.
+/// The machine's load average over one minute; 0 if unknown.
 pub(crate) fn load() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().next().and_then(|w| w.parse().ok()).unwrap_or(0.0)

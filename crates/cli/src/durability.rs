@@ -1,4 +1,4 @@
-//! `helio dds durability`: keeps the persistent topics of a DDS domain.
+//! `helio dds durability`: stores the persistent topics of a DDS domain.
 
 use std::time::Instant;
 
@@ -27,10 +27,10 @@ impl From<DurabilityError> for CliError {
     }
 }
 
-/// Keeps them until a signal ends it.
+/// Runs the service until a signal ends it.
 pub(crate) fn run(args: &DurabilityArgs, url: Option<&str>, stop: &Stop) -> CliResult {
     let url = url.filter(|url| url.starts_with("dds:")).ok_or_else(|| {
-        CliError::Usage("name the domain that is to be kept, such as --url dds://0".to_owned())
+        CliError::Usage("name the domain to store, such as --url dds://0".to_owned())
     })?;
     let mut reporter = Reporter::new(args);
     let forget =
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &DurabilityArgs, url: Option<&str>, stop: &Stop) -> CliR
     reporter.print(&service.figures())
 }
 
-/// What is told, and when it was.
+/// Prints notices and lines of figures.
 struct Reporter<'a> {
     args: &'a DurabilityArgs,
     out: Out,
@@ -107,7 +107,7 @@ impl<'a> Reporter<'a> {
         Ok(())
     }
 
-    /// Prints a line where one is due, and shows progress on a terminal meanwhile.
+    /// Prints a line when one is due, and shows progress on a terminal until then.
     fn tick(&mut self, figures: &Figures) -> CliResult {
         if self.at.elapsed() >= self.args.every {
             self.print(figures)?;
@@ -129,7 +129,7 @@ impl<'a> Reporter<'a> {
             }))?;
         } else {
             self.out.line(&format!(
-                "{} topics, {} samples stored ({}), {} handed to late joiners",
+                "{} topics, {} samples stored ({}), {} sent to late joiners",
                 human_count(topics),
                 human_count(stored),
                 human_bytes(bytes as f64),

@@ -1,18 +1,18 @@
-//! Samples in a file together with what belongs to them: `helio record --envelope`.
+//! Samples in a file together with their metadata: `helio record --envelope`.
 //!
-//! A datum is an Avro record of the name [`NAME`], outside any namespace, so that names in the
-//! value's schema stay what they are:
+//! A datum is an Avro record of the name [`NAME`], outside any namespace, so that the names in the
+//! value's schema do not change:
 //!
-//! | field | type | what |
+//! | field | type | contents |
 //! | --- | --- | --- |
 //! | `key` | bytes | empty for none |
-//! | `tai_ns` | long | when it was published, TAI nanoseconds since 1970 |
+//! | `tai_ns` | long | time of publication, TAI nanoseconds since 1970 |
 //! | `level` | int | the routing byte |
-//! | `trace` | bytes | sixteen, or none |
-//! | `producer`, `incarnation`, `sequence` | string, long, long | who published it, its number |
-//! | `partition`, `offset` | int, long | where it lay |
-//! | `headers` | map of bytes | beside the value; earlier programs' files lack the field |
-//! | `value` | the topic's schema, or bytes | last: the rest of a datum is the value |
+//! | `trace` | bytes | sixteen bytes, or none |
+//! | `producer`, `incarnation`, `sequence` | string, long, long | as in the sample's header |
+//! | `partition`, `offset` | int, long | its position |
+//! | `headers` | map of bytes | the sample's headers; files of earlier versions lack the field |
+//! | `value` | the topic's schema, or bytes | the rest of the datum |
 
 use helio_bridge::hops;
 use helio_bus::{Sample, Tai, TraceId};
@@ -41,25 +41,25 @@ const FIELDS: [(&str, &str); 10] = [
 /// The last field before the value.
 const HEADERS: &str = "headers";
 
-/// What `play` gives back to a sample.
+/// The metadata that `play` restores.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SampleMetadata {
     /// Its key; empty is none.
     pub(crate) key: Vec<u8>,
-    /// When it was published, where that is known.
+    /// The time of publication, if known.
     pub(crate) time: Option<Tai>,
     /// The routing byte.
     pub(crate) level: u8,
-    /// The trace that it belongs to.
+    /// The trace identity.
     pub(crate) trace: Option<TraceId>,
-    /// Named values beside it.
+    /// The sample's headers.
     pub(crate) headers: Headers,
 }
 
 /// The schema of enveloped values.
 pub(crate) fn schema(value: &Schema) -> CliResult<Schema> {
     let refused = |e: &dyn std::fmt::Display| {
-        CliError::Refused(format!("the topic's schema does not go into an envelope: {e}"))
+        CliError::Refused(format!("the topic's schema does not fit an envelope: {e}"))
     };
     let value: Value =
         serde_json::from_str(&value.to_json().to_string()).map_err(|e| refused(&e))?;
@@ -70,21 +70,21 @@ pub(crate) fn schema(value: &Schema) -> CliResult<Schema> {
     Schema::parse(&whole.to_string()).map_err(|e| refused(&e))
 }
 
-/// A field's type as schemas have it.
+/// A field's type in JSON.
 fn type_of(kind: &str) -> Value {
     if kind == "map" { json!({"type": kind, "values": "bytes"}) } else { kind.into() }
 }
 
-/// What an envelope has before its value.
+/// The fields before an envelope's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// All that there is.
+    /// All fields.
     Whole,
-    /// No headers: earlier programs knew none.
+    /// No headers, as earlier versions wrote.
     Headerless,
 }
 
-/// The schema of the values, where a schema is an envelope's, and what is before them.
+/// The schema of the values and the fields before them, if a schema is an envelope's.
 pub(crate) fn value_schema(schema: &Schema) -> Option<(Schema, Form)> {
     if schema.name() != Some(NAME) {
         return None;
@@ -106,7 +106,7 @@ pub(crate) fn value_schema(schema: &Schema) -> Option<(Schema, Form)> {
     Some((Schema::parse(&value["type"].to_string()).ok()?, form))
 }
 
-/// Appends what stands before a sample's value.
+/// Appends the fields before a sample's value.
 pub(crate) fn put(out: &mut Vec<u8>, sample: &Sample) {
     let header = &sample.header;
     put_bytes(out, &sample.key);
@@ -129,7 +129,7 @@ pub(crate) fn put(out: &mut Vec<u8>, sample: &Sample) {
     put_long(out, 0);
 }
 
-/// What belongs to a value, and the value's own datum.
+/// The metadata and the value's own datum.
 pub(crate) fn open(datum: &[u8], form: Form) -> Result<(SampleMetadata, &[u8]), String> {
     let mut reader = Reader::new(datum);
     let belongings = belongings(&mut reader, form).map_err(|e| format!("an envelope: {e}"))?;
@@ -160,15 +160,15 @@ fn headers(reader: &mut Reader<'_>) -> Result<Headers, Box<dyn std::error::Error
     loop {
         let count = match reader.long()? {
             0 => return Ok(headers),
-            // Whoever wrote the file may have put the block's bytes before it.
+            // The block's size in bytes may precede it.
             count @ ..0 => reader.long().map(|_| count.unsigned_abs())?,
             count => count as u64,
         };
         // Each entry adds to the headers, which are bounded.
         for _ in 0..count {
             let (name, value) = (reader.string()?, reader.bytes()?);
-            // Where the recorded sample had been, one that is played has not: a bridge would not
-            // forward it there, and would go on from a place that it does not come from.
+            // A played sample has not passed the recorded sample's buses. With its hops a bridge
+            // would not forward it there, and would resume from a wrong position.
             if name != hops::NAME {
                 headers = headers.with(name, value)?;
             }

@@ -1,36 +1,36 @@
-//! What went wrong, as one line on stderr and one exit code.
+//! Errors of commands: one line on standard error and one exit code.
 
 use helio_bus::{ConnectError, MemberError, PublishError, ReadError, TopicError, TransportError};
 use thiserror::Error;
 
-/// Why a command stopped. Each variant has its exit code, which the manual lists.
+/// The error of a command. Each variant has an exit code, which the manual lists.
 #[derive(Debug, Error)]
 pub(crate) enum CliError {
-    /// Something failed below: I/O, a transport, damaged data.
+    /// I/O, a transport or damaged data.
     #[error("{0}")]
     Failure(String),
-    /// The command line contradicts itself or asks for what cannot be.
+    /// The command line is contradictory or invalid.
     #[error("{0}")]
     Usage(String),
-    /// A topic, file or schema is not there.
+    /// A topic, file or schema is missing.
     #[error("{0}")]
     NotFound(String),
-    /// Refused: the transport cannot do what the topic needs, or a schema or value does not fit.
+    /// The transport lacks a policy that the topic needs, or a schema or value is invalid.
     #[error("{0}")]
     Refused(String),
     /// Samples are missing.
     #[error("{0}")]
     Lost(String),
-    /// A signal asked to stop before the work was done.
+    /// A signal ended the command before its work was complete.
     #[error("interrupted; nothing is left behind")]
     Interrupted,
-    /// The same, of something that goes on elsewhere.
+    /// The same, and the work continues elsewhere.
     #[error("interrupted: {0}")]
     Left(String),
-    /// A process that was started for a part of the work has failed, and has said why by itself.
-    #[error("a process that was started for this has failed; its message is above")]
+    /// A worker process has failed and has printed its error.
+    #[error("a worker process failed; its message is above")]
     Worker(u8),
-    /// Whoever read our output has gone: not an error.
+    /// The reader of the output has closed the pipe, which is no failure.
     #[error("the reader of the output has gone")]
     Pipe,
 }
@@ -59,7 +59,7 @@ impl CliError {
         }
     }
 
-    /// A failure of writing our own output.
+    /// A failure to write standard output.
     pub(crate) fn output(error: &std::io::Error) -> Self {
         match error.kind() {
             std::io::ErrorKind::BrokenPipe => Self::Pipe,

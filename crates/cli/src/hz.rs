@@ -1,4 +1,4 @@
-//! `helio hz`: how much comes, and whether anything is missing.
+//! `helio hz`: rates, bandwidth and losses of topics.
 
 use std::time::{Duration, Instant};
 
@@ -13,10 +13,10 @@ use crate::out::{Out, table};
 use crate::stop::{STOP_POLL_INTERVAL, Stop, Until};
 use crate::units::{human_bytes, human_count};
 
-/// The shortest time between two lines that makes sense.
+/// The shortest useful time between two lines.
 const MIN_PRINT_INTERVAL: Duration = Duration::from_millis(10);
 
-/// One topic's count since the last line.
+/// A topic's counts since the last line.
 struct Counted {
     topic: TopicName,
     member: Member,
@@ -72,7 +72,7 @@ fn subscribe(bus: &Bus, set: &mut WaitSet, args: &HzArgs) -> CliResult<Vec<Count
         counted.push(Counted { topic: name, member, samples: 0, bytes: 0, lost_before: 0 });
     }
     if counted.is_empty() {
-        let text = format!("no topic of {} fits; `helio topics` lists them", bus.url());
+        let text = format!("no topic of {} matches; `helio topics` lists them", bus.url());
         return Err(CliError::NotFound(text));
     }
     Ok(counted)
@@ -94,7 +94,7 @@ fn count(
         let Some((member, Event::Sample(sample))) = set.next_timeout(left)? else {
             continue;
         };
-        // Members are added in order, so they are found by halves.
+        // Members are added in order.
         if let Ok(at) = counted.binary_search_by_key(&member, |c| c.member) {
             counted[at].samples += 1;
             counted[at].bytes += sample.payload.len() as u64;
@@ -103,7 +103,7 @@ fn count(
     Ok(())
 }
 
-/// Prints one line a topic and begins to count anew; gives what was lost meanwhile.
+/// Prints one line per topic and resets the counts; returns the samples lost since the last line.
 fn print(
     out: &mut Out,
     set: &mut WaitSet,

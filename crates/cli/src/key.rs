@@ -1,5 +1,5 @@
-//! Keys that come from a value's fields: of a typed value their Avro encodings one behind the
-//! other, as the typed APIs have it; of untyped JSON the text of one field.
+//! Keys from a value's fields. The key of a typed value is the concatenated Avro encodings of the
+//! fields, as in the typed APIs; the key of untyped JSON is the text of one field.
 
 use helio_core::codec::Codec;
 use helio_core::resolve::Resolution;
@@ -8,16 +8,16 @@ use serde_json::{Map, Value};
 
 use crate::error::{CliError, CliResult};
 
-/// Which fields of a value are its key.
+/// The fields of a value that are its key.
 pub(crate) enum KeyFields {
-    /// Of a typed value: what leaves only those fields of a datum.
+    /// Of a typed value: the projection to those fields.
     Typed(Box<Resolution>),
-    /// Of JSON: one field; nested ones with dots.
+    /// Of JSON: one field, nested fields with dots.
     Json(String),
 }
 
 impl KeyFields {
-    /// The fields of these names; none where there are no names.
+    /// The fields of these names; `None` without names.
     pub(crate) fn new(schema: Option<&Schema>, names: &[String]) -> CliResult<Option<Self>> {
         match (schema, names) {
             (_, []) => Ok(None),
@@ -53,7 +53,7 @@ impl KeyFields {
     }
 }
 
-/// The record of some of a record's fields: its datum is the key.
+/// The record of some of a record's fields, whose datum is the key.
 fn projected(schema: &Schema, names: &[String]) -> CliResult<Schema> {
     let mut json = schema.to_json();
     let all = json.get("fields").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -61,26 +61,29 @@ fn projected(schema: &Schema, names: &[String]) -> CliResult<Schema> {
         let found = all.iter().find(|field| field["name"] == **name).cloned();
         found.ok_or_else(|| {
             let known: Vec<&str> = all.iter().filter_map(|field| field["name"].as_str()).collect();
-            CliError::Usage(format!("no field is called {name}; there are {}", known.join(", ")))
+            CliError::Usage(format!(
+                "no field is named {name}; the fields are {}",
+                known.join(", ")
+            ))
         })
     };
     json["fields"] = Value::Array(names.iter().map(field).collect::<CliResult<_>>()?);
     Schema::from_json(&json).map_err(|e| CliError::Refused(format!("the key: {e}")))
 }
 
-/// The key of fields that are given as `NAME=VALUE`, a value being JSON or else text.
+/// The key of fields given as `NAME=VALUE`; a value is JSON, else text.
 pub(crate) fn key_of(schema: Option<&Schema>, given: &[String]) -> CliResult<Vec<u8>> {
     let mut values = Map::new();
     for one in given {
-        let (name, text) = one.split_once('=').ok_or_else(|| {
-            CliError::Usage(format!("{one:?} is no field with its value; write NAME=VALUE"))
-        })?;
+        let (name, text) = one
+            .split_once('=')
+            .ok_or_else(|| CliError::Usage(format!("invalid field {one:?}; write NAME=VALUE")))?;
         let value = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text));
         values.insert(name.to_owned(), value);
     }
     let names: Vec<String> = values.keys().cloned().collect();
     let Some(schema) = schema else {
-        let text = "the topic has no schema, so its keys are no fields; use --key or --key-prefix";
+        let text = "the topic has no schema, so its keys have no fields; use --key or --key-prefix";
         return Err(CliError::Usage(text.to_owned()));
     };
     let codec = Codec::new(&projected(schema, &names)?);
@@ -91,13 +94,13 @@ pub(crate) fn key_of(schema: Option<&Schema>, given: &[String]) -> CliResult<Vec
     Ok(key)
 }
 
-/// The text of a field of JSON; nested fields with dots.
+/// The text of a JSON field; nested fields with dots.
 fn text_of(value: &Value, field: &str) -> CliResult<String> {
     let found = field.split('.').try_fold(value, |value, name| value.get(name));
     match found {
         Some(Value::String(text)) => Ok(text.clone()),
         Some(value @ (Value::Number(_) | Value::Bool(_))) => Ok(value.to_string()),
-        Some(_) => Err(CliError::Refused(format!("the field {field} is no text and no number"))),
+        Some(_) => Err(CliError::Refused(format!("the field {field} is neither text nor number"))),
         None => Err(CliError::Refused(format!("the value has no field {field} for its key"))),
     }
 }

@@ -1,7 +1,7 @@
-//! The `helio` program: publish, subscribe, look and measure on a bus.
+//! The `helio` program: publish, subscribe, inspect and measure on a bus.
 //!
-//! It knows the command line and what to print; it must not know any transport or file format of
-//! the engine: all it does goes through the bus and the core.
+//! It knows the command line and its output. It must not know a transport or an engine's file
+//! format: all its work goes through the bus and the core.
 
 mod args;
 mod bench;

@@ -1,4 +1,4 @@
-//! The way to a bus and its topics, as all commands take it.
+//! Opening a bus and its topics, for all commands.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use helio_core::Qos;
 
 use crate::error::{CliError, CliResult};
 
-/// The URL that was given, or the default one.
+/// The given URL, or the default one.
 pub(crate) fn url(given: Option<&str>) -> CliResult<String> {
     match given {
         Some(url) => Ok(url.to_owned()),
@@ -27,26 +27,26 @@ pub(crate) fn state_folder() -> CliResult<PathBuf> {
     Ok(user_folder("XDG_STATE_HOME", ".local/state")?.join("heliograph"))
 }
 
-/// A folder of the user's, by the name of the XDG base directory specification, or below the home.
+/// A user's folder by its XDG variable, or below the home folder.
 pub(crate) fn user_folder(name: &str, in_home: &str) -> CliResult<PathBuf> {
     let folder = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let found = folder(name).or_else(|| Some(folder("HOME")?.join(in_home)));
     found.ok_or_else(|| CliError::Usage(format!("there is no home folder; set {name} or HOME")))
 }
 
-/// Connects to look at what there is. No journal is made: a path that was mistyped leaves nothing.
+/// Connects to an existing bus. It creates no journal, so that a mistyped path leaves nothing.
 pub(crate) fn look(given: Option<&str>) -> CliResult<Bus> {
     let url = url(given)?;
     if let Some(folder) = empty_folder(&url)? {
         let folder = folder.display();
         return Err(CliError::NotFound(format!(
-            "there is no journal in {folder}; check the path, or publish something to make one"
+            "no journal in {folder}; check the path, or publish a sample to create one"
         )));
     }
     connect(Some(&url), None)
 }
 
-/// The folder of a journal's URL, where nothing is in it or it does not exist.
+/// The folder of a journal's URL, if it is empty or missing.
 pub(crate) fn empty_folder(url: &str) -> CliResult<Option<PathBuf>> {
     let url: BusUrl = url.parse()?;
     let path = url.rest().strip_prefix("//").unwrap_or(url.rest());
@@ -61,12 +61,12 @@ pub(crate) fn empty_folder(url: &str) -> CliResult<Option<PathBuf>> {
     Ok(empty.then_some(folder))
 }
 
-/// Connects, under a producer's name where one is given.
+/// Connects, under the producer's name if given.
 pub(crate) fn connect(given: Option<&str>, producer: Option<&str>) -> CliResult<Bus> {
     Ok(builder(producer).connect(&url(given)?)?)
 }
 
-/// What connects, under a producer's name where one is given.
+/// A builder with the producer's name, if given.
 pub(crate) fn builder(producer: Option<&str>) -> Builder {
     match producer {
         Some(name) => Bus::builder().producer(name),
@@ -74,19 +74,19 @@ pub(crate) fn builder(producer: Option<&str>) -> Builder {
     }
 }
 
-/// A topic's name, as the command line has it.
+/// A topic's name of the command line.
 pub(crate) fn name(text: &str) -> CliResult<TopicName> {
     TopicName::new(text).map_err(|e| CliError::Usage(e.to_string()))
 }
 
-/// A quality of service profile by name.
+/// A quality-of-service profile by name.
 pub(crate) fn profile(name: &str) -> CliResult<Qos> {
     Qos::profile(name).ok_or_else(|| {
-        CliError::Usage(format!("no profile is called {name:?}; `helio help pub` lists them"))
+        CliError::Usage(format!("no profile is named {name:?}; `helio help pub` lists them"))
     })
 }
 
-/// Opens a topic as it is, with the newest schema that was declared for it.
+/// Opens an existing topic with its newest declared schema.
 pub(crate) fn existing(bus: &Bus, name: &TopicName) -> CliResult<Option<Topic>> {
     let Some(schemas) = bus.schemas_of(name)? else { return Ok(None) };
     let mut spec = TopicSpec::of(name.clone());

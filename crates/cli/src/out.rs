@@ -1,5 +1,4 @@
-//! What a command prints: data on stdout, whole lines, flushed when it matters; progress on a
-//! terminal's stderr only.
+//! A command's output: whole lines of data on stdout, and progress on stderr if it is a terminal.
 
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::time::{Duration, Instant};
@@ -9,10 +8,10 @@ use serde::Serialize;
 
 use crate::error::{CliError, CliResult};
 
-/// Enough that a pipe is filled in large writes, small against any message.
+/// Large enough to fill a pipe in large writes.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Standard output, buffered; a reader that has gone ends the command quietly.
+/// Buffered standard output. A closed pipe ends the command without a message.
 pub(crate) struct Out(BufWriter<StdoutLock<'static>>);
 
 impl Out {
@@ -27,7 +26,7 @@ impl Out {
         written.map_err(|e| CliError::output(&e))
     }
 
-    /// Prints bytes as they are.
+    /// Prints bytes unchanged.
     pub(crate) fn raw(&mut self, bytes: &[u8]) -> CliResult {
         self.0.write_all(bytes).map_err(|e| CliError::output(&e))
     }
@@ -39,13 +38,12 @@ impl Out {
         self.line(&text)
     }
 
-    /// Hands what was printed to whoever reads.
+    /// Flushes the buffer.
     pub(crate) fn flush(&mut self) -> CliResult {
         self.0.flush().map_err(|e| CliError::output(&e))
     }
 
-    /// An error where the reader of the output has gone: who waits for something to print would
-    /// not hear of it before.
+    /// An error if the pipe is closed, for commands that wait long between writes.
     pub(crate) fn check(&self) -> CliResult {
         let mut out = [PollFd::new(self.0.get_ref(), PollFlags::empty())];
         match poll(&mut out, Some(&Timespec::default())) {
@@ -55,7 +53,7 @@ impl Out {
     }
 }
 
-/// Whether standard output is a terminal that one can write all over.
+/// Whether standard output is a terminal with cursor movement.
 pub(crate) fn is_screen() -> bool {
     let plain = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
     io::stdout().is_terminal() && !plain
@@ -70,12 +68,12 @@ pub(crate) struct Progress {
 impl Progress {
     const REDRAW_INTERVAL: Duration = Duration::from_millis(200);
 
-    /// Progress where stderr is a terminal, silence elsewhere.
+    /// Progress if stderr is a terminal, else silence.
     pub(crate) fn new() -> Self {
         Self { shown: io::stderr().is_terminal(), drawn: None }
     }
 
-    /// Shows what `text` gives.
+    /// Shows the text of `text`.
     pub(crate) fn show(&mut self, text: impl FnOnce() -> String) {
         let due = self.drawn.is_none_or(|at| at.elapsed() >= Self::REDRAW_INTERVAL);
         if self.shown && due {
@@ -93,12 +91,12 @@ impl Drop for Progress {
     }
 }
 
-/// Columns of figures for people: the first is text, the others are set to the right.
+/// A table of figures: the first column is text, the others are right-aligned.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> Vec<String> {
     aligned(head, rows, |column| if column == 0 { Side::Left } else { Side::Right })
 }
 
-/// Columns of text for people, all set to the left.
+/// A table of left-aligned text.
 pub(crate) fn text_table(head: &[&str], rows: &[Vec<String>]) -> Vec<String> {
     aligned(head, rows, |_| Side::Left)
 }

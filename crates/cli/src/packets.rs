@@ -1,5 +1,5 @@
-//! Files of samples: Avro containers, Confluent-framed packets, lines of JSON, told apart by how
-//! they begin.
+//! Files of samples: Avro containers, Confluent-framed packets, lines of JSON, recognized by their
+//! first bytes.
 
 use std::fs::File;
 use std::io::Read;
@@ -16,28 +16,28 @@ use crate::error::{CliError, CliResult};
 use crate::key::KeyFields;
 use crate::value::{Encoder, schema_text};
 
-/// What a container file begins with.
+/// The first bytes of a container file.
 const MAGIC: &[u8] = b"Obj\x01";
-/// The schema of values that have none.
+/// The schema of untyped values.
 const BYTES: &str = r#""bytes""#;
-/// A Confluent frame: a zero, and the schema's number in a registry, big-endian.
+/// A Confluent frame: a zero byte, and the schema's registry number, big-endian.
 const FRAME_BYTES: usize = 5;
-/// The largest file: it is read whole, so it must fit the memory.
+/// The largest file: it is read whole and must fit in memory.
 const FILE_BYTES_MAX: u64 = 4 << 30;
 
 /// One sample of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Packet {
-    /// The datum, or bytes that have no schema.
+    /// The datum, or untyped bytes.
     pub(crate) payload: Vec<u8>,
-    /// Its key, where fields were named for it or an envelope has it; and what else that has.
+    /// The key of named fields or of an envelope, and the envelope's other fields.
     pub(crate) belongings: SampleMetadata,
 }
 
-/// How files are to be read.
+/// Options for reading files.
 #[derive(Default)]
 pub(crate) struct Reading {
-    /// The schema of files that do not carry one.
+    /// The schema of files without one.
     pub(crate) schema: Option<Schema>,
     /// The fields that are the key.
     pub(crate) key_fields: Vec<String>,
@@ -83,17 +83,17 @@ pub(crate) struct Packets<'a> {
     envelope: Option<(Enveloped, Form)>,
 }
 
-/// What envelopes hold.
+/// The contents of envelopes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Enveloped {
-    /// Values of a schema.
+    /// Typed values.
     Values,
-    /// Bytes that have none.
+    /// Untyped bytes.
     Bytes,
 }
 
 impl<'a> Packets<'a> {
-    /// Looks what a file has.
+    /// Recognizes a file's format.
     pub(crate) fn of(input: &'a Input, reading: &Reading) -> CliResult<Self> {
         let (mut schema, mut envelope) = (reading.schema.clone(), None);
         let kind = if input.bytes.starts_with(MAGIC) {
@@ -118,7 +118,7 @@ impl<'a> Packets<'a> {
         })
     }
 
-    /// The schema of its samples; none where they are bytes.
+    /// The samples' schema; `None` for untyped bytes.
     pub(crate) fn schema(&self) -> Option<&Schema> {
         self.codec.as_ref().map(Codec::schema)
     }
@@ -164,7 +164,7 @@ impl<'a> Packets<'a> {
     }
 }
 
-/// The schema of a container's values, and whether they lie in envelopes.
+/// The schema of a container's values, and their envelope if any.
 fn contents(schema: &Schema) -> (Option<Schema>, Option<(Enveloped, Form)>) {
     match envelope::value_schema(schema) {
         None => (Some(schema.clone()), None),
@@ -175,7 +175,7 @@ fn contents(schema: &Schema) -> (Option<Schema>, Option<(Enveloped, Form)>) {
     }
 }
 
-/// What an envelope holds.
+/// Opens an envelope.
 fn unwrapped(
     datum: &[u8],
     kind: Enveloped,
@@ -189,8 +189,8 @@ fn unwrapped(
     Ok((belongings, payload.to_vec()))
 }
 
-/// The first packet of some bytes, and how many it takes. With a schema it is the datum without its
-/// frame; without one it is everything, as it is.
+/// The first packet of some bytes, and its length. With a schema it is the datum without its frame,
+/// else all bytes unchanged.
 fn framed(bytes: &[u8], codec: Option<&Codec>) -> Result<(Vec<u8>, usize), String> {
     let Some(codec) = codec else { return Ok((bytes.to_vec(), bytes.len())) };
     let (frame, rest) = bytes.split_at_checked(FRAME_BYTES).ok_or("it ends in a frame")?;
@@ -205,7 +205,7 @@ fn framed(bytes: &[u8], codec: Option<&Codec>) -> Result<(Vec<u8>, usize), Strin
     Ok((rest[..length].to_vec(), FRAME_BYTES + length))
 }
 
-/// The next line that is not empty, without the white space at its end.
+/// The next non-empty line, without trailing white space.
 fn line<'a>(rest: &mut &'a [u8], number: &mut u64) -> Option<&'a [u8]> {
     while !rest.is_empty() {
         let end = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
@@ -227,7 +227,7 @@ fn datum(text: &[u8], encoder: &Encoder) -> CliResult<Vec<u8>> {
     Ok(payload)
 }
 
-/// All samples of a file, to be played again and again.
+/// All samples of a file, to be played repeatedly.
 pub(crate) fn read_all(path: &Path) -> CliResult<(Option<SchemaText>, Vec<Packet>)> {
     let input = Input::read(path)?;
     let mut file = Packets::of(&input, &Reading::default())?;

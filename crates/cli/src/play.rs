@@ -20,7 +20,7 @@ use crate::stop::Stop;
 use crate::units::{human_bytes, human_count};
 use crate::value::{parse, schema_text};
 
-/// Samples that may wait for their receipts.
+/// The largest number of samples in flight.
 const RECEIPT_WINDOW: usize = 1_000;
 
 /// Runs `helio play`.
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &PlayArgs, url: Option<&str>, stop: &Stop) -> CliResult 
         (None, None) => None,
     };
     let reading = Reading { schema: fallback, key_fields: args.publishing.key_field.clone() };
-    // The first file says what the topic carries.
+    // The first file decides the topic's schema.
     let schema = match args.files.first() {
         Some(path) => Packets::of(&Input::read(path)?, &reading)?.schema().cloned(),
         None => None,
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &PlayArgs, url: Option<&str>, stop: &Stop) -> CliResult 
     ended
 }
 
-/// The topic as it is, or created for what the first file has.
+/// The existing topic, or a new one with the first file's schema.
 fn open(
     bus: &helio_bus::Bus,
     args: &PlayArgs,
@@ -112,7 +112,7 @@ impl Player<'_> {
         let mut packets = Packets::of(&input, &self.reading)?;
         if packets.schema().map(Schema::id) != self.schema.as_ref().map(Schema::id) {
             return Err(CliError::Refused(format!(
-                "{} has another schema than the files before; play it in a run of its own",
+                "{} has another schema than the files before; play it in a separate run",
                 path.display()
             )));
         }
@@ -151,7 +151,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// What was published, whatever happened afterwards.
+    /// Reports the published samples, also after an error.
     fn told(&mut self, acknowledged: u64) -> CliResult {
         let seconds = (monotonic_ns() - self.begun_ns) as f64 * 1e-9;
         let rate = acknowledged as f64 / seconds.max(1e-9);

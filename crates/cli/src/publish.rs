@@ -41,7 +41,7 @@ pub(crate) fn run(args: &PubArgs, url: Option<&str>, stop: &Stop) -> CliResult {
     ended
 }
 
-/// The topic as it is, or created as the arguments say.
+/// The existing topic, or a new one by the arguments.
 fn open(bus: &Bus, args: &PubArgs) -> CliResult<Topic> {
     let name = name(&args.topic)?;
     let schema = args.schema.as_deref().map(schema_file).transpose()?;
@@ -98,7 +98,7 @@ impl Sender<'_> {
         Ok(())
     }
 
-    /// One sample a line.
+    /// Publishes one sample per line.
     fn input(&mut self) -> CliResult {
         let mut input = std::io::stdin().lock();
         let mut line = Vec::new();
@@ -123,7 +123,7 @@ impl Sender<'_> {
         }
     }
 
-    /// A value as text: JSON where the topic is typed, itself where it is not.
+    /// Publishes a text: JSON of a typed topic, else the text itself.
     fn text(&mut self, text: &str) -> CliResult {
         let Some(encoder) = &self.encoder else { return self.send(text.as_bytes()) };
         let value: Value = serde_json::from_str(text)
@@ -166,7 +166,7 @@ impl Sender<'_> {
     }
 }
 
-/// Waits until a time, and looks for signals meanwhile.
+/// Waits until a time, or for a signal.
 pub(crate) fn pause(due_ns: u64, stop: &Stop) -> CliResult {
     const SLICE_NS: u64 = 50_000_000;
     while due_ns > monotonic_ns() + SLICE_NS {

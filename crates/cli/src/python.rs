@@ -1,4 +1,4 @@
-//! Workers in Python: scripts that this program carries, for an interpreter that has the package.
+//! Workers in Python: embedded scripts for an interpreter that has the package.
 
 use std::ffi::{OsStr, OsString};
 use std::process::{Command, Stdio};
@@ -18,8 +18,8 @@ pub(crate) fn interpreter() -> OsString {
     std::env::var_os(VARIABLE).unwrap_or_else(|| "python3".into())
 }
 
-/// An interpreter that has the package. `None` where `$PYTHON` names none and `python3` lacks the
-/// package; an error where the interpreter that `$PYTHON` names lacks it.
+/// The interpreter, if it has the package. A `python3` without it is `None`; a `$PYTHON` without it
+/// is an error.
 pub(crate) fn with_package() -> CliResult<Option<OsString>> {
     let python = interpreter();
     let mut probe = Command::new(&python);
@@ -37,7 +37,7 @@ pub(crate) fn with_package() -> CliResult<Option<OsString>> {
     }
 }
 
-/// The interpreter with a script; only the worker's arguments are missing.
+/// The interpreter with a script; the worker's arguments are to be added.
 pub(crate) fn command(python: &OsStr, script: &str) -> Command {
     let mut command = Command::new(python);
     command.args(["-c", script]);

@@ -1,4 +1,4 @@
-//! Receipts on their way, a bounded number of them.
+//! A bounded number of pending receipts.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use helio_bus::PendingPublish;
 
 use crate::error::{CliError, CliResult};
 
-/// Receipts that have not come yet.
+/// The pending receipts of a publisher.
 pub(crate) struct Receipts {
     window: usize,
     pending: VecDeque<PendingPublish>,
@@ -14,12 +14,12 @@ pub(crate) struct Receipts {
 }
 
 impl Receipts {
-    /// So many may be under way; 1 awaits each.
+    /// At most `window` receipts are pending; 1 waits for each.
     pub(crate) fn new(window: usize) -> Self {
         Self { window, pending: VecDeque::new(), acknowledged: 0 }
     }
 
-    /// Takes one more, and waits for the oldest where there are too many.
+    /// Adds a receipt, and waits for the oldest ones beyond the window.
     pub(crate) fn take(&mut self, publishing: PendingPublish) -> CliResult {
         match publishing.outcome() {
             Some(Ok(_)) => self.acknowledged += 1,
@@ -32,7 +32,7 @@ impl Receipts {
         Ok(())
     }
 
-    /// Counts receipts that were awaited otherwise.
+    /// Counts receipts that were awaited elsewhere.
     pub(crate) fn add(&mut self, acknowledged: u64) {
         self.acknowledged += acknowledged;
     }
@@ -45,7 +45,7 @@ impl Receipts {
         Ok(())
     }
 
-    /// Waits for all of them; gives how many have come by now.
+    /// Waits for all pending receipts; returns the number of receipts so far.
     pub(crate) fn finish(&mut self) -> CliResult<u64> {
         while !self.pending.is_empty() {
             self.oldest()?;

@@ -22,16 +22,13 @@ pub(crate) fn run(args: &RecordArgs, url: Option<&str>, stop: &Stop) -> CliResul
     let bus = look(url)?;
     let name = name(&args.topic)?;
     let topic = existing(&bus, &name)?.ok_or_else(|| {
-        CliError::NotFound(format!(
-            "there is no topic {name} on {}; start its publisher first",
-            bus.url()
-        ))
+        CliError::NotFound(format!("no topic {name} on {}; start its publisher first", bus.url()))
     })?;
     let mut recorder = Recorder::new(args, &topic)?;
-    // Samples of older schemas come as the topic's newest one has them.
+    // The bus converts samples of older schemas to the topic's newest one.
     let mut samples = topic.subscribe(Subscribe::from(args.from))?;
     let ended = recorder.pump(&mut samples, stop);
-    // Whatever happened, what was recorded is a whole file.
+    // The file is completed also after an error.
     recorder.finish()?;
     recorder.told()?;
     if ended? == End::Asked && args.end.is_given() {
@@ -86,7 +83,7 @@ impl<'a> Recorder<'a> {
         Ok(recorder)
     }
 
-    /// Opens the next file: the one that was named, or with --rotate NAME.1.avro and so on.
+    /// Opens the next file: the named one, or with --rotate NAME.1.avro and so on.
     fn open(&mut self) -> CliResult {
         let number = self.files.len() + 1;
         let path = match self.args.rotate {
@@ -121,7 +118,7 @@ impl<'a> Recorder<'a> {
     fn sample(&mut self, sample: &Sample) -> CliResult {
         if sample.header.schema != self.id {
             return Err(CliError::Refused(format!(
-                "a sample of schema {} came, the file has {}; record it in a run of its own",
+                "a sample has schema {}, the file has {}; record it in a separate run",
                 sample.header.schema, self.id
             )));
         }
@@ -150,7 +147,7 @@ impl<'a> Recorder<'a> {
 
     fn finish(&mut self) -> CliResult {
         let Some(recording) = self.recording.take() else { return Ok(()) };
-        // A rotation just before the end leaves an empty file, which nobody needs.
+        // A rotation just before the end leaves an empty file.
         if recording.datums() == 0 && self.files.len() > 1 {
             self.files.pop();
             return Ok(());

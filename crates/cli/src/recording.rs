@@ -1,4 +1,4 @@
-//! An Avro container file on its way to disk: it takes its name when it is whole.
+//! Writing an Avro container file, which gets its name when it is complete.
 
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
@@ -10,19 +10,19 @@ use helio_core::schema::Schema;
 
 use crate::error::{CliError, CliResult};
 
-/// A file that is being recorded. Dropped unfinished it leaves nothing.
+/// A file that is being recorded. Dropping it before `finish` removes the partial file.
 pub(crate) struct Recording {
     path: PathBuf,
     partial: PathBuf,
     file: File,
-    /// Gone when the file is whole.
+    /// `None` once the file is complete.
     writer: Option<Writer>,
     datums: u64,
     bytes: u64,
 }
 
 impl Recording {
-    /// Begins a file; it lies beside its place, as `NAME.partial`, until it is whole.
+    /// Creates a file, which is named `NAME.partial` until it is complete.
     pub(crate) fn create(path: &Path, schema: &Schema, codec: Compression) -> CliResult<Self> {
         let mut partial = path.as_os_str().to_owned();
         partial.push(".partial");
@@ -57,7 +57,7 @@ impl Recording {
         self.datums
     }
 
-    /// Ends the file, makes it durable, and gives it its name; gives its size in bytes.
+    /// Completes, syncs and renames the file; returns its size in bytes.
     pub(crate) fn finish(mut self) -> CliResult<u64> {
         let rest = self.writer.take().map(Writer::finish).unwrap_or_default();
         let named = self.put(&rest).and_then(|()| {
@@ -78,7 +78,7 @@ impl Recording {
     }
 
     fn discard(&self) {
-        // Best effort: the name says that it is not whole.
+        // Best effort: the name shows that it is incomplete.
         let _ = std::fs::remove_file(&self.partial);
     }
 }
@@ -91,7 +91,7 @@ impl Drop for Recording {
     }
 }
 
-/// A marker that no other file has: sixteen bytes of the system's randomness.
+/// A unique marker: sixteen random bytes.
 fn marker() -> [u8; 16] {
     let mut marker = [0; 16];
     for half in marker.chunks_mut(8) {

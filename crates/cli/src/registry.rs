@@ -1,4 +1,4 @@
-//! `helio registry`: serves a schema registry that is kept in a topic of the bus.
+//! `helio registry`: serves a schema registry that is stored in a topic of the bus.
 
 use helio_registry::{OpenError, Registry, serve};
 

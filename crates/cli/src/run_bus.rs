@@ -1,18 +1,17 @@
-//! A bus for one run: the one that was named, or a fresh journal in a folder of its own.
+//! The bus of one run of a bench or demo: the given one, or a new journal in a temporary folder.
 
 use std::path::{Path, PathBuf};
 
 use crate::error::{CliError, CliResult};
 
-/// The bus of a run. A folder that was made for it goes with it.
+/// The bus of a run. Dropping it removes the temporary folder.
 pub(crate) struct RunBus {
     url: String,
     scratch: Option<PathBuf>,
 }
 
 impl RunBus {
-    /// The bus that was named, or a fresh journal in `parent` (the folder for temporary files where
-    /// none is given).
+    /// The given bus, or a new journal in `parent` (default: the folder for temporary files).
     pub(crate) fn fresh(what: &str, parent: Option<&Path>, url: Option<&str>) -> CliResult<Self> {
         if let Some(url) = url {
             return Ok(Self { url: url.to_owned(), scratch: None });
@@ -23,7 +22,7 @@ impl RunBus {
         Ok(Self { url: format!("journal:{}", scratch.display()), scratch: Some(scratch) })
     }
 
-    /// The folder that was made for it.
+    /// The temporary folder, if there is one.
     pub(crate) fn scratch(&self) -> Option<&Path> {
         self.scratch.as_deref()
     }
@@ -47,7 +46,7 @@ impl RunBus {
 impl Drop for RunBus {
     fn drop(&mut self) {
         if let Some(scratch) = &self.scratch {
-            // What cannot be removed stays in a folder for temporary files.
+            // What cannot be removed stays in the folder for temporary files.
             let _ = std::fs::remove_dir_all(scratch);
         }
     }

@@ -1,5 +1,4 @@
-//! SAL interface folders, as the commands take them: a folder of files, or the small observatory
-//! that this program carries in itself.
+//! SAL interfaces of the commands: a folder of files, or the built-in small observatory.
 
 use std::path::Path;
 
@@ -14,7 +13,7 @@ macro_rules! own {
     };
 }
 
-/// The project's own interfaces, as the demo takes them wherever the program runs.
+/// The built-in interfaces.
 const OWN: [(&str, &str); 13] = own! {
     "VERSION"
     "SALSubsystems.xml"
@@ -43,7 +42,7 @@ pub(crate) fn folder(path: &Path) -> CliResult<Interfaces> {
     })
 }
 
-/// Writes the project's own interfaces into a folder, for a program of another language.
+/// Writes the built-in interfaces to a folder, for programs in other languages.
 pub(crate) fn write_own(folder: &Path) -> CliResult {
     for (path, text) in OWN {
         let path = folder.join(path);
@@ -58,7 +57,7 @@ pub(crate) fn write_own(folder: &Path) -> CliResult {
     Ok(())
 }
 
-/// The interfaces of a folder, or the project's own.
+/// The interfaces of a folder, or the built-in ones.
 pub(crate) fn folder_or_own(path: Option<&Path>) -> CliResult<Interfaces> {
     match path {
         Some(path) => folder(path),
@@ -71,8 +70,8 @@ pub(crate) fn folder_or_own(path: Option<&Path>) -> CliResult<Interfaces> {
     }
 }
 
-/// A topic by its name on the bus (`MTMount/command/trackTarget`), by SAL's name behind the
-/// component's (`MTMount_command_trackTarget`), or by its Kafka name.
+/// A topic by its name on the bus (`MTMount/command/trackTarget`), its SAL name after the
+/// component's (`MTMount_command_trackTarget`), or its Kafka name.
 pub(crate) fn topic<'a>(interfaces: &'a Interfaces, name: &str) -> CliResult<&'a Topic> {
     let found = interfaces.topic(name).or_else(|| {
         let name = name.strip_prefix("lsst.").and_then(|n| n.split_once('.')).map_or(name, |n| n.1);

@@ -1,11 +1,10 @@
-//! A screen of its own on the terminal, which is given back as it was.
+//! The terminal's alternate screen, restored at the end.
 //!
-//! Constraints. Nothing that is written may scroll, and a line that is too long is cut. Whatever
-//! ends the program in order (a key, a signal, an error, a panic) gives the terminal back; so does
-//! Ctrl-Z before it stops the program.
+//! Constraints. The screen must not scroll, and long lines are cut. Every orderly end (a key, a
+//! signal, an error, a panic) restores the terminal; so does Ctrl-Z before it stops the program.
 //!
-//! Operation. The alternate screen, without a cursor. Where keys are taken the terminal neither
-//! echoes them nor waits for whole lines; Ctrl-C stays the signal that it is.
+//! Operation. The cursor is hidden. With keys, the terminal neither echoes them nor waits for whole
+//! lines; Ctrl-C remains a signal.
 
 use std::io::IsTerminal;
 
@@ -21,10 +20,10 @@ use crate::out::Out;
 const TAKE: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[?7l";
 const GIVE_BACK: &[u8] = b"\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// Bytes of keys that are read at once, and kept at the most.
+/// The largest number of bytes of keys that are read at once and buffered.
 const KEYS_MAX: usize = 256;
 
-/// What a key means.
+/// The meaning of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Key {
     Quit,
@@ -37,7 +36,7 @@ enum Key {
     Bottom,
 }
 
-/// Keys as terminals send them.
+/// The byte sequences of keys.
 const KEYS: [(&[u8], Key); 23] = [
     (b"q", Key::Quit),
     (b"Q", Key::Quit),
@@ -64,31 +63,31 @@ const KEYS: [(&[u8], Key); 23] = [
     (b"\x1b[8~", Key::Bottom),
 ];
 
-/// What whoever sits at the terminal wants.
+/// The action that the user requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UserAction {
-    /// Nothing new.
+    /// None.
     None,
-    /// To see the screen drawn again.
+    /// Redraw the screen.
     Draw,
-    /// To leave.
+    /// Quit.
     Quit,
 }
 
-/// The screen. Dropped, it is given back.
+/// The screen. Dropping it restores the terminal.
 pub(crate) struct Screen {
     out: Out,
     keyboard: Option<Keyboard>,
     colours: bool,
-    /// How many rows are above the first one that is shown.
+    /// The number of rows above the first visible one.
     above: usize,
-    /// Rows that there are, and that there is room for.
+    /// The number of rows, and of visible ones.
     rows: (usize, usize),
     drawn: (usize, usize),
 }
 
 impl Screen {
-    /// Takes the terminal to show something.
+    /// Switches the terminal to the alternate screen.
     pub(crate) fn begin() -> CliResult<Self> {
         let mut screen = Self {
             out: Out::new(),
@@ -102,7 +101,7 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Takes the keys too, where they come from a terminal.
+    /// Reads keys too, if standard input is a terminal.
     pub(crate) fn with_keys(mut self) -> Self {
         self.keyboard = Keyboard::take();
         self
@@ -118,7 +117,7 @@ impl Screen {
         self.out.flush()
     }
 
-    /// Shows lines that stay at the top, and below them of the rows those that there is room for.
+    /// Shows fixed lines at the top, and below them the rows that fit.
     pub(crate) fn show(&mut self, head: &[String], rows: &[String]) -> CliResult {
         let (columns, lines) = size();
         self.drawn = (columns, lines);
@@ -150,7 +149,7 @@ impl Screen {
 
     fn line(&mut self, at: usize, line: &str, columns: usize) -> CliResult {
         let mut text: String = line.chars().take(columns).collect();
-        // At the right edge there is nothing to clear, and the cursor may stand on the last letter.
+        // A full line needs no clearing, which could erase its last character.
         let clear = if text.chars().count() < columns { "\x1b[K" } else { "" };
         if self.colours {
             text = coloured(&text);
@@ -158,7 +157,7 @@ impl Screen {
         self.out.raw(format!("\x1b[{at};1H{text}{clear}").as_bytes())
     }
 
-    /// What was typed since the last look, and whether the terminal has another size now.
+    /// The action of the keys typed since the last call, or of a new terminal size.
     pub(crate) fn wish(&mut self) -> CliResult<UserAction> {
         let mut wish = if size() == self.drawn { UserAction::None } else { UserAction::Draw };
         while let Some(key) = self.keyboard.as_mut().and_then(Keyboard::next) {
@@ -184,11 +183,11 @@ impl Screen {
         self.above = usize::try_from(above).unwrap_or(0).min(count.saturating_sub(room));
     }
 
-    /// Stops the program as Ctrl-Z does elsewhere, and goes on when the shell says so.
+    /// Stops the program as Ctrl-Z does, until the shell resumes it.
     fn suspend(&mut self) -> CliResult {
         self.keyboard = None;
         self.give_back()?;
-        // Where that is refused there is nobody to give the terminal to.
+        // It fails only without a shell to return to.
         let _ = kill_current_process_group(Signal::TSTP);
         self.take()?;
         self.keyboard = Keyboard::take();
@@ -198,19 +197,19 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // Whoever closed the terminal does not need it back.
+        // A closed terminal needs no restoring.
         let _ = self.give_back();
     }
 }
 
-/// The keys of the terminal. Dropped, they are whole lines again.
+/// The terminal in key mode. Dropping it restores line mode.
 struct Keyboard {
     before: Termios,
     read: Vec<u8>,
 }
 
 impl Keyboard {
-    /// Takes the keys; nothing where they come from elsewhere.
+    /// Switches to key mode; `None` if standard input is no terminal.
     fn take() -> Option<Self> {
         let input = std::io::stdin();
         if !input.is_terminal() {
@@ -219,7 +218,7 @@ impl Keyboard {
         let before = tcgetattr(&input).ok()?;
         let mut own = before.clone();
         own.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
-        // Keys are read as far as there are any. Ctrl-Z and Ctrl-\ would leave our screen behind.
+        // Reads must not block. Ctrl-Z and Ctrl-\ would leave the alternate screen active.
         for index in [
             SpecialCodeIndex::VMIN,
             SpecialCodeIndex::VTIME,
@@ -232,7 +231,7 @@ impl Keyboard {
         Some(Self { before, read: Vec::new() })
     }
 
-    /// The next key, where one was typed.
+    /// The next typed key, if any.
     fn next(&mut self) -> Option<Key> {
         let mut typed = [0; KEYS_MAX];
         let room = KEYS_MAX.saturating_sub(self.read.len());
@@ -245,12 +244,12 @@ impl Keyboard {
 
 impl Drop for Keyboard {
     fn drop(&mut self) {
-        // What was typed and not read was meant for us, not for the shell.
+        // Unread keys are not meant for the shell.
         let _ = tcsetattr(std::io::stdin(), OptionalActions::Flush, &self.before);
     }
 }
 
-/// Takes the first key of what was typed; none where there is none, or not the whole of it yet.
+/// Takes the first complete key of the typed bytes.
 fn first(typed: &mut Vec<u8>) -> Option<Key> {
     while !typed.is_empty() {
         if let Some((bytes, key)) = KEYS.iter().find(|(bytes, _)| typed.starts_with(bytes)) {
@@ -273,7 +272,7 @@ fn size() -> (usize, usize) {
     }
 }
 
-/// A line with what needs a look in red, and what is at work in green.
+/// Colours the states of a line: red for trouble, green for ENABLED.
 fn coloured(line: &str) -> String {
     let colours =
         [(" FAULT ", 31), (" gone ", 31), (" ENABLED ", 32), (" DISABLED ", 33), (" STANDBY ", 36)];

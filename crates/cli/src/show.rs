@@ -1,4 +1,4 @@
-//! How samples, gaps and what else a subscription tells are printed.
+//! Samples, gaps and other events of a subscription as text and JSON.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -8,13 +8,13 @@ use serde_json::{Map, Value, json};
 use crate::error::CliResult;
 use crate::value::Values;
 
-/// The text that bytes are; keys of typed values are none, though some look like one.
+/// Bytes as text, if they are printable UTF-8. Keys of typed values may look like text.
 fn text_of(bytes: &[u8]) -> Option<&str> {
     let strange = |c: char| c.is_control() && !c.is_ascii_whitespace();
     std::str::from_utf8(bytes).ok().filter(|text| !text.contains(strange))
 }
 
-/// Bytes as text under `name`, or as base64 under `name_base64` where they are no text.
+/// Adds bytes as text under `name`, else as base64 under `name_base64`.
 fn put_bytes(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
     match text_of(bytes) {
         Some(text) => object.insert(name.to_owned(), text.into()),
@@ -65,7 +65,7 @@ pub(crate) fn sample_json(sample: &Sample, values: &mut Values) -> CliResult<Val
     Ok(Value::Object(object))
 }
 
-/// A sample as one line for people.
+/// A sample as one line of text.
 pub(crate) fn sample_line(sample: &Sample, values: &mut Values) -> CliResult<String> {
     let header = &sample.header;
     let producer = &header.producer;
@@ -85,7 +85,7 @@ pub(crate) fn sample_line(sample: &Sample, values: &mut Values) -> CliResult<Str
     Ok(format!("{time} {name}#{}.{}{key} {value}", producer.incarnation, header.sequence))
 }
 
-/// What else a subscription tells, as JSON; `None` for what a user needs not know.
+/// Another event of a subscription as JSON; `None` for internal events.
 pub(crate) fn event_json(event: &Event) -> Option<Value> {
     Some(match event {
         Event::Gap(gap) => {

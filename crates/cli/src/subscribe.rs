@@ -1,4 +1,4 @@
-//! `helio sub`: prints what comes.
+//! `helio sub`: prints samples.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::show::{event_json, sample_json, sample_line};
 use crate::stop::{STOP_POLL_INTERVAL, Stop};
 use crate::value::{Values, parse};
 
-/// How often a topic or journal that is waited for is looked up.
+/// How often `--wait` looks for a missing topic or journal.
 const LOOKUP_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Runs `helio sub`.
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &SubArgs, url: Option<&str>, stop: &Stop) -> CliResult {
     lost(&mut set, &members)
 }
 
-/// The bus; with --wait, once there is one.
+/// The bus; with --wait, once it exists.
 fn bus(args: &SubArgs, given: Option<&str>, stop: &Stop) -> CliResult<Bus> {
     let url = open::url(given)?;
     while args.wait && open::empty_folder(&url)?.is_some() {
@@ -109,7 +109,7 @@ impl Printer<'_> {
                 self.event(event)?;
                 continue;
             }
-            // Nothing more for now: hand on what was printed, then keep what was read.
+            // Nothing more for now: flush the output before committing positions.
             self.out.flush()?;
             self.out.check()?;
             self.commit(set, members)?;
@@ -159,7 +159,7 @@ impl Printer<'_> {
         if self.args.output.json {
             return self.out.json(&value);
         }
-        // Which partitions a member has is for programs; what goes wrong is for people too.
+        // Assignments are printed as JSON only; troubles also for people.
         if !matches!(event, Event::Assigned(_)) {
             eprintln!("helio: {value}");
         }

@@ -1,4 +1,4 @@
-//! `helio topics`: what is on the bus.
+//! `helio topics`: lists the topics of the bus.
 
 use helio_bus::transport::Carried;
 use helio_bus::{TopicInfo, TopicName};
@@ -19,9 +19,9 @@ struct Line {
     bytes: u64,
     last_time: Option<String>,
     schemas: Vec<String>,
-    /// `typed` or `enveloped`, where the transport has both ways.
+    /// `typed` or `enveloped`, if the transport has both forms.
     carried: Option<&'static str>,
-    /// The engine's own type, where that is how it is carried.
+    /// The engine's type of a typed topic.
     r#type: Option<String>,
     writers: Vec<Writer>,
     qos: helio_core::Qos,
@@ -110,12 +110,12 @@ pub(crate) fn run(args: &TopicsArgs, url: Option<&str>) -> CliResult {
     let names: Vec<TopicName> = bus.topics()?.into_iter().filter(wanted).collect();
     let mut lines = Vec::with_capacity(names.len());
     for name in &names {
-        // A topic may have gone since the list was made.
+        // A topic may have been removed since the list was made.
         lines.extend(bus.topic_info(name)?.map(Line::of));
     }
     if lines.is_empty() && args.pattern.is_some() {
         return Err(CliError::NotFound(format!(
-            "no topic of {} fits {pattern:?}; `helio topics` lists them",
+            "no topic of {} matches {pattern:?}; `helio topics` lists them",
             bus.url()
         )));
     }

@@ -1,20 +1,19 @@
-//! Messages of any schema, made up: the values of a topic whose instrument is not at hand.
+//! Synthetic messages of any schema.
 //!
-//! A message is filled once, field by field, and changes a little from one to the next, as
-//! measurements do: its number, its times and the first elements of its arrays. Encoding is done
-//! anew for each.
+//! A message is filled once, field by field. From one to the next change its number, its times and
+//! the first elements of its arrays, as in measurements. Each message is encoded.
 
 use helio_core::codec::{Codec, Value};
 use helio_core::schema::{Field, NodeId, Schema, Type};
 
 use crate::error::{CliError, CliResult};
 
-/// Elements of an array whose schema names no length.
+/// Elements of an array without a length in its schema.
 const DEFAULT_ARRAY_ELEMENTS: usize = 10;
-/// Nesting that is followed; what lies deeper stays empty.
+/// The depth of nesting that is filled; deeper values stay empty.
 const MAX_DEPTH: usize = 8;
 
-/// Makes the messages of one schema.
+/// Generates the messages of one schema.
 pub(crate) struct Messages {
     codec: Codec,
     value: Value,
@@ -22,12 +21,12 @@ pub(crate) struct Messages {
     payload: Vec<u8>,
 }
 
-/// What changes from message to message.
+/// A value that changes from message to message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
     /// The number of the message.
     Number,
-    /// Seconds since the first message, by its number.
+    /// Seconds since the first message.
     Seconds,
     /// A measured value.
     Measured,
@@ -36,7 +35,7 @@ enum Change {
 }
 
 impl Messages {
-    /// Messages of a schema, which must be a record.
+    /// Messages of a record schema.
     pub(crate) fn new(schema: &Schema) -> CliResult<Self> {
         if schema.record().is_none() {
             let text = "only messages of a record can be made up; name a topic or a record";
@@ -56,11 +55,11 @@ impl Messages {
         }
         self.payload.clear();
         let encoded = self.codec.encode(&self.value, &mut self.payload);
-        encoded.map_err(|e| CliError::Refused(format!("a made-up message: {e}")))?;
+        encoded.map_err(|e| CliError::Refused(format!("a synthetic message: {e}")))?;
         Ok(&self.payload)
     }
 
-    /// Decodes a datum whole.
+    /// Decodes a datum.
     pub(crate) fn read(&self, payload: &[u8]) -> CliResult<Value> {
         let decoded = self.codec.decode(payload);
         decoded.map_err(|e| CliError::Failure(format!("a message cannot be decoded: {e}")))
@@ -84,7 +83,7 @@ fn change(schema: &Schema, field: &Field) -> Option<Change> {
     }
 }
 
-/// Something between -1000 and 1000 that goes up and down with the number.
+/// A value between -1000 and 1000 that oscillates with the number.
 fn measured(number: u64) -> f64 {
     1000.0 * (number as f64 * 0.02).sin()
 }
@@ -98,7 +97,7 @@ impl Changing for Value {
         match (self, change) {
             (Self::Int(value), Change::Index) => *value = index,
             (Self::Long(value), Change::Index) => *value = index.into(),
-            // SAL's numbers begin at 1 and go round within 31 bits.
+            // SAL's numbers begin at 1 and wrap within 31 bits.
             (Self::Int(value), _) => *value = (number % 0x7fff_ffff) as i32 + 1,
             (Self::Long(value), _) => *value = number as i64 + 1,
             (Self::Double(value), Change::Seconds) => *value = number as f64 * 0.02,

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// Parses `30`, `30s`, `250ms`, `5m`, `2h`, `7d`: seconds where no unit is given.
+/// Parses `30`, `30s`, `250ms`, `5m`, `2h`, `7d`; the default unit is seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is no duration; write it like 30s, 250ms, 5m or 2h");
+    let wrong = || format!("invalid duration {text:?}; write 30s, 250ms, 5m or 2h");
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let number: f64 = number.trim().parse().map_err(|_| wrong())?;
@@ -20,11 +20,11 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * scale).map_err(|_| wrong())
 }
 
-/// Parses a duration from one of many to the next: at least a millisecond.
+/// Parses a duration of at least a millisecond.
 pub(crate) fn interval(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         short if short < Duration::from_millis(1) => {
-            Err(format!("{text:?} is too short; at least 1ms is possible"))
+            Err(format!("{text:?} is too short; the minimum is 1ms"))
         }
         long => Ok(long),
     }
@@ -33,7 +33,7 @@ pub(crate) fn interval(text: &str) -> Result<Duration, String> {
 /// Parses `6144`, `6k`, `1M`, `1MiB`: powers of 1,024 with `k`, `M`, `G`, and an optional `iB` or
 /// `B`.
 pub(crate) fn bytes(text: &str) -> Result<usize, String> {
-    let wrong = || format!("{text:?} is no size; write it like 256, 6k or 1M");
+    let wrong = || format!("invalid size {text:?}; write 256, 6k or 1M");
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let number: usize = number.trim().parse().map_err(|_| wrong())?;
@@ -51,12 +51,11 @@ pub(crate) fn bytes(text: &str) -> Result<usize, String> {
 pub(crate) fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(hz) if hz.is_finite() && hz > 0.0 => Ok(hz),
-        _ => Err(format!("{text:?} is no rate; write it in hertz and above zero, like 20")),
+        _ => Err(format!("invalid rate {text:?}; write hertz above zero, such as 20")),
     }
 }
 
-/// Prints a number of bytes for people: `139.1 kB`, `3.2 MB` (powers of 1,000, as rates are
-/// quoted).
+/// Formats a number of bytes: `139.1 kB`, `3.2 MB` (powers of 1,000).
 pub(crate) fn human_bytes(bytes: f64) -> String {
     let (mut value, mut unit) = (bytes, "B");
     for next in ["kB", "MB", "GB", "TB"] {
@@ -68,7 +67,7 @@ pub(crate) fn human_bytes(bytes: f64) -> String {
     if unit == "B" { format!("{value:.0} B") } else { format!("{value:.1} {unit}") }
 }
 
-/// Prints a count with thousands separated: `1,234,567`.
+/// Formats a count with thousands separators: `1,234,567`.
 pub(crate) fn human_count(count: u64) -> String {
     let digits = count.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);

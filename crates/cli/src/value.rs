@@ -1,4 +1,4 @@
-//! Values as JSON: what payloads mean under their schemas.
+//! Payloads as JSON values, by their schemas.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::error::{CliError, CliResult};
 
-/// Decodes payloads by the schemas that the bus keeps; each schema is looked up and compiled once.
+/// Decodes payloads by the bus's schemas; each schema is looked up and compiled once.
 pub(crate) struct Values {
     bus: Bus,
     codecs: HashMap<SchemaId, Codec>,
@@ -22,7 +22,7 @@ impl Values {
         Self { bus: bus.clone(), codecs: HashMap::new() }
     }
 
-    /// The value of a payload; `None` where it has no schema.
+    /// The value of a payload; `None` without a schema.
     pub(crate) fn decode(&mut self, schema: SchemaId, payload: &[u8]) -> CliResult<Option<Value>> {
         if schema == SchemaId::BYTES {
             return Ok(None);
@@ -48,7 +48,7 @@ impl Values {
 }
 
 fn damaged(schema: SchemaId, error: &dyn std::fmt::Display) -> CliError {
-    CliError::Failure(format!("a payload is no value of its schema {schema}: {error}"))
+    CliError::Failure(format!("a payload is invalid for its schema {schema}: {error}"))
 }
 
 /// Parses a schema's text.
@@ -65,7 +65,7 @@ impl Encoder {
         Ok(Self(Codec::new(&parse(text)?)))
     }
 
-    /// Compiles a schema that was parsed before.
+    /// Compiles a parsed schema.
     pub(crate) fn of(schema: &Schema) -> Self {
         Self(Codec::new(schema))
     }
@@ -96,7 +96,7 @@ pub(crate) fn schema_file(path: &Path) -> CliResult<SchemaText> {
     Ok(schema_text(&crate::schema::files(&[path.to_owned()])?))
 }
 
-/// A schema as the bus keeps it.
+/// A schema's text with its identity.
 pub(crate) fn schema_text(schema: &Schema) -> SchemaText {
     SchemaText { id: schema.id(), text: schema.to_json().to_string().into() }
 }

@@ -1,7 +1,7 @@
-//! Workers: other processes of this same program, started for one task.
+//! Workers: processes of this program that run one task each.
 //!
-//! A worker gets its task as JSON in an argument and talks in lines: JSON objects on its stdout,
-//! orders on its stdin. It dies with the process that started it, whatever happens to that one.
+//! A worker receives its task as JSON in an argument, orders as lines of JSON on stdin, and replies
+//! with lines of JSON on stdout. The system kills it when its starter ends.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -15,10 +15,10 @@ use serde::de::DeserializeOwned;
 use crate::error::{CliError, CliResult};
 use crate::stop::{STOP_POLL_INTERVAL, Stop};
 
-/// Replies that a worker may be ahead of its starter; further ones wait in the pipe.
+/// Buffered replies of a worker; further ones wait in the pipe.
 const MAX_PENDING_REPLIES: usize = 256;
 
-/// A running worker, as its starter sees it. Dropping it ends the worker.
+/// The starter's handle to a worker. Dropping it kills the worker.
 pub(crate) struct Worker {
     name: String,
     child: Child,
@@ -28,7 +28,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts this program again with a hidden sub-command `kind` and its task.
+    /// Starts this program with the hidden command `worker`, a kind and a task.
     pub(crate) fn start(
         kind: &str,
         name: &str,
@@ -38,8 +38,8 @@ impl Worker {
         Self::start_by(Command::new(own_program()?), kind, name, task, stop)
     }
 
-    /// Starts a worker by a command to which only the sub-command is missing: this program, or one
-    /// that becomes it (`exec`), for a worker is tied to the process that started it.
+    /// Starts a worker by a command that lacks only `worker`, kind and task: this program, or one
+    /// that becomes it (`exec`), because a worker dies with the process that started it.
     pub(crate) fn start_by(
         mut launcher: Command,
         kind: &str,
@@ -53,7 +53,7 @@ impl Worker {
         let task = serde_json::to_string(task).map_err(|e| failed(&e))?;
         let command = &mut launcher;
         command.args(["worker", kind, &task]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        // Ctrl-C on the terminal reaches the starter only, which then ends its workers in order.
+        // Ctrl-C on the terminal reaches only the starter, which ends its workers in order.
         let mut child = command.process_group(0).spawn().map_err(|e| failed(&e))?;
         let (orders, output) = (child.stdin.take(), child.stdout.take());
         let output = output.ok_or_else(|| failed(&"it has no pipe"))?;
@@ -62,7 +62,7 @@ impl Worker {
         Ok(Self { name: name.to_owned(), child, orders, replies, stop: stop.clone() })
     }
 
-    /// Gives an order.
+    /// Sends an order.
     pub(crate) fn order(&mut self, order: &impl Serialize) -> CliResult {
         let text = serde_json::to_string(order).map_err(|e| self.broken(&e))?;
         let sent = match self.orders.as_mut() {
@@ -72,8 +72,7 @@ impl Worker {
         sent.map_err(|e| self.broken(&e))
     }
 
-    /// Waits for the next reply; a worker that has gone without one is an error, and so is a signal
-    /// to stop.
+    /// Waits for the next reply. A worker that ended without one is an error, and so is a signal.
     pub(crate) fn reply<T: DeserializeOwned>(&mut self) -> CliResult<T> {
         let line = loop {
             match self.replies.recv_timeout(STOP_POLL_INTERVAL) {
@@ -87,7 +86,7 @@ impl Worker {
 
     fn gone(&mut self) -> CliError {
         match self.child.wait() {
-            // What it had to say is on standard error already.
+            // Its message is on standard error already.
             Ok(status) => match status.code().and_then(|code| u8::try_from(code).ok()) {
                 Some(code @ 1..) => CliError::Worker(code),
                 _ => self.broken(&format!("it ended with {status} before it answered")),
@@ -96,7 +95,7 @@ impl Worker {
         }
     }
 
-    /// The next reply, if there is one by now; a worker that has gone without one is an error.
+    /// The next reply, if it has come. A worker that ended without one is an error.
     pub(crate) fn try_reply<T: DeserializeOwned>(&mut self) -> CliResult<Option<T>> {
         match self.replies.try_recv() {
             Ok(line) => serde_json::from_str(&line).map(Some).map_err(|e| self.broken(&e)),
@@ -105,31 +104,31 @@ impl Worker {
         }
     }
 
-    /// Ends the worker's orders and waits until it has gone by itself.
+    /// Closes the worker's orders and waits for its end.
     pub(crate) fn finish(mut self) -> CliResult {
         drop(self.orders.take());
         let status = self.child.wait().map_err(|e| self.broken(&e))?;
         if status.success() { Ok(()) } else { Err(self.broken(&format!("it ended with {status}"))) }
     }
 
-    /// Kills the worker (SIGKILL) and collects what it had still said, line by line.
+    /// Kills the worker (SIGKILL) and returns its remaining replies.
     pub(crate) fn kill(mut self) -> CliResult<Vec<String>> {
         let dead = self.child.kill().and_then(|()| self.child.wait());
         dead.map_err(|e| self.broken(&e))?;
         Ok(self.replies.iter().collect())
     }
 
-    /// Stops the worker where it stands (SIGSTOP), until it is resumed or ended.
+    /// Suspends the worker (SIGSTOP).
     pub(crate) fn pause(&self) -> CliResult {
         self.signal(rustix::process::Signal::STOP)
     }
 
-    /// Has a worker that was stopped go on.
+    /// Resumes a suspended worker (SIGCONT).
     pub(crate) fn resume(&self) -> CliResult {
         self.signal(rustix::process::Signal::CONT)
     }
 
-    /// Asks the worker to end, as Ctrl-C does (SIGINT).
+    /// Interrupts the worker (SIGINT).
     pub(crate) fn interrupt(&self) -> CliResult {
         self.signal(rustix::process::Signal::INT)
     }
@@ -147,7 +146,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Already gone is as good as ended now.
+        // The worker may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -156,22 +155,22 @@ impl Drop for Worker {
 /// The path of this program.
 pub(crate) fn own_program() -> CliResult<PathBuf> {
     std::env::current_exe()
-        .map_err(|e| CliError::Failure(format!("cannot tell where this program lies: {e}")))
+        .map_err(|e| CliError::Failure(format!("cannot find the path of this program: {e}")))
 }
 
-/// Passes whole lines on until the worker or its starter has gone.
+/// Forwards whole lines until the worker or its starter ends.
 fn forward(output: ChildStdout, lines: &SyncSender<String>) {
     let mut output = BufReader::new(output);
     let mut line = String::new();
     while matches!(output.read_line(&mut line), Ok(1..)) {
-        // Half a line is what a killed worker leaves: it was never said.
+        // A killed worker may leave half a line, which is discarded.
         if !line.ends_with('\n') || lines.send(std::mem::take(&mut line)).is_err() {
             return;
         }
     }
 }
 
-/// The worker's own side: asks the system to end it together with its starter.
+/// In the worker: has the system kill it when its starter ends.
 pub(crate) fn die_with_starter() -> CliResult {
     use rustix::process::{Signal, getppid, set_parent_process_death_signal};
     set_parent_process_death_signal(Some(Signal::KILL))
@@ -182,16 +181,16 @@ pub(crate) fn die_with_starter() -> CliResult {
     }
 }
 
-/// The worker's own side: says one line.
+/// In the worker: sends a reply.
 pub(crate) fn say(value: &impl Serialize) -> CliResult {
     let text = serde_json::to_string(value)
-        .map_err(|e| CliError::Failure(format!("the reply is no JSON: {e}")))?;
+        .map_err(|e| CliError::Failure(format!("invalid reply: {e}")))?;
     let mut out = std::io::stdout().lock();
     let said = writeln!(out, "{text}").and_then(|()| out.flush());
     said.map_err(|e| CliError::output(&e))
 }
 
-/// The worker's own side: waits for the next order; `None` where the starter has closed the pipe.
+/// In the worker: waits for the next order; `None` once the starter has closed the pipe.
 pub(crate) fn hear<T: DeserializeOwned>() -> CliResult<Option<T>> {
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line);
@@ -199,12 +198,12 @@ pub(crate) fn hear<T: DeserializeOwned>() -> CliResult<Option<T>> {
         0 => Ok(None),
         _ => serde_json::from_str(&line)
             .map(Some)
-            .map_err(|e| CliError::Failure(format!("the order is no JSON: {e}"))),
+            .map_err(|e| CliError::Failure(format!("invalid order: {e}"))),
     }
 }
 
-/// The worker's own side: orders as they come, for one that has something to do meanwhile. The
-/// channel breaks where the starter closes the pipe or gives an order that is none.
+/// In the worker: a channel of orders, for a worker that does not wait for them. It closes when
+/// the starter closes the pipe or sends an invalid order.
 pub(crate) fn orders<T: DeserializeOwned + Send + 'static>() -> Receiver<T> {
     let (sender, receiver) = sync_channel(MAX_PENDING_REPLIES);
     std::thread::spawn(move || {

@@ -1,5 +1,5 @@
-//! What the hidden command `helio worker` runs, by kind. The names hold between two processes of one
-//! program, and for the scripts in Python that it carries.
+//! The tasks of the hidden command `helio worker`, by kind. The embedded Python scripts use the
+//! same names.
 
 use serde::de::DeserializeOwned;
 
@@ -31,11 +31,11 @@ pub(crate) fn run(args: &WorkerArgs) -> CliResult {
         "log-client" => log::workers::client::run(&task(args)?),
         "log-producer" => log::workers::producer::run(&task(args)?),
         "demo-reader" => demo::reader::run(&task(args)?),
-        kind => Err(CliError::Usage(format!("no worker is called {kind:?}"))),
+        kind => Err(CliError::Usage(format!("unknown kind of worker {kind:?}"))),
     }
 }
 
 fn task<T: DeserializeOwned>(args: &WorkerArgs) -> CliResult<T> {
     serde_json::from_str(&args.task)
-        .map_err(|e| CliError::Usage(format!("the worker's task is not understood: {e}")))
+        .map_err(|e| CliError::Usage(format!("invalid task of a worker: {e}")))
 }

@@ -1,10 +1,10 @@
 //! `helio bench commands`: the round trip of a command between two processes.
 //!
-//! The caller sends a command at each intended time and waits for its acknowledgements; times are
-//! from the intended time to the first acknowledgement, and to the one that says done. The
-//! component's handler does nothing. A round trip has three wake-ups of a process (the component's
-//! for the command, the caller's for the acknowledgement, and the sender's own at its time), so the
-//! machine's own wake-up, without any engine, stands beside the figures.
+//! The caller sends a command at each intended time and waits for its acknowledgements. Times run
+//! from the intended time to the first and to the final acknowledgement. The component's handler
+//! does nothing. A round trip has three wake-ups of a process: the component's for the command, the
+//! caller's for the acknowledgement, and the sender's at its time. The report therefore contains
+//! the machine's wake-up time without an engine.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,12 +28,12 @@ use crate::stop::Stop;
 use crate::units::human_count;
 use crate::worker::{Worker, hear, say};
 
-/// The component and the command that are measured, of the program's own interfaces.
+/// The measured component and command of the built-in interfaces.
 const COMPONENT: &str = "MTMount";
 const COMMAND: &str = "moveToTarget";
 /// The first command is due this long after the order to begin.
 const LEAD_NS: u64 = 200_000_000;
-/// How long a command is waited for.
+/// The timeout of a command.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The task of either process.
@@ -47,10 +47,10 @@ pub(crate) struct CommandsTask {
     count: u64,
 }
 
-/// What the caller reports.
+/// The caller's report.
 #[derive(Debug, Serialize, Deserialize)]
 struct Called {
-    /// Nanoseconds from the intended time to the first acknowledgement, of those that were done.
+    /// Nanoseconds from the intended time to the first acknowledgement, of completed commands.
     ack_ns: Vec<u64>,
     /// The same to the last one.
     done_ns: Vec<u64>,
@@ -200,7 +200,7 @@ pub(crate) fn caller(task: &CommandsTask) -> CliResult {
     let interfaces = sal::folder(&task.interfaces)?;
     let interface = Interface::of(&interfaces, &task.component).map_err(|e| failed(&e))?;
     let remote = Remote::open(&bus, &interface, 0).map_err(|e| failed(&e))?;
-    // Topics are opened with the first command, which is not measured.
+    // The first command opens the topics and is not measured.
     let first = remote.command(&task.command).timeout(TIMEOUT).send().wait();
     first.map_err(|e| failed(&e))?;
     say(&())?;

@@ -1,4 +1,4 @@
-//! What a bench publishes: bytes, or real messages that the writer encodes and the reader decodes.
+//! The payloads of a bench: bytes, or real messages that are encoded and decoded.
 
 use helio_bus::{SchemaText, TopicSpec};
 
@@ -8,9 +8,9 @@ use crate::sal;
 use crate::typed::Messages;
 use crate::value::schema_text;
 
-/// Makes payloads, and takes them apart again.
+/// Encodes and decodes payloads.
 pub(crate) enum Payloads {
-    /// The same bytes each time, and a place that a reader copies them to.
+    /// Constant bytes, and the buffer to which a reader copies them.
     Bytes { body: Vec<u8>, copy: Vec<u8> },
     /// Messages of a topic of an interface folder.
     Typed(SchemaText, Box<Messages>),
@@ -32,7 +32,7 @@ impl Payloads {
         }
     }
 
-    /// The topic as this content needs it.
+    /// The topic with this content's schema.
     pub(crate) fn spec(&self, place: &BenchTopic) -> CliResult<TopicSpec> {
         let spec = TopicSpec::new(&place.topic)?.qos(place.qos.clone());
         match self {
@@ -55,7 +55,7 @@ impl Payloads {
         }
     }
 
-    /// Reads a payload whole.
+    /// Reads a whole payload.
     #[inline]
     pub(crate) fn read(&mut self, payload: &[u8]) -> CliResult {
         match self {

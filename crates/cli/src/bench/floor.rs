@@ -1,11 +1,11 @@
-//! `helio bench floor`: the machine's own limits for a shared-memory log in a folder, with no code
-//! of the engine in it.
+//! `helio bench floor`: the machine's limits for a shared-memory log in a folder, without engine
+//! code.
 //!
 //! One writer process and one reader process over [`super::mapped`]. Latency: a record at each
 //! intended time, woken by futex. Append rate: as fast as possible, on pages touched for the first
 //! time and on warm ones, from the first record's stamp until the reader has the last one; median
-//! of five. Every file stays mapped until the end: memory that the kernel has just got back would
-//! be handed out again, warm, and pass for new.
+//! of five. Every file stays mapped until the end: the kernel would reuse freed memory, which is
+//! warm and not new.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,12 +22,12 @@ use crate::worker::{Worker, say};
 
 const PAYLOADS: [usize; 3] = [64, 256, 6144];
 const ROUNDS: usize = 5;
-/// How many looks a reader takes before it sleeps, where the writer does not pause.
+/// Polls of a reader before it sleeps, while the writer does not pause.
 const SPINS: u32 = 5_000;
 /// The first record is due this long after the reader is ready.
 const LEAD_NS: u64 = 50_000_000;
 
-/// What the reader process has to do.
+/// The task of the reader process.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct ReaderTask {
     path: PathBuf,
@@ -44,7 +44,7 @@ enum Measure {
     Span,
 }
 
-/// How long it takes until a process is woken, in microseconds.
+/// The time to wake a process, in microseconds.
 #[derive(Serialize)]
 pub(super) struct Percentiles {
     p50: f64,
@@ -58,10 +58,10 @@ impl Percentiles {
     }
 }
 
-/// The shortest record, and how many of them tell how long the machine takes to wake a process.
+/// The shortest record, and the number of them that measure the wake-up of a process.
 const WAKE_UP: (usize, usize) = (PAYLOADS[0], 200);
 
-/// How long the machine takes to wake a process at a rate, with files in a folder.
+/// Measures the wake-up of a process at a rate, with files in a folder.
 pub(super) fn wake_up(dir: &std::path::Path, rate: f64, stop: &Stop) -> CliResult<Percentiles> {
     let path = dir.join(format!("helio-floor.{}", std::process::id()));
     let mut scratch = Scratch { path, held: Vec::new(), stop: stop.clone() };
@@ -99,7 +99,7 @@ impl Scratch {
     }
 
     fn remove(&self) {
-        // Nothing to remove is as good.
+        // The file may be missing.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -168,7 +168,7 @@ enum Pages {
     Warm,
 }
 
-/// Starts the reader, lets `write` run once the reader is ready, and gives the reader's figures.
+/// Starts the reader, runs `write` once the reader is ready, and returns the reader's figures.
 fn with_reader(
     task: &ReaderTask,
     stop: &Stop,

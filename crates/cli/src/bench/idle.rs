@@ -1,7 +1,7 @@
-//! `helio bench idle`: what a process costs that only waits, with many subscriptions.
+//! `helio bench idle`: the cost of a process that waits on many subscriptions.
 //!
-//! Each subscription has a topic of its own, with a writer in the other process that has published
-//! once and stays; one thread waits for all of them. Both processes' CPU time is taken while
+//! Each subscription has its own topic, with a writer in the other process that has published one
+//! sample. One thread waits on all of them. The CPU time of both processes is measured while
 //! nothing is published.
 
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use crate::stop::{STOP_POLL_INTERVAL, Stop};
 use crate::units::human_count;
 use crate::worker::{Worker, hear, say};
 
-/// What is done before the waiting has this long to end: the first background syncs.
+/// The time for earlier work to end before the measurement, such as the first background syncs.
 const SETTLE: Duration = Duration::from_secs(1);
 
 /// The waiting process's task.
@@ -32,7 +32,7 @@ pub(crate) struct IdleTask {
     duration: Duration,
 }
 
-/// What the waiting process reports.
+/// The waiting process's report.
 #[derive(Debug, Serialize, Deserialize)]
 struct Waited {
     cpu_s: f64,
@@ -138,7 +138,7 @@ pub(crate) fn idler(task: &IdleTask) -> CliResult {
         let topic = bus.topic(spec(task, number)?)?;
         set.add(topic.subscribe(Subscribe::from(Start::Latest))?);
     }
-    // Each is looked at once before all of them sleep.
+    // Each is polled once before the wait.
     let mut events = u64::from(set.next_timeout(STOP_POLL_INTERVAL)?.is_some());
     say(&())?;
     if hear::<()>()?.is_none() {

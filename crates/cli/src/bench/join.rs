@@ -1,7 +1,7 @@
-//! `helio bench join`: how soon a late joiner has the newest value of every key.
+//! `helio bench join`: the time until a late joiner has the newest value of every key.
 //!
-//! Every key has been published several times, so that the newest values lie among older ones. Each
-//! joiner is a process of its own; its time runs from before it connects until it has them all.
+//! Every key is published several times, so that the newest values lie among older ones. Each
+//! joiner is a process; its time runs from before it connects until it has all of them.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -23,11 +23,11 @@ use crate::units::human_count;
 use crate::worker::{Worker, say};
 
 const TOPIC: &str = "bench/join";
-/// The longest silence before what has not come counts as missing.
+/// The silence after which missing samples count as lost.
 const SILENCE: Duration = Duration::from_secs(5);
-/// How many samples are taken at a time.
+/// Samples per read.
 const TAKE: usize = 1024;
-/// Messages that may wait for their receipts.
+/// The largest number of messages in flight.
 const WINDOW: usize = 1_000;
 
 /// A joiner process's task.
@@ -36,11 +36,11 @@ pub(crate) struct JoinTask {
     url: String,
     qos: Qos,
     keys: u32,
-    /// What the newest value of each key begins with.
+    /// The first bytes of the newest value of each key.
     newest: u32,
 }
 
-/// What a joiner reports.
+/// A joiner's report.
 #[derive(Debug, Serialize, Deserialize)]
 struct Joined {
     received: u32,

@@ -1,4 +1,4 @@
-//! `helio bench latency` and `throughput`: starts the processes, says go, joins their reports.
+//! `helio bench latency` and `throughput`: starts the processes and combines their reports.
 
 use helio_core::Qos;
 use helio_core::qos::{Durability, History};
@@ -21,7 +21,7 @@ use crate::worker::Worker;
 const LEAD_NS: u64 = 100_000_000;
 /// A throughput run publishes about this much, unless a count is given.
 const VOLUME_BYTES: usize = 300 << 20;
-/// What a message of a topic is taken for there: the largest that the benchmarks name.
+/// The assumed size of a topic's message: the largest of the benchmarks.
 const TYPED_BYTES: usize = 3_333;
 /// …and at most this many messages.
 const COUNT_MAX: usize = 1_000_000;
@@ -86,7 +86,7 @@ impl Load<'_> {
     fn place(&self, site: &RunBus) -> CliResult<BenchTopic> {
         let profile = &self.args.profile;
         let mut qos = Qos::profile(profile).ok_or_else(|| {
-            CliError::Usage(format!("no profile is called {profile:?}; try stream or telemetry"))
+            CliError::Usage(format!("no profile is named {profile:?}; try stream or telemetry"))
         })?;
         qos.guarantee = self.args.guarantee.into();
         if self.args.volatile {
@@ -174,7 +174,7 @@ impl Processes {
         Ok(processes)
     }
 
-    /// Gives the order, and gives its start time.
+    /// Sends the order to begin and returns the start time.
     fn go(&mut self) -> CliResult<u64> {
         let start_ns = monotonic_ns() + LEAD_NS;
         let all = self.subscribers.iter_mut().chain(&mut self.stalled).chain(&mut self.publishers);
@@ -262,7 +262,7 @@ fn join(
     }
 }
 
-/// Rounded to the microsecond, which is more than the figure is worth.
+/// Rounded to the microsecond.
 fn seconds(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }

@@ -1,8 +1,8 @@
-//! `helio bench logging`: log records from producers to clients, all of them processes of their
-//! own, with urgent records in the flood.
+//! `helio bench logging`: log records from producer processes to client processes, with urgent
+//! records in the flood.
 //!
-//! Latency is from when a record was due. Each client keeps books of every record, also those that
-//! were stopped while the others were measured, and read what is still there afterwards.
+//! Latency runs from a record's due time. Each client accounts for every record. Clients that were
+//! suspended during the measurement read the stored records afterwards.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,18 +27,18 @@ use crate::run_bus::RunBus;
 use crate::stop::Stop;
 use crate::units::human_count;
 
-/// What the names of clients begin with.
+/// The prefix of clients' names.
 const CLIENT: &str = "client";
 const STALLED: &str = "stalled";
 
-/// CPU microseconds a record.
+/// CPU microseconds per record.
 #[derive(Debug, Serialize)]
 struct CpuPerRecord {
-    /// All producers together, a record that was offered; without their pacing.
+    /// All producers together, per offered record, without pacing.
     producer: f64,
-    /// What is between them and the clients, a record that was offered; not an engine's server.
+    /// The service between them and the clients, per offered record, without an engine's server.
     path: f64,
-    /// One client, a record that was delivered to it; none where there is no client.
+    /// One client, per delivered record; `None` without clients.
     client: Option<f64>,
 }
 
@@ -60,8 +60,8 @@ struct Report {
     records_per_s: f64,
     cpu_s: BTreeMap<String, f64>,
     cpu_us_per_record: CpuPerRecord,
-    /// CPU microseconds a record of the producers' own sleeping until more is due: the schedule's,
-    /// not the library's.
+    /// CPU microseconds per record of the producers' pacing, a cost of the schedule and not of the
+    /// library.
     pacing_us_per_record: f64,
     rss_mb: BTreeMap<String, f64>,
     bytes_per_record: f64,
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &LoggingArgs, url: Option<&str>, stop: &Stop) -> CliResu
     }
 }
 
-/// What keeps a DDS domain's topics, where nobody else does: a thread of this process.
+/// A durability service in a thread of this process, for a DDS domain without one.
 struct Keeper {
     #[cfg(feature = "dds")]
     service: Option<crate::demo::durability::Service>,
@@ -110,7 +110,7 @@ impl Keeper {
         Ok(Self {})
     }
 
-    /// CPU seconds that it has used, with what else this process did.
+    /// CPU seconds of this process, most of them the service's.
     fn cpu_s(&self) -> f64 {
         #[cfg(feature = "dds")]
         let works = self.service.is_some();
@@ -120,7 +120,7 @@ impl Keeper {
     }
 }
 
-/// What was found out.
+/// The measured figures.
 struct Measured {
     start_ns: u64,
     producers: BTreeMap<String, ProducerReport>,
@@ -180,7 +180,7 @@ fn measure(args: &LoggingArgs, site: &RunBus, kept: &Keeper, stop: &Stop) -> Cli
     Ok(Measured { start_ns, producers, clients, stalled, path })
 }
 
-/// The quality of service of ordinary lanes, where it is not the library's.
+/// The quality of service of ordinary lanes, if not the library's.
 fn ordinary(args: &LoggingArgs) -> Option<Qos> {
     let mut qos = Lanes::default().qos(Level::INFO);
     args.qos.iter().for_each(|change| change.apply(&mut qos));
@@ -220,7 +220,7 @@ fn report(args: &LoggingArgs, site: &RunBus, measured: &Measured, load: f64) -> 
     let offered: u64 = sum(producers).values().sum();
     let published: u64 = producers.values().map(|report| report.published).sum();
     let bytes: u64 = producers.values().map(|report| report.bytes).sum();
-    // With several clients the figures are those of the one that got least.
+    // With several clients the figures are those of the one that received least.
     let least = clients.values().min_by_key(|report| report.account.delivered);
     let all = || clients.values().chain(stalled.values());
     let books = least.map_or_else(|| nobody(offered, published), |report| report.account);
@@ -270,13 +270,13 @@ fn report(args: &LoggingArgs, site: &RunBus, measured: &Measured, load: f64) -> 
     }
 }
 
-/// The books where nobody reads: what the bus has acknowledged was delivered.
+/// The counts without clients: acknowledged records count as delivered.
 fn nobody(offered: u64, published: u64) -> ClientCounts {
     let shed = offered.saturating_sub(published);
     ClientCounts { offered, delivered: published, shed, ..ClientCounts::default() }
 }
 
-/// What each process used.
+/// The resources of each process.
 fn used(measured: &Measured) -> BTreeMap<String, Spent> {
     let Measured { producers, clients, stalled, path, .. } = measured;
     let of_producers = producers.iter().map(|(name, report)| (name.clone(), report.used));

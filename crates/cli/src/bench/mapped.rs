@@ -1,5 +1,5 @@
 //! A bare shared-memory log for `bench floor`: one writer appends to a mapped file and wakes one
-//! reader by futex. No checksum, key, lock, recovery or retention: a measuring rod, not a store.
+//! reader by futex. It has no checksum, key, lock, recovery or retention.
 //!
 //! Format: a head of 4,096 bytes (the tail's offset at 0, the word to sleep on at 128, "a reader
 //! sleeps" at 132), then records, each a length and a stamp (8 bytes each), the payload, and
@@ -30,7 +30,7 @@ struct Head {
     sleeping: AtomicU32,
 }
 
-/// Whether a record wakes the reader at any rate, or only where it says that it sleeps.
+/// Whether a record always wakes the reader, or only a sleeping one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wake {
     Always,
@@ -49,7 +49,7 @@ impl Mapped {
         HEAD_BYTES + (payload_bytes + RECORD_HEAD_BYTES + 8) * count + PAGE_BYTES
     }
 
-    /// Makes the file with room for `bytes`, untouched.
+    /// Creates the file with `bytes` untouched bytes.
     pub(crate) fn create(path: &Path, bytes: usize) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(true).open(path)?;
@@ -57,7 +57,7 @@ impl Mapped {
         Self::map(&file, bytes)
     }
 
-    /// Opens the file that another process has made.
+    /// Opens the file of another process.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         let bytes = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
@@ -77,7 +77,7 @@ impl Mapped {
         Ok(Self { base, bytes })
     }
 
-    /// Writes to each page once, so that appends find it warm.
+    /// Writes to each page once, so that appends use warm pages.
     pub(crate) fn touch(&self) {
         for at in (0..self.bytes).step_by(PAGE_BYTES) {
             // SAFETY: `at` lies inside the mapping, which is writable and private to this bench.
@@ -100,7 +100,7 @@ impl Mapped {
         (unsafe { self.base.as_ptr().add(HEAD_BYTES + at as usize) }, next)
     }
 
-    /// Appends a record and gives the offset behind it.
+    /// Appends a record and returns the offset behind it.
     #[inline]
     pub(crate) fn append(&self, at: u64, stamp: u64, payload: &[u8], wake: Wake) -> u64 {
         let (record, next) = self.record(at, payload.len());
@@ -122,8 +122,8 @@ impl Mapped {
         next
     }
 
-    /// Waits for the record at `at`, sleeping after `spins` looks; copies its payload to `out`;
-    /// gives its stamp and the offset behind it.
+    /// Waits for the record at `at`, sleeping after `spins` polls, and copies its payload to `out`.
+    /// Returns its stamp and the offset behind it.
     #[inline]
     pub(crate) fn take(&self, at: u64, out: &mut [u8], spins: u32) -> (u64, u64) {
         self.wait(at, spins);
@@ -153,7 +153,7 @@ impl Mapped {
             let seen = head.wake.load(Ordering::SeqCst);
             head.sleeping.store(1, Ordering::SeqCst);
             if head.tail.load(Ordering::SeqCst) == at {
-                // Woken, interrupted or timed out: the loop looks at the tail again.
+                // Woken, interrupted or timed out: the loop reads the tail again.
                 let _ = futex::wait(&head.wake, futex::Flags::empty(), seen, Some(&WAIT));
             }
             head.sleeping.store(0, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! What the processes of a bench tell each other.
+//! Messages between the processes of a bench.
 
 use std::path::PathBuf;
 
@@ -6,13 +6,13 @@ use helio_core::Qos;
 use helio_core::qos::Guarantee;
 use serde::{Deserialize, Serialize};
 
-/// Publish times are kept of every so many samples where there is no schedule to compute them from.
+/// Without a schedule, the publish time of every so many samples is recorded.
 pub(crate) const STAMP_EVERY: u64 = 64;
 
-/// What is published.
+/// The contents of messages.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Content {
-    /// So many bytes.
+    /// This many bytes.
     Bytes(usize),
     /// Messages of a topic of a folder of interfaces, encoded by the writer and decoded by readers.
     Typed {
@@ -32,7 +32,7 @@ pub(crate) struct BenchTopic {
     pub(crate) topic: String,
     /// Its quality of service.
     pub(crate) qos: Qos,
-    /// What is published.
+    /// The contents of its messages.
     pub(crate) content: Content,
 }
 
@@ -43,22 +43,22 @@ pub(crate) struct PublisherTask {
     pub(crate) place: BenchTopic,
     /// Its number among the writers.
     pub(crate) writer: u32,
-    /// When messages are due; as fast as possible where there is none.
+    /// The schedule; `None` for full speed.
     pub(crate) schedule: Option<Schedule>,
-    /// How many messages.
+    /// The number of messages.
     pub(crate) count: u64,
-    /// How many are handed over at once.
+    /// Messages per publish call.
     pub(crate) batch: usize,
-    /// What each receipt is to promise.
+    /// The guarantee of each receipt.
     pub(crate) guarantee: Guarantee,
-    /// How many messages may wait for their receipts.
+    /// The largest number of messages in flight.
     pub(crate) window: usize,
 }
 
-/// What a subscriber process does.
+/// The role of a subscriber process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Pace {
-    /// Reads what comes, sleeping where there is nothing.
+    /// Reads all samples, and sleeps while there are none.
     Reads,
     /// Subscribes and never reads.
     Stalled,
@@ -69,11 +69,11 @@ pub(crate) enum Pace {
 pub(crate) struct SubscriberTask {
     /// Where.
     pub(crate) place: BenchTopic,
-    /// What it does.
+    /// Its role.
     pub(crate) pace: Pace,
-    /// How many messages will be published by all writers.
+    /// The number of messages of all writers.
     pub(crate) expected: u64,
-    /// When each writer's messages are due, where there is a schedule.
+    /// The schedule of each writer, if any.
     pub(crate) schedule: Option<Schedule>,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct Go {
     pub(crate) start_ns: u64,
 }
 
-/// What one process has used.
+/// The resources that a process has used.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct Used {
     /// CPU seconds from the order to begin to the end.
@@ -93,14 +93,14 @@ pub(crate) struct Used {
     pub(crate) rss_mb: f64,
 }
 
-/// What a publisher reports.
+/// A publisher's report.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct PublisherReport {
-    /// Messages that have a receipt.
+    /// Messages with a receipt.
     pub(crate) acknowledged: u64,
-    /// When the last receipt had come.
+    /// The time of the last receipt.
     pub(crate) end_ns: u64,
-    /// When every [`STAMP_EVERY`]th message was handed over, where there is no schedule.
+    /// Without a schedule: the publish time of every [`STAMP_EVERY`]th message.
     pub(crate) stamps: Vec<u64>,
     /// The size of the last payload.
     pub(crate) payload_bytes: usize,
@@ -108,30 +108,30 @@ pub(crate) struct PublisherReport {
     pub(crate) used: Used,
 }
 
-/// What a subscriber reports.
+/// A subscriber's report.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct SubscriberReport {
     /// Messages received once.
     pub(crate) received: u64,
-    /// Messages that came again.
+    /// Duplicate messages.
     pub(crate) duplicated: u64,
     /// When the last message was received.
     pub(crate) end_ns: u64,
     /// Latencies in nanoseconds with their counts.
     pub(crate) latencies: Vec<(u64, u64)>,
-    /// Sequence number and time of every [`STAMP_EVERY`]th message of the first writer, where there
-    /// is no schedule.
+    /// Without a schedule: sequence number and time of every [`STAMP_EVERY`]th message of the first
+    /// writer.
     pub(crate) stamps: Vec<(u64, u64)>,
     /// What it used.
     pub(crate) used: Used,
 }
 
-/// The name that a writer publishes under.
+/// A writer's producer name.
 pub(crate) fn writer_name(writer: u32) -> String {
     format!("bench-{writer}")
 }
 
-/// When messages are due.
+/// A schedule of messages.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Schedule {
     step_ns: u64,
@@ -139,12 +139,12 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// Messages at a rate, of which so many are due at once.
+    /// Messages at a rate, with `burst` due at once.
     pub(crate) fn new(rate_hz: f64, burst: u64) -> Self {
         Self { step_ns: (1e9 / rate_hz).round() as u64, burst: burst.max(1) }
     }
 
-    /// When a message by its number from 0 is due, if the first is at `start_ns`.
+    /// The due time of a message by its number from 0, if the first is due at `start_ns`.
     pub(crate) fn due(&self, start_ns: u64, number: u64) -> u64 {
         start_ns + number / self.burst * self.burst * self.step_ns
     }

@@ -1,4 +1,4 @@
-//! `helio bench`: what the machine and the bus can do, measured between separate processes.
+//! `helio bench`: measurements of the machine and the bus between separate processes.
 
 pub(crate) mod commands;
 mod content;

@@ -1,9 +1,9 @@
 //! `helio bench observatory`: simulated components in a few processes, and one recorder that reads
-//! everything there is.
+//! everything.
 //!
-//! Components publish by the table of rates in an open loop: each message is stamped with the time
-//! when it is due, however late it is. Latency is from there to the recorder. *Lost* is what the
-//! components had receipts for and the recorder did not see, and holes that the bus tells of.
+//! Components publish by the table of rates in an open loop: each message is stamped with its due
+//! time. Latency runs from there to the recorder. *Lost* are messages with a receipt that the
+//! recorder did not receive, and gaps that the bus reports.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -32,15 +32,15 @@ use crate::worker::{Worker, hear, orders, say};
 
 /// The first message is due this long after the order to begin.
 const LEAD: Duration = Duration::from_millis(300);
-/// How long the recorder may take for what is still unread when the components have stopped.
+/// The time for the recorder to read the rest once the components have stopped.
 const CATCH_UP: Duration = Duration::from_secs(20);
-/// Components keep up when they have published so much of what was due.
+/// Components keep up if they have published this share of the schedule.
 const KEPT_UP: f64 = 0.98;
-/// Scales that are tried to find the limit: doubled until one fails, then halved between so often.
+/// Steps to find the largest scale: doubled until one fails, then this many bisections.
 const DOUBLINGS: u32 = 10;
 const HALVINGS: u32 = 3;
 
-/// The order to publish for a while.
+/// The order to publish for an interval.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Publish {
     begin_ns: i64,
@@ -48,7 +48,7 @@ struct Publish {
     scale: f64,
 }
 
-/// What a process of components reports of one such while.
+/// The report of a process of components for an interval.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Published {
     published: u64,
@@ -63,16 +63,16 @@ pub(crate) struct RecorderTask {
     url: String,
 }
 
-/// What is said to the recorder.
+/// An order to the recorder.
 #[derive(Debug, Serialize, Deserialize)]
 enum Recording {
-    /// Forget what was counted so far.
+    /// Reset the counts.
     Begin,
-    /// The components have stopped: read what is left, and tell.
+    /// The components have stopped: read the rest and report.
     End,
 }
 
-/// What the recorder reports.
+/// The recorder's report.
 #[derive(Debug, Serialize, Deserialize)]
 struct Recorded {
     /// Of topics that components publish by the table.
@@ -94,7 +94,7 @@ struct Figures {
     count: u64,
     received: u64,
     lost: u64,
-    /// The most messages of one stream that are missing in a row.
+    /// The most missing messages of one stream in a row.
     longest_loss: u64,
     messages_per_s: f64,
     mb_per_s: f64,
@@ -179,13 +179,13 @@ pub(crate) fn run(args: &ObservatoryArgs, url: Option<&str>, stop: &Stop) -> Cli
 }
 
 impl Figures {
-    /// Whether nothing was lost, and the components kept up with their schedule.
+    /// Whether nothing was lost and the components kept up with their schedule.
     fn holds(&self) -> bool {
         self.lost == 0 && self.kept_up >= KEPT_UP
     }
 }
 
-/// The largest scale that holds; 0 where not even the first does.
+/// The largest scale that holds; 0 if not even the first does.
 fn find_limit(
     processes: &mut Processes,
     first: f64,
@@ -290,7 +290,7 @@ impl Processes {
         let rounded = |value: f64| (value * 1e3).round() / 1e3;
         let due = self.expected_hz * scale * seconds;
         let lost = published.saturating_sub(recorded.received).max(recorded.lost);
-        // What no hole tells of is missing at the ends of streams: of one, for all we know.
+        // Losses without a gap are at the ends of streams; assume a single stream.
         let longest_loss = recorded.longest_loss.max(lost - recorded.lost);
         Ok(Figures {
             scale,
@@ -362,7 +362,7 @@ pub(crate) fn components(task: &MockTask) -> CliResult {
     Ok(())
 }
 
-/// What is counted of one while.
+/// The counts of an interval.
 struct IntervalCounts {
     received: u64,
     messages: u64,
@@ -371,10 +371,10 @@ struct IntervalCounts {
     latencies: Histogram<u64>,
 }
 
-/// A subscription to each topic that there is.
+/// Subscribes to every topic.
 fn everything(bus: &Bus) -> CliResult<Vec<(TopicName, Subscription)>> {
     let subscribe = |name: &TopicName| match bus.topic(TopicSpec::of(name.clone())) {
-        // It has gone since the list was made.
+        // It was removed since the list was made.
         Err(TopicError::NoSuchTopic(_)) => Ok(None),
         topic => {
             let all = Subscribe::from(Start::Latest).as_written().lagging(Lagging::Lossless);
@@ -424,7 +424,7 @@ pub(crate) fn recorder(task: &RecorderTask) -> CliResult {
             Err(std::sync::mpsc::TryRecvError::Empty) => {}
             Err(std::sync::mpsc::TryRecvError::Disconnected) => return Ok(()),
         }
-        // A second's worth at the most before the orders are looked at again.
+        // At most a second's samples between two polls for orders.
         let turn = Instant::now();
         while turn.elapsed() < STOP_POLL_INTERVAL {
             let Some((_, event)) = set.next_timeout(STOP_POLL_INTERVAL)? else { break };

@@ -1,15 +1,15 @@
-//! `helio bench open`: how soon a large journal is open again after a crash.
+//! `helio bench open`: the time to open a large journal after a crash.
 //!
-//! A writer fills a journal without pausing and is killed (SIGKILL) on the way, so that what it
-//! wrote last was not synced yet. Then another process opens the topic for reading and writing,
-//! reads the oldest sample and publishes one; its time runs from before it connects. Three kinds of
-//! crash take turns, and before each the writer goes on for a while and is killed again:
+//! A writer fills a journal without pauses and is killed (SIGKILL), so that its last samples are
+//! not synced. Then another process opens the topic for reading and writing, reads the oldest
+//! sample and publishes one; its time runs from before it connects. Three kinds of crash alternate,
+//! and before each the writer resumes for a time and is killed again:
 //!
-//! - *killed*: the machine has gone on.
-//! - *power*: the machine seems to have been started anew (the process that opens sees another boot
-//!   id of the kernel), so that nothing in memory may be believed and the journal's end has to be
-//!   found. Nothing is missing in the files, which is the longest way for whoever checks them.
-//! - *cold*: the same, and the files' pages have been dropped from memory.
+//! - *killed*: the machine keeps running.
+//! - *power*: the machine seems to be restarted (the opening process sees another boot id of the
+//!   kernel). Nothing in memory is trusted, and the journal's end must be found. The files are
+//!   complete, which is the longest case for their check.
+//! - *cold*: the same, and the files' pages are dropped from memory.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -33,16 +33,15 @@ use crate::units::{human_bytes, human_count};
 use crate::worker::{Worker, own_program, say};
 
 const TOPIC: &str = "bench/open";
-/// How much is written before each crash, at most as much as at first.
+/// Bytes written before each later crash, at most as many as at first.
 const MORE_BYTES: u64 = 128 << 20;
-/// A writer tells how far it is whenever it has written this much.
+/// A writer reports its progress after this many bytes.
 const TELL_BYTES: u64 = 8 << 20;
-/// The kernel's name for the time since the machine was started.
+/// The kernel's identity of the boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// Puts a file in the boot id's place, for itself and what it becomes only; exits as one that is
-/// refused where it has no leave to.
+/// Replaces the boot id with a file, for this process only; exits with 4 without the permission.
 const ANOTHER_BOOT: &str = "mount --bind \"$0\" \"$1\" || exit 4; shift; exec \"$@\"";
-/// The oldest sample has come after this long, or will not come.
+/// The timeout of the oldest sample.
 const FIRST_SAMPLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,13 +59,13 @@ pub(crate) struct OpenTask {
     payload_bytes: usize,
 }
 
-/// What an opener reports.
+/// An opener's report.
 #[derive(Debug, Serialize, Deserialize)]
 struct Opened {
     ms: f64,
     cpu_ms: f64,
     rss_mb: f64,
-    /// Samples in the journal, before the one that was published.
+    /// Samples in the journal before the published one.
     samples: u64,
 }
 
@@ -120,7 +119,7 @@ pub(crate) fn run(args: &OpenArgs, url: Option<&str>, stop: &Stop) -> CliResult 
     bench.told(args, &opened, load_before)
 }
 
-/// Refuses where the file system would fill up on the way.
+/// Refuses if the file system would fill up.
 fn check_room(folder: &Path, bytes: u64) -> CliResult {
     let at = |e: rustix::io::Errno| CliError::file(folder, &e.into());
     let system = statvfs(folder).map_err(at)?;
@@ -137,7 +136,7 @@ struct Bench<'a> {
     task: OpenTask,
     scratch: &'a Path,
     stop: &'a Stop,
-    /// Messages that have a receipt.
+    /// Messages with a receipt.
     stored: u64,
     bytes: u64,
     lost: u64,

@@ -1,4 +1,4 @@
-//! A bench's publisher process: messages at their times, or as fast as the bus takes them.
+//! A bench's publisher process: messages by a schedule, or at full speed.
 
 use helio_bus::{Bus, Message, Publisher};
 
@@ -43,7 +43,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// An open loop: each message at its own time, however late the one before was.
+    /// An open loop: each message is due at its time, however late the previous one was.
     fn paced(
         &mut self,
         payloads: &mut Payloads,

@@ -1,4 +1,4 @@
-//! What a bench prints: the keys of the benchmarks' page, from what the processes reported.
+//! The report of a bench: the keys of the benchmarks' page, from the processes' reports.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -7,7 +7,7 @@ use super::messages::{PublisherReport, STAMP_EVERY, SubscriberReport};
 use crate::error::CliResult;
 use crate::out::Out;
 
-/// The longest latency that is told apart: ten minutes.
+/// The longest latency of the histogram: ten minutes.
 const LONGEST_NS: u64 = 600_000_000_000;
 
 /// An empty histogram of nanoseconds with three significant digits.
@@ -28,7 +28,7 @@ pub(crate) struct Latency {
 }
 
 impl Latency {
-    /// The figures of a histogram of nanoseconds; none where it is empty.
+    /// The figures of a histogram of nanoseconds; `None` if it is empty.
     pub(crate) fn of(histogram: &Histogram<u64>) -> Option<Self> {
         let us = |ns: f64| (ns / 100.0).round() / 10.0;
         let at = |quantile: f64| us(histogram.value_at_quantile(quantile) as f64);
@@ -53,7 +53,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// The figures of some rounds; none where there was no round.
+    /// The figures of some rounds; `None` without rounds.
     pub(crate) fn of(mut rounds_ms: Vec<f64>) -> Option<Self> {
         rounds_ms.sort_by(f64::total_cmp);
         let rounded = |ms: &f64| (ms * 1e3).round() / 1e3;
@@ -64,7 +64,7 @@ impl Spread {
         })
     }
 
-    /// For people.
+    /// As text.
     pub(crate) fn text(&self) -> String {
         format!("{:.1} ({:.1} to {:.1})", self.p50, self.min, self.max)
     }
@@ -114,7 +114,7 @@ pub(crate) struct Report {
     pub(crate) shape: Shape,
 }
 
-/// What departs from one writer, one reader, one message at a time; printed only where it does.
+/// Options that differ from one writer, one reader and one message per call; others are omitted.
 #[derive(Debug, Default, Clone, Serialize)]
 pub(crate) struct Shape {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -135,8 +135,8 @@ pub(crate) struct Shape {
     pub(crate) volatile: bool,
 }
 
-/// All latencies of all readers. Where there was no schedule, they are those of the first writer's
-/// messages of which both ends have kept the time.
+/// All latencies of all readers. Without a schedule they are those of the first writer's messages
+/// whose times both ends recorded.
 pub(crate) fn latencies(
     publishers: &[PublisherReport],
     subscribers: &[SubscriberReport],

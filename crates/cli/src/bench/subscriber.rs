@@ -1,4 +1,4 @@
-//! A bench's subscriber process: counts by itself what came, and when.
+//! A bench's subscriber process: counts the received messages and their latencies.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -15,11 +15,11 @@ use crate::clock::{cpu_s, monotonic_ns, peak_rss_mb};
 use crate::error::{CliError, CliResult};
 use crate::worker::{hear, say};
 
-/// The longest silence before what has not come counts as lost.
+/// The silence after which missing messages count as lost.
 const SILENCE: Duration = Duration::from_secs(5);
-/// How many samples are taken at a time.
+/// Samples per read.
 const TAKE: usize = 1024;
-/// How many looks a reader takes before it sleeps, where the writer does not pause.
+/// Polls of a reader before it sleeps, while the writer does not pause.
 const SPINS: u32 = 100;
 
 /// Runs the process.
@@ -60,7 +60,7 @@ fn read(samples: &mut Subscription, expected: u64, counts: &mut Received<'_>) ->
     counts.failed.take().map_or(Ok(()), Err)
 }
 
-/// What came, counted without the bus's help.
+/// Counts of received messages, independent of the bus's statistics.
 struct Received<'a> {
     schedule: Option<(u64, Schedule)>,
     payloads: &'a mut Payloads,
@@ -121,7 +121,7 @@ impl<'a> Received<'a> {
         }
     }
 
-    /// Whether the sample's number is above all of its producer that came before.
+    /// Whether the sample's number is above all earlier ones of its producer.
     fn is_new(&mut self, sample: &SampleRef<'_>) -> bool {
         let known = self.producers.iter_mut().find(|(producer, _)| producer == sample.producer);
         match known {

@@ -1,4 +1,4 @@
-//! `helio component audit`: commands, and what became of them.
+//! `helio component audit`: commands and their outcomes.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Instant;
@@ -16,9 +16,9 @@ use crate::out::Out;
 use crate::stop::{Stop, Until};
 use crate::value::Values;
 
-/// The most records that are kept to print the newest of.
+/// The most records that are held to print the newest ones.
 const LAST_MAX: usize = 100_000;
-/// SAL's code of a command that was done.
+/// SAL's code of a completed command.
 const COMPLETE: i64 = 303;
 
 /// Runs `helio component audit`.
@@ -62,7 +62,7 @@ impl<'a> Audit<'a> {
         Ok(Self { args, bus: bus.clone(), known, set, out: Out::new(), values: Values::new(bus) })
     }
 
-    /// Subscribes to audits that were not there before, from their beginning.
+    /// Subscribes to new audit topics from their beginning.
     fn look_up(&mut self) -> CliResult {
         for name in self.bus.topics()? {
             if let Some(component) = name.as_str().strip_suffix("/audit")
@@ -78,7 +78,7 @@ impl<'a> Audit<'a> {
         Ok(())
     }
 
-    /// The newest of all that lies there, over all components in the order of their times.
+    /// The newest stored records of all components, ordered by time.
     fn newest(&mut self, stop: &Stop) -> CliResult {
         let limit = self.args.last.min(LAST_MAX);
         let mut newest: VecDeque<(i64, Value)> = VecDeque::new();
@@ -94,7 +94,7 @@ impl<'a> Audit<'a> {
         newest.iter().try_for_each(|(_, record)| self.print(record))
     }
 
-    /// What comes, of components that are yet to come too.
+    /// Prints new records, also of new components.
     fn follow(&mut self, until: &Until) -> CliResult {
         let mut looked = Instant::now();
         while !until.is_over() {
@@ -113,7 +113,7 @@ impl<'a> Audit<'a> {
         until.result()
     }
 
-    /// A record that was asked for, with its time.
+    /// A matching record with its time.
     fn wanted(&mut self, event: Event) -> CliResult<Option<(i64, Value)>> {
         let sample = match event {
             Event::Sample(sample) => sample,
@@ -153,7 +153,7 @@ impl<'a> Audit<'a> {
     }
 }
 
-/// A record for people.
+/// A record as text.
 fn line(record: &Value) -> String {
     let text = |field: &str| record[field].as_str().unwrap_or_default();
     let name = (text("component").to_owned(), record["index"].as_i64().unwrap_or(0) as i32);

@@ -1,4 +1,4 @@
-//! `helio component command`, `set-state`, `lock` and `unlock`: what is asked of a component.
+//! `helio component command`, `set-state`, `lock` and `unlock`: commands to a component.
 
 use std::io::IsTerminal;
 
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &CommandArgs, url: Option<&str>, stop: &Stop) -> CliResu
     AckPrinter::new(asking).follow(call, stop)
 }
 
-/// A command with fields that are given as `NAME=VALUE`.
+/// A command with fields given as `NAME=VALUE`.
 pub(crate) fn with_fields(mut call: CallBuilder, fields: &[String]) -> CliResult<CallBuilder> {
     for given in fields {
         let (name, value) = field(given)?;
@@ -39,11 +39,11 @@ pub(crate) fn with_fields(mut call: CallBuilder, fields: &[String]) -> CliResult
     Ok(call)
 }
 
-/// What is printed of a command: a line for each acknowledgement; with --json objects.
+/// Prints a command's acknowledgements: a line for each, with --json an object.
 struct AckPrinter {
     out: Out,
     json: bool,
-    /// On a terminal, and as JSON, progress is shown; elsewhere the end alone.
+    /// Progress is shown on a terminal and as JSON, elsewhere only the outcome.
     shown: bool,
 }
 
@@ -53,7 +53,7 @@ impl AckPrinter {
         Self { out: Out::new(), json, shown: json || std::io::stdout().is_terminal() }
     }
 
-    /// Prints what is told of a call, to its end.
+    /// Prints the acknowledgements of a call to its end.
     fn follow(&mut self, call: Call, stop: &Stop) -> CliResult {
         let ended = follow(call, stop, |ack| if self.shown { self.print(ack) } else { Ok(()) })?;
         self.failed(&ended.how)?;
@@ -66,7 +66,7 @@ impl AckPrinter {
         self.print(&how.map_err(from_command)?)
     }
 
-    /// As JSON, what was acknowledged of a failure stands beside the others.
+    /// With --json, the acknowledgement of a failure is printed like the others.
     fn failed(&mut self, how: &Result<Acknowledgement, CommandError>) -> CliResult {
         match how.as_ref().err().and_then(CommandError::ack) {
             Some(ack) if self.json => self.print(ack),
@@ -98,7 +98,7 @@ fn ack_json(ack: &Acknowledgement) -> Value {
     })
 }
 
-/// An acknowledgement for people.
+/// An acknowledgement as text.
 pub(crate) fn ack_line(ack: &Acknowledgement) -> String {
     let mut line = ack.code.name().to_owned();
     if let Some(progress) = ack.progress {
@@ -117,7 +117,7 @@ pub(crate) fn ack_line(ack: &Acknowledgement) -> String {
 pub(crate) fn set_state(args: &SetStateArgs, url: Option<&str>, stop: &Stop) -> CliResult {
     let state = state(&args.state)?;
     let (bus, asking) = (look(url)?, &args.asking);
-    // A name that is mistyped is told before anything is changed.
+    // Mistyped names are errors before the first command.
     let remote = |instance| remote(&bus, instance, &asking.caller, &asking.interface);
     let remotes = args.components.iter().map(remote).collect::<CliResult<Vec<_>>>()?;
     let (mut out, mut failed) = (Out::new(), None);
@@ -140,8 +140,7 @@ pub(crate) fn set_state(args: &SetStateArgs, url: Option<&str>, stop: &Stop) -> 
             out.line(&format!("{instance} {state} (was {})", name(before).unwrap_or("-")))?;
         }
         out.flush()?;
-        // The others are led there all the same, unless all was interrupted; the first failure is
-        // the command's.
+        // The others continue after a failure, unless interrupted; the first failure is returned.
         let interrupted = matches!(ended, Err(CliError::Left(_)));
         failed = match (failed, ended) {
             (Some(first), Err(error)) => {
@@ -157,7 +156,7 @@ pub(crate) fn set_state(args: &SetStateArgs, url: Option<&str>, stop: &Stop) -> 
     failed.map_or(Ok(()), Err)
 }
 
-/// Leads a component to a state, by the fewest commands; `with` is the configuration to start with.
+/// Brings a component to a state by the fewest commands; `with` is the start configuration.
 pub(crate) fn lead(
     remote: &Remote,
     to: SummaryState,
@@ -168,7 +167,7 @@ pub(crate) fn lead(
     commands.into_iter().try_for_each(|command| run(remote.state_command(command, with)))
 }
 
-/// A state that can be gone to.
+/// A state that commands can reach.
 pub(crate) fn state(text: &str) -> CliResult<SummaryState> {
     SummaryState::from_name(text).filter(|state| *state != SummaryState::Fault).ok_or_else(|| {
         let text =

@@ -1,4 +1,4 @@
-//! A call that is followed to its end, and cancelled where a signal says so.
+//! Follows a call to its end, and cancels it on a signal.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::stop::{STOP_POLL_INTERVAL, Stop};
 
 /// How a call ended.
 pub(crate) struct Ended {
-    /// What was acknowledged in the end, or why nothing was.
+    /// The final acknowledgement, or the error.
     pub(crate) how: Result<Acknowledgement, CommandError>,
-    /// Whether it was asked to be cancelled.
+    /// Whether cancellation was requested.
     cancelled: bool,
 }
 
 impl Ended {
-    /// As a result of the command line: what was cancelled was interrupted.
+    /// The command's result: a cancelled call is interrupted.
     pub(crate) fn result(self) -> CliResult<Acknowledgement> {
         self.how.map_err(|error| match error.code() {
             Some(AckCode::Aborted) if self.cancelled => CliError::Left(error.to_string()),
@@ -28,8 +28,8 @@ impl Ended {
     }
 }
 
-/// Follows a call to its end and says what is acknowledged before. The first signal has the
-/// component cancel it, whose word is waited for; the second one ends the waiting.
+/// Follows a call to its end and reports earlier acknowledgements. The first signal requests
+/// cancellation and waits for the component's acknowledgement; the second ends the wait.
 pub(crate) fn follow(
     mut call: Call,
     stop: &Stop,
@@ -54,11 +54,11 @@ pub(crate) fn follow(
         }
         if stop.take() {
             if cancel.is_some() {
-                let text = "nobody waits any more; whether the command was cancelled is not known";
+                let text = "the wait has ended; whether the command was cancelled is unknown";
                 return Err(CliError::Left(text.to_owned()));
             }
             if std::io::stderr().is_terminal() {
-                eprintln!("helio: cancelling it; Ctrl-C again to wait no longer");
+                eprintln!("helio: cancelling; press Ctrl-C again to stop waiting");
             }
             match call.send_cancel() {
                 Ok(asked) => cancel = Some(asked),

@@ -1,4 +1,4 @@
-//! Which instances of a component are simulated: what `--instances` says.
+//! The simulated instances of a component, by the rules of `--instances`.
 
 use helio_core::name::fits;
 use helio_core::sal::{Component, Indexing};
@@ -6,7 +6,7 @@ use helio_core::sal::{Component, Indexing};
 use crate::args::instances::Instances;
 use crate::error::{CliError, CliResult};
 
-/// The indices of a component's instances by the last rule that fits, 0 where it is not indexed.
+/// The indices of a component's instances by the last matching rule; 0 if it is not indexed.
 pub(crate) fn indices(component: &Component, rules: &[Instances]) -> Vec<i32> {
     let fit = |rule: &&Instances| match rule {
         Instances::Named | Instances::One => true,
@@ -21,12 +21,12 @@ pub(crate) fn indices(component: &Component, rules: &[Instances]) -> Vec<i32> {
     if !component.indexed() {
         return named.into_iter().take(wanted).collect();
     }
-    // Newer interfaces name more: what has no name yet comes behind.
+    // Named indices first, then unnamed ones.
     let further = (1..).filter(|index| !named.contains(index));
     named.iter().copied().chain(further).take(wanted).collect()
 }
 
-/// The indices that the interface has names for; 1 stands for any where it names none.
+/// The indices that the interface names; 1 if it names none.
 fn named(component: &Component) -> Vec<i32> {
     let Indexing::Named(names) = component.indexing() else {
         return vec![i32::from(component.indexed())];
@@ -38,7 +38,7 @@ fn named(component: &Component) -> Vec<i32> {
     if indices.is_empty() { vec![1] } else { indices }
 }
 
-/// Checks that each rule says something of one of the components.
+/// Checks that each rule matches a component.
 pub(crate) fn check<'a>(
     rules: &[Instances],
     components: impl Iterator<Item = &'a Component> + Clone,

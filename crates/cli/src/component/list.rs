@@ -1,4 +1,4 @@
-//! `helio component list`: who is there.
+//! `helio component list`: the components of a bus or a folder.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &ListArgs, url: Option<&str>) -> CliResult {
     }
 }
 
-/// What is looked at for the list.
+/// The topics that the list needs.
 const LISTED_TOPICS: [TopicRole; 6] = [
     TopicRole::Lease,
     TopicRole::State,
@@ -102,7 +102,7 @@ fn row(name: &Name, seen: &InstanceStatus, now: Tai) -> Vec<String> {
     ]
 }
 
-/// Whether somebody is there, in a word.
+/// The presence as a word.
 pub(crate) fn presence_word(presence: Presence) -> &'static str {
     match presence {
         Presence::Here => "here",
@@ -111,7 +111,7 @@ pub(crate) fn presence_word(presence: Presence) -> &'static str {
     }
 }
 
-/// An age for people.
+/// An age as text.
 pub(crate) fn age(seconds: f64) -> String {
     match seconds {
         s if s < 10.0 => format!("{:.1} s", s.max(0.0)),
@@ -126,7 +126,7 @@ pub(crate) fn age(seconds: f64) -> String {
 struct FolderLine<'a> {
     component: &'a str,
     indexed: bool,
-    /// The indices that have names; 1 for any, 0 where it is not indexed.
+    /// The named indices; 1 without names, 0 if it is not indexed.
     instances: Vec<i32>,
     #[serde(skip)]
     indexing: String,
@@ -138,7 +138,7 @@ struct FolderLine<'a> {
     description: &'a str,
 }
 
-/// The components of a folder, with what they publish by the table of rates.
+/// The components of a folder, with their rates by the table.
 fn of_folder(folder: &Path, args: &ListArgs) -> CliResult {
     let interfaces = sal::folder(folder)?;
     let (rates, mut out, mut rows) = (Rates::standard(), Out::new(), Vec::new());
@@ -169,7 +169,7 @@ fn of_folder(folder: &Path, args: &ListArgs) -> CliResult {
     out.flush()
 }
 
-/// Which indices there are, for people.
+/// The indices as text.
 fn indexing(component: &Component) -> String {
     match component.indexing() {
         Indexing::Single => "no".to_owned(),
@@ -193,8 +193,7 @@ fn folder_row(line: &FolderLine<'_>) -> Vec<String> {
     ]
 }
 
-/// Messages and bytes that an instance publishes a second by the table of rates; of the bytes,
-/// those of the public fields.
+/// Messages per second of an instance by the table of rates, and the bytes of their public fields.
 fn load(component: &Component, rates: &Rates) -> (f64, f64) {
     let (mut messages_per_s, mut bytes_per_s, mut bytes) = (0.0, 0.0, Vec::new());
     for topic in component.topics() {

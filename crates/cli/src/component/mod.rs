@@ -1,4 +1,4 @@
-//! `helio component`: look at components, command them, simulate them.
+//! `helio component`: observes, commands and simulates components.
 
 mod audit;
 mod command;
@@ -57,7 +57,7 @@ fn component<'a>(interfaces: &'a Interfaces, name: &str) -> CliResult<&'a Compon
     })
 }
 
-/// The one of the known names that a mistyped one was to be.
+/// The known name that is most similar to a mistyped one.
 fn like<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let name = name.to_lowercase();
     let far = |known: &str| strsim::damerau_levenshtein(&name, &known.to_lowercase());

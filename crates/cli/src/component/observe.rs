@@ -1,7 +1,7 @@
-//! What the components of a bus do, from the topics that all of them have: leases, states,
+//! Observes the components of a bus by the topics that all of them have: leases, states,
 //! heartbeats, errors, log messages, versions, and the audit of commands.
 //!
-//! No interface files are needed for it: the bus keeps the schemas of what is published.
+//! It needs no interface files, because the bus stores the schemas.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -16,11 +16,11 @@ use crate::error::CliResult;
 use crate::open::existing;
 use crate::value::Values;
 
-/// A component of another system is taken for gone when its heartbeat, due every second, has been
-/// missing for so long.
+/// A component of another system is declared gone when its heartbeat, due every second, is missing
+/// for this time.
 const SILENT_S: f64 = 5.0;
 
-/// What a topic tells of its component.
+/// The role of a topic for its component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TopicRole {
     Lease,
@@ -33,7 +33,7 @@ pub(crate) enum TopicRole {
     Audit,
 }
 
-/// Topics behind a component's name that are looked at.
+/// The observed topics of a component.
 const TOPICS: [(&str, TopicRole); 7] = [
     ("event/summaryState", TopicRole::State),
     ("event/heartbeat", TopicRole::Heartbeat),
@@ -44,7 +44,7 @@ const TOPICS: [(&str, TopicRole); 7] = [
     ("audit", TopicRole::Audit),
 ];
 
-/// The component of a topic, and what the topic tells of it.
+/// The component of a topic, and the topic's role.
 fn told_by(topic: &str) -> Option<(&str, TopicRole)> {
     let (component, rest) = topic.split_once('/')?;
     let told = match rest.strip_prefix("lease/") {
@@ -54,19 +54,19 @@ fn told_by(topic: &str) -> Option<(&str, TopicRole)> {
     told.map(|told| (component, told))
 }
 
-/// Whether an instance is there.
+/// The presence of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Presence {
-    /// It holds its lease, or its heartbeat comes.
+    /// It holds its lease, or its heartbeat is received.
     Here,
-    /// It held one, or its heartbeat came.
+    /// It held a lease, or its heartbeat was received.
     Gone,
-    /// It never had either.
+    /// Neither was observed.
     Unknown,
 }
 
-/// What is known of one instance.
+/// The observed status of an instance.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct InstanceStatus {
     pub(crate) lease: Option<Lease>,
@@ -79,7 +79,7 @@ pub(crate) struct InstanceStatus {
     pub(crate) command: Option<Commanded>,
 }
 
-/// A lease: who holds it, and whether it is held now.
+/// A lease: its holder, and whether it is held now.
 #[derive(Debug, Clone)]
 pub(crate) struct Lease {
     pub(crate) topic: TopicName,
@@ -90,7 +90,7 @@ pub(crate) struct Lease {
     pub(crate) interface: String,
 }
 
-/// A command and what became of it.
+/// A command and its outcome.
 #[derive(Debug, Clone)]
 pub(crate) struct Commanded {
     pub(crate) command: String,
@@ -99,7 +99,7 @@ pub(crate) struct Commanded {
 }
 
 impl InstanceStatus {
-    /// Whether it is there at a time.
+    /// The presence at a time.
     pub(crate) fn presence(&self, now: Tai) -> Presence {
         match (&self.lease, self.heartbeat_age_s(now)) {
             (Some(lease), _) if lease.held => Presence::Here,
@@ -110,7 +110,7 @@ impl InstanceStatus {
         }
     }
 
-    /// How old its newest heartbeat is.
+    /// The age of its newest heartbeat.
     pub(crate) fn heartbeat_age_s(&self, now: Tai) -> Option<f64> {
         self.heartbeat.map(|at| now.nanos().saturating_sub(at.nanos()) as f64 * 1e-9)
     }
@@ -122,7 +122,7 @@ impl InstanceStatus {
         Some(known.map_or_else(|| number.to_string(), |state| state.name().to_owned()))
     }
 
-    /// Its own version, else that of what it runs on.
+    /// Its own version, else that of its framework.
     pub(crate) fn version(&self) -> &str {
         match &self.lease {
             Some(lease) if self.version.is_empty() => &lease.software,
@@ -131,7 +131,7 @@ impl InstanceStatus {
     }
 }
 
-/// Which instance.
+/// The identity of an instance.
 pub(crate) type Name = (String, i32);
 
 /// `MTMount`, or `ESS:2`.
@@ -139,7 +139,7 @@ pub(crate) fn shown(name: &Name) -> String {
     if name.1 == 0 { name.0.clone() } else { format!("{}:{}", name.0, name.1) }
 }
 
-/// Looks at the components of a bus.
+/// Observes the components of a bus.
 pub(crate) struct Observer {
     bus: Bus,
     values: Values,
@@ -151,8 +151,7 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    /// Looks at those components that fit any of the patterns (all, where there are none), and at
-    /// what is wanted of them.
+    /// Observes the components that match a pattern (all without patterns), by the given topics.
     pub(crate) fn new(bus: &Bus, patterns: &[String], wanted: &[TopicRole]) -> CliResult<Self> {
         let mut observer = Self {
             bus: bus.clone(),
@@ -167,7 +166,7 @@ impl Observer {
         Ok(observer)
     }
 
-    /// The bus that is looked at.
+    /// The observed bus.
     pub(crate) fn url(&self) -> String {
         self.bus.url().to_string()
     }
@@ -177,7 +176,7 @@ impl Observer {
         self.bus.clock().now()
     }
 
-    /// Subscribes to topics that were not there before, and looks whether leases are held.
+    /// Subscribes to new topics, and queries the leases.
     pub(crate) fn look_up(&mut self) -> CliResult {
         for name in self.bus.topics()? {
             let told = told_by(name.as_str()).filter(|(_, told)| self.wanted.contains(told));
@@ -202,7 +201,7 @@ impl Observer {
             };
             match topic.writers() {
                 Ok(all) => lease.held = all.iter().any(|one| one.alive == Some(Alive::Yes)),
-                // Nobody knows: it is as it was.
+                // Unknown: keep the last status.
                 Err(error) if error.is_outage() => {}
                 Err(error) => return Err(error.into()),
             }
@@ -210,8 +209,8 @@ impl Observer {
         Ok(())
     }
 
-    /// Takes what has come, waiting for it at most so long; gives the instance that it is of, and
-    /// what was told. `None` where nothing came.
+    /// Waits for an event for at most this time; returns the instance and the topic's role, or
+    /// `None` after the timeout.
     pub(crate) fn next(&mut self, wait: Duration) -> CliResult<Option<(Name, TopicRole)>> {
         loop {
             let Some((_, event)) = self.set.next_timeout(wait)? else { return Ok(None) };
@@ -229,7 +228,7 @@ impl Observer {
         }
     }
 
-    /// Takes all that is there already.
+    /// Reads all stored samples.
     pub(crate) fn catch_up(&mut self) -> CliResult {
         while self.next(Duration::ZERO)?.is_some() {}
         self.look_at_leases()
@@ -247,7 +246,7 @@ impl Observer {
     }
 }
 
-/// The instance that a value is of.
+/// The instance of a value.
 fn index(value: &Value) -> i32 {
     let index = value.get("salIndex").or_else(|| value.get("index")).and_then(Value::as_i64);
     index.and_then(|index| i32::try_from(index).ok()).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! `helio component show`: what a component's interface has.
+//! `helio component show`: a component's interface.
 
 use helio_component::Rates;
 use helio_core::sal::{Component, Field, FieldType, Topic, TopicKind};
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &ShowArgs) -> CliResult {
     out.flush()
 }
 
-/// The topics of that name: an attribute's (`cmd_start`), or a short one's of any kind.
+/// The topics of a name: an attribute (`cmd_start`), or a short name of any kind.
 fn topics_of<'a>(component: &'a Component, name: &str) -> CliResult<Vec<&'a Topic>> {
     let named = |topic: &&Topic| topic.name() == name || topic.attribute() == name;
     let found: Vec<&Topic> = component.topics().iter().filter(named).collect();

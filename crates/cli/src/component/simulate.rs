@@ -22,7 +22,7 @@ use crate::sal;
 use crate::stop::{STOP_POLL_INTERVAL, Stop, Until};
 use crate::worker::{Worker, orders, say};
 
-/// What one process simulates.
+/// The task of one process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct MockTask {
     pub(crate) url: String,
@@ -34,7 +34,7 @@ pub(crate) struct MockTask {
     pub(crate) evolution: Option<String>,
 }
 
-/// What a process says when its components are there: topics that are not simulated.
+/// A process's first reply, when its components run: the topics that are not simulated.
 type Ready = Vec<String>;
 
 impl MockTask {
@@ -47,7 +47,7 @@ impl MockTask {
         })
     }
 
-    /// Has the topics of the components made, all at once, before any of them starts.
+    /// Creates the topics of all components at once, before any component starts.
     pub(crate) fn make_topics(&self, bus: &Bus, progress: &mut Progress) -> CliResult {
         let interfaces = sal::folder_or_own(self.interfaces.as_deref())?;
         let instances = self.options()?.instances(&interfaces).map_err(from_interface)?;
@@ -74,7 +74,7 @@ impl MockTask {
     }
 }
 
-/// An error of simulated components as one of the command line.
+/// An error of simulated components as a command's error.
 pub(crate) fn from_mock(error: MockError) -> CliError {
     match error {
         MockError::Interface(error) => from_interface(error),
@@ -85,7 +85,7 @@ pub(crate) fn from_mock(error: MockError) -> CliError {
     }
 }
 
-/// Waits until a time of the system's clock, unless the end is asked for.
+/// Waits until a time of the system's clock, or for a signal.
 pub(crate) fn wait_until(bus: &Bus, at: Tai, mut ended: impl FnMut() -> bool) -> bool {
     loop {
         if ended() {
@@ -108,7 +108,7 @@ pub(crate) fn run(args: &RunArgs, url: Option<&str>, stop: &Stop) -> CliResult {
     until.result()
 }
 
-/// The tasks of so many processes, each with its share of the instances.
+/// The tasks of the processes, each with its share of the instances.
 pub(crate) fn shares(task: &MockTask, processes: u32) -> Vec<MockTask> {
     let processes = (processes as usize).min(task.instances.len()).max(1);
     let share = |place: usize| MockTask {
@@ -118,7 +118,7 @@ pub(crate) fn shares(task: &MockTask, processes: u32) -> Vec<MockTask> {
     (0..processes).map(share).collect()
 }
 
-/// A folder of interfaces as another process finds it.
+/// An absolute path of a folder of interfaces.
 pub(crate) fn absolute(folder: Option<&Path>) -> CliResult<Option<PathBuf>> {
     let absolute = |path| std::fs::canonicalize(path).map_err(|e| CliError::file(path, &e));
     folder.map(absolute).transpose()
@@ -165,7 +165,7 @@ fn instances(args: &RunArgs, interfaces: &Interfaces) -> CliResult<Vec<(String, 
     some(instances)
 }
 
-/// All components of the interfaces, in the instances that the rules say.
+/// All components of the interfaces, with the instances by the rules.
 pub(crate) fn all(interfaces: &Interfaces, rules: &[Instances]) -> CliResult<Vec<(String, i32)>> {
     check(rules, interfaces.components().iter())?;
     some(interfaces.components().iter().flat_map(|component| of(component, rules)).collect())
@@ -194,7 +194,7 @@ fn here(task: &MockTask, args: &RunArgs, until: &Until) -> CliResult {
     ended.map_err(from_mock)
 }
 
-/// Says what was not published, if anything.
+/// Reports topics that are not published, if any.
 fn tell_withheld(mock: &Mock) {
     let MockCounts { withheld, published, .. } = mock.counts();
     if withheld > 0 {
@@ -216,7 +216,7 @@ fn in_processes(tasks: &[MockTask], args: &RunArgs, stop: &Stop, until: &Until) 
     told(args, tasks, &refused)?;
     while !until.is_over() {
         for worker in &mut workers {
-            // Nothing more is said; one that has gone is an error.
+            // No further reply comes; a worker that ended is an error.
             worker.try_reply::<()>()?;
         }
         std::thread::sleep(STOP_POLL_INTERVAL);
@@ -224,7 +224,7 @@ fn in_processes(tasks: &[MockTask], args: &RunArgs, stop: &Stop, until: &Until) 
     workers.into_iter().try_for_each(Worker::finish)
 }
 
-/// How many components, and how many instances of them.
+/// The numbers of components and instances.
 pub(crate) fn counts(instances: &[(String, i32)]) -> (usize, usize) {
     let components: HashSet<&str> = instances.iter().map(|(name, _)| name.as_str()).collect();
     (components.len(), instances.len())
@@ -252,7 +252,7 @@ fn told(args: &RunArgs, tasks: &[MockTask], refused: &[String]) -> CliResult {
     out.flush()
 }
 
-/// The process of some simulated components: it ends with its orders.
+/// The process of some simulated components; it ends when its orders end.
 pub(crate) fn worker(task: &MockTask) -> CliResult {
     let mut mock = task.start()?;
     say(&refused(&mock))?;

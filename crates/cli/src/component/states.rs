@@ -1,4 +1,4 @@
-//! `helio component states`: the state of each component, one a line.
+//! `helio component states`: the state of each component, one per line.
 
 use serde_json::json;
 

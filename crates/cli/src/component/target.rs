@@ -1,4 +1,4 @@
-//! The component that a command line names, as its callers see it.
+//! The component that a command line names, for its caller.
 
 use helio_bus::Bus;
 use helio_component::protocol::AckCode;
@@ -10,7 +10,7 @@ use crate::args::component::{CallerArg, Instance, InterfaceArgs};
 use crate::error::{CliError, CliResult};
 use crate::sal;
 
-/// Whom to command, by whom and by which interface.
+/// The commanded component, the caller and the interface.
 pub(crate) fn remote(
     bus: &Bus,
     instance: &Instance,
@@ -25,8 +25,7 @@ pub(crate) fn remote(
     Remote::with_options(bus, &interface, index, options).map_err(from_interface)
 }
 
-/// The index that an instance has, 0 where the component is not indexed; none where it is and
-/// nothing was said.
+/// The index of an instance; 0 if the component is not indexed, `None` if the index is missing.
 pub(crate) fn index(component: &Component, instance: &Instance) -> CliResult<Option<i32>> {
     match (component.indexed(), instance.index) {
         (false, None) => Ok(Some(0)),
@@ -39,7 +38,7 @@ pub(crate) fn index(component: &Component, instance: &Instance) -> CliResult<Opt
     }
 }
 
-/// Which instances there may be, for who did not say.
+/// The possible instances, for the error about a missing index.
 fn which(component: &Component) -> CliError {
     let name = component.name();
     let named: Vec<String> = match component.indexing() {
@@ -52,7 +51,7 @@ fn which(component: &Component) -> CliError {
     CliError::Usage(text)
 }
 
-/// An error of the interface as one of the command line.
+/// An error of the interface as a command's error.
 pub(crate) fn from_interface(error: InterfaceError) -> CliError {
     match error {
         InterfaceError::NoComponent { .. } | InterfaceError::NoTopic { .. } => {
@@ -63,8 +62,8 @@ pub(crate) fn from_interface(error: InterfaceError) -> CliError {
     }
 }
 
-/// A command that was not completed, as an error of the command line: what is not there, what is
-/// refused, and what failed have their own exit codes.
+/// A command that was not completed, as an error: missing, refused and failed have their own exit
+/// codes.
 pub(crate) fn from_command(error: CommandError) -> CliError {
     let text = error.to_string();
     match (&error, error.code()) {
@@ -76,7 +75,7 @@ pub(crate) fn from_command(error: CommandError) -> CliError {
     }
 }
 
-/// A field that is given as `NAME=VALUE`: the value is JSON, else text, which may be a label.
+/// A field given as `NAME=VALUE`: the value is JSON, else text, which may be a label.
 pub(crate) fn field(given: &str) -> CliResult<(&str, Value)> {
     let (name, text) = given.split_once('=').ok_or_else(|| {
         CliError::Usage(format!("{given:?} is no field with its value; write NAME=VALUE"))

@@ -1,4 +1,4 @@
-//! `helio component watch`: a live table on a terminal, a line for each change elsewhere.
+//! `helio component watch`: a live table on a terminal, else a line per change.
 
 use std::time::{Duration, Instant};
 
@@ -14,16 +14,16 @@ use crate::out::{Out, is_screen, text_table};
 use crate::screen::{Screen, UserAction};
 use crate::stop::{Stop, Until};
 
-/// How often components that are new are looked for, and leases looked at.
+/// How often new components are discovered and leases queried.
 pub(crate) const DISCOVERY_INTERVAL: Duration = Duration::from_secs(1);
-/// The shortest time between two drawings that the eye can follow.
+/// The shortest useful time between two updates.
 const MIN_REDRAW_INTERVAL: Duration = Duration::from_millis(50);
-/// So much of a text is shown in the table.
+/// The longest text in the table.
 const TEXT_MAX: usize = 48;
-/// From this level on a log message is a warning (Python's numbers, which SAL has).
+/// The lowest level of a warning (Python's numbers, which SAL uses).
 const WARNING_LEVEL: i64 = 30;
 
-/// What is looked at for the table.
+/// The topics that the table needs.
 pub(crate) const WATCHED_TOPICS: [TopicRole; 8] = [
     TopicRole::Lease,
     TopicRole::State,
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &WatchArgs, url: Option<&str>, stop: &Stop) -> CliResult
     until.result()
 }
 
-/// The live table, until whoever sees it has seen enough.
+/// Shows the live table until the user quits.
 fn live(observer: &mut Observer, args: &WatchArgs, until: &Until) -> CliResult {
     let mut screen = Screen::begin()?.with_keys();
     let (every, mut looked) = (args.every.max(MIN_REDRAW_INTERVAL), Instant::now());
@@ -75,7 +75,7 @@ fn live(observer: &mut Observer, args: &WatchArgs, until: &Until) -> CliResult {
     Ok(())
 }
 
-/// What is said where there is nothing to show yet: a name may be mistyped.
+/// The text of an empty table: a name may be mistyped.
 fn nobody(args: &WatchArgs) -> String {
     let wanted = match &args.components[..] {
         [] => String::new(),
@@ -84,7 +84,7 @@ fn nobody(args: &WatchArgs) -> String {
     format!("no component{wanted} was ever on this bus; it is shown when it starts")
 }
 
-/// A line for each change: who, and what is different now. A heartbeat is none.
+/// Prints a line per change: the instance and the new values. Heartbeats are no changes.
 fn lines(observer: &mut Observer, args: &WatchArgs, until: &Until) -> CliResult {
     let (mut out, mut looked) = (Out::new(), Instant::now());
     let mut presences: Vec<(Name, Presence)> = Vec::new();
@@ -171,15 +171,15 @@ fn print(out: &mut Out, args: &WatchArgs, now: Tai, name: &Name, change: &Value)
     out.line(&format!("{now} {} {}", shown(name), said.join(", ")))
 }
 
-/// What is known of all components.
+/// The table of all components.
 pub(crate) struct Table {
-    /// How many there are, when, who needs a look; and the names of the columns.
+    /// The summary line and the names of the columns.
     pub(crate) head: Vec<String>,
-    /// A line for each component.
+    /// A line per component.
     pub(crate) rows: Vec<String>,
 }
 
-/// What is known of all components at this moment.
+/// The table at the present time.
 pub(crate) fn table(observer: &Observer) -> Table {
     let now = observer.now();
     let head = ["component", "state", "presence", "heartbeat", "last command", "error", "log"];
@@ -190,7 +190,7 @@ pub(crate) fn table(observer: &Observer) -> Table {
     Table { head: table, rows }
 }
 
-/// How many components, when, and who needs a look.
+/// The summary: number of components, time, and components in trouble.
 fn title(observer: &Observer, now: Tai) -> String {
     let utc = now.to_utc_string();
     let mut title =

@@ -1,5 +1,5 @@
-//! The demo's books: what writers say was acknowledged, what readers say they got, and the
-//! difference. No bus, no clock: numbers in, verdicts out.
+//! Accounting of the demo: acknowledged samples of writers, received samples of readers, and the
+//! difference, without I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ pub(crate) struct Source {
     pub(crate) incarnation: u64,
 }
 
-/// What a reader saw of one source.
+/// A reader's counts of one source.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SourceCounts {
     /// Samples, each counted once.
@@ -24,14 +24,14 @@ pub(crate) struct SourceCounts {
     pub(crate) bytes: u64,
     /// The highest sequence number.
     pub(crate) last: u64,
-    /// Numbers that were passed over.
+    /// Skipped numbers.
     pub(crate) holes: u64,
-    /// Numbers that came again or too late.
+    /// Duplicate or late numbers.
     pub(crate) repeats: u64,
 }
 
 impl SourceCounts {
-    /// Takes note of a sample.
+    /// Counts a sample.
     pub(crate) fn note(&mut self, sequence: u64, bytes: usize) {
         if sequence <= self.last {
             self.repeats += 1;
@@ -43,21 +43,21 @@ impl SourceCounts {
         self.last = sequence;
     }
 
-    /// How many samples are missing, where so many are acknowledged.
+    /// The number of missing samples, given the acknowledged ones.
     pub(crate) fn lost(&self, acknowledged: u64) -> u64 {
         self.holes + acknowledged.saturating_sub(self.last)
     }
 }
 
-/// What a reader saw, by source.
+/// A reader's counts by source.
 pub(crate) type CountsBySource = Vec<(Source, SourceCounts)>;
 
-/// What all writers have said: the last sequence number that has a receipt; the first is 1.
+/// The last sequence number with a receipt of each writer; the first is 1.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub(crate) struct AckedSequences(pub(crate) Vec<(Source, u64)>);
 
 impl AckedSequences {
-    /// Takes note of a receipt.
+    /// Records a receipt.
     pub(crate) fn note(&mut self, source: Source, sequence: u64) {
         match self.0.iter_mut().find(|(known, _)| *known == source) {
             Some((_, last)) => *last = sequence.max(*last),
@@ -65,9 +65,8 @@ impl AckedSequences {
         }
     }
 
-    /// How many samples a reader misses of a topic. Sources without receipts, such as a
-    /// component's heartbeat, count by the holes in what was seen of them; a source that was never
-    /// seen is missing whole.
+    /// The number of samples of a topic that a reader lacks. Sources without receipts, such as a
+    /// component's heartbeat, count by the gaps in their numbers.
     pub(crate) fn lost(&self, seen: &CountsBySource, topic: &str) -> u64 {
         let ours = self.0.iter().filter(|(source, _)| source.topic == topic);
         let mut missing: BTreeMap<&Source, u64> =
@@ -79,7 +78,7 @@ impl AckedSequences {
         missing.values().sum()
     }
 
-    /// Whether a reader has everything that was acknowledged on the topics that it reads.
+    /// Whether a reader has all acknowledged samples of its topics.
     pub(crate) fn all_in(&self, seen: &CountsBySource, topics: &[String]) -> bool {
         let reached = |source: &Source, last: u64| {
             seen.iter().any(|(known, seen)| known == source && seen.last >= last)
@@ -94,7 +93,7 @@ impl AckedSequences {
 pub(crate) struct Numbering {
     /// Each with its first and last `private_seqNum`.
     pub(crate) incarnations: Vec<(u64, i64, i64)>,
-    /// How often a number was not the one behind the last.
+    /// How often a number did not follow the last one.
     pub(crate) breaks: u64,
 }
 
@@ -111,14 +110,14 @@ impl Numbering {
         }
     }
 
-    /// Whether it went on from one incarnation to the next.
+    /// Whether the numbers continued from one incarnation to the next.
     pub(crate) fn goes_on(&self) -> bool {
         let grows = self.incarnations.windows(2).all(|pair| pair[0].0 < pair[1].0);
         self.incarnations.len() > 1 && grows && self.breaks == 0
     }
 }
 
-/// A command's identity in its whole life.
+/// A command's identity.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct CommandId {
     pub(crate) component: String,
@@ -128,7 +127,7 @@ pub(crate) struct CommandId {
     pub(crate) seq_num: i32,
 }
 
-/// What the recorder saw of commands.
+/// The recorder's counts of commands.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Commands {
     pub(crate) sent: Vec<CommandId>,
@@ -138,10 +137,10 @@ pub(crate) struct Commands {
     pub(crate) audits: Vec<(CommandId, i32)>,
 }
 
-/// What is wrong with the commands of a run.
+/// The faults of a run's commands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Faults {
-    /// Commands that did not end as they should.
+    /// Commands with an unexpected outcome.
     pub(crate) unexpected: u64,
     /// Sent and not recorded, or recorded and not sent.
     pub(crate) unrecorded: u64,
@@ -152,7 +151,7 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    /// Holds what callers say against what was recorded.
+    /// Compares the callers' reports with the recorded commands.
     pub(crate) fn of(calls: &[Called], recorded: &Commands) -> Self {
         let sent: BTreeSet<&CommandId> = calls.iter().filter_map(|call| call.id.as_ref()).collect();
         let seen: BTreeSet<&CommandId> = recorded.sent.iter().collect();

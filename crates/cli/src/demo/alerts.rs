@@ -1,4 +1,4 @@
-//! The player of alert packets: a plain publisher, as a system beside the observatory's is.
+//! The alert player: a plain publisher, like a system outside the observatory.
 
 use helio_bus::{Bus, Message, SchemaText, TopicSpec};
 use helio_core::Qos;
@@ -36,7 +36,7 @@ pub(crate) fn run(task: &AlertTask) -> CliResult {
     let mut pace = Pace::new(vec![task.rate_hz]);
     while let Some(step) = pace.next() {
         let Step::Due { due_ns, number, .. } = step else { continue };
-        // The sample's time is when it was due: a late packet is late for its readers.
+        // The sample's time is the due time, so that readers measure the delay.
         let message = Message::new(packets.write(number)?).time(tai_at(&bus, due_ns));
         let receipt = publisher.publish(message).wait()?;
         say(&ProcessMessage::Receipt(source.clone(), receipt.sequence))?;
@@ -63,7 +63,7 @@ impl Alerts {
         }
     }
 
-    /// The schema of the packets; none where they are bytes.
+    /// The schema of the packets; `None` for untyped bytes.
     fn schema(&self) -> Option<SchemaText> {
         match self {
             Self::Synthetic(packets) => Some(schema_text(packets.schema())),

@@ -14,7 +14,7 @@ use crate::clock::monotonic_ns;
 use crate::error::CliResult;
 use crate::worker::say;
 
-/// The longest that a component may take to say something: a slow machine is no failure.
+/// The timeout of each acknowledgement, long enough for a slow machine.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A component as the demo calls it.
@@ -23,23 +23,23 @@ pub(crate) struct Callee {
     identity: String,
 }
 
-/// A command under way.
+/// A command in flight.
 pub(crate) struct Sent {
     call: Call,
     called: Called,
     begun_ns: u64,
 }
 
-/// How a command ended, as its caller was told.
+/// The outcome of a command for its caller.
 pub(crate) struct Ended {
     pub(crate) called: Called,
-    /// Who says so; `None` where the command was not even sent, for a reason of ours.
+    /// The source of the outcome; `None` if the command was not sent.
     pub(crate) cause: Option<Cause>,
     pub(crate) text: String,
 }
 
 impl Callee {
-    /// A component, called by somebody of that name.
+    /// A component for a caller of this name.
     pub(crate) fn open(
         bus: &Bus,
         interfaces: &Interfaces,
@@ -57,7 +57,7 @@ impl Callee {
         self.remote.interface().identity(self.remote.index())
     }
 
-    /// A command that is being put together.
+    /// A builder of a command.
     pub(crate) fn command(&self, name: &str) -> CallBuilder {
         self.remote.command(name).timeout(COMMAND_TIMEOUT)
     }
@@ -85,7 +85,7 @@ impl Callee {
 }
 
 impl Sent {
-    /// What the component says next, as long as it says that it is at work.
+    /// The next acknowledgement that is not final.
     pub(crate) fn next(&mut self) -> Result<Acknowledgement, Box<Ended>> {
         match self.call.next() {
             Ok(Some(ack)) if !ack.code.is_final() => Ok(ack),
@@ -125,7 +125,7 @@ impl Ended {
         self.called.acknowledged && self.called.code == AckCode::Complete.number()
     }
 
-    /// Tells of it, and whether it ended as it should.
+    /// Reports the outcome, and whether it was the expected one.
     pub(crate) fn account(mut self, met: bool) -> CliResult {
         self.called.met = met;
         say(&ProcessMessage::Called(self.called))

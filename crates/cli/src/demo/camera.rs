@@ -1,4 +1,4 @@
-//! The demo's camera: it takes images, says how far it is, and can be interrupted.
+//! The demo's camera: it takes images, reports progress and can be interrupted.
 
 use std::time::Duration;
 
@@ -13,18 +13,18 @@ use super::logging;
 use super::mount::enabled;
 use crate::worker::say;
 
-/// How often it says how far it is, in an exposure.
+/// Progress acknowledgements of an exposure.
 const PROGRESS_ACKS: u32 = 10;
-/// What an exposure may take beyond its own time.
+/// The time that an exposure may take beyond its own.
 const EXPOSURE_GRACE: Duration = Duration::from_secs(60);
 
-/// Events of an exposure's stages. Interfaces name them differently; each component has some.
+/// Events of an exposure's stages, whose names differ between interfaces.
 const BEGINS: &[&str] = &["startExposure", "startIntegration"];
 const ENDS: &[&str] = &["endExposure", "endIntegration"];
 const READOUT: &[&str] = &["startReadout"];
 const READ: &[&str] = &["endReadout", "imageStored"];
 
-/// Gives a component its commands.
+/// Adds the camera's commands to a component.
 pub(crate) fn attach(builder: Builder) -> Builder {
     let at_least = |min| Limits { min: Some(min), max: None, nan: Nan::Refused };
     builder.on("takeImages", take_images).limit("takeImages", "numImages", at_least(1.0)).limit(

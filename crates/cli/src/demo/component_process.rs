@@ -1,4 +1,4 @@
-//! A process of the demo that is one or more components.
+//! A demo process that runs one or more components.
 
 use helio_bus::{Bus, Tai};
 use helio_component::{Component, Interface, Running, StartError, Update, WriteTopic};
@@ -15,10 +15,10 @@ use crate::error::{CliError, CliResult};
 use crate::sal;
 use crate::worker::say;
 
-/// A burst tells of its receipts so often.
+/// Samples of a burst per reported receipt.
 const SAMPLES_PER_REPORT: u64 = 1_000;
 
-/// Runs the process. It ends when its components were commanded to (`exitControl`).
+/// Runs the process until its components are commanded to end (`exitControl`).
 pub(crate) fn run(task: &ComponentTask) -> CliResult {
     let interfaces = sal::folder_or_own(task.world.interfaces.as_deref())?;
     let bus = Bus::connect(&task.world.url)?;
@@ -74,7 +74,7 @@ fn start(
     builder.start()
 }
 
-/// Publishes telemetry by the schedule until the end is ordered.
+/// Publishes telemetry by the schedule until the order to end.
 fn publish(
     bus: &Bus,
     mut pace: Pace,
@@ -86,7 +86,7 @@ fn publish(
             Step::Due { stream, number, due_ns } => {
                 let Some(lane) = lanes.get(stream) else { continue };
                 lane.publish(number, Some(tai_at(bus, due_ns)))?.map_or(Ok(()), |w| say(&w))?;
-                // The counters of a component that is killed are those that it told last.
+                // The last reported counters of a killed component count.
                 if stream == 0 {
                     running.iter().try_for_each(|(c, kind)| tell_targets(c, *kind))?;
                 }
@@ -118,7 +118,7 @@ fn burst(lane: Option<&TelemetryStream>, samples: u64) -> CliResult {
     say(&ProcessMessage::Burst(Burst { begin_ns, end_ns: monotonic_ns(), samples }))
 }
 
-/// A topic whose receipts are told.
+/// A topic whose receipts are reported.
 pub(crate) struct ReportingTopic {
     topic: WriteTopic,
     source: Source,
@@ -136,12 +136,12 @@ impl ReportingTopic {
         Ok(Self { topic, source })
     }
 
-    /// Whether it has such a field: interfaces of other observatories lack some.
+    /// Whether it has this field; interfaces of other observatories lack some.
     pub(crate) fn has(&self, field: &str) -> bool {
         self.topic.shape().place(field).is_some()
     }
 
-    /// Publishes those of the values that it has fields for; gives the word of its receipt.
+    /// Publishes the values that it has fields for; returns the message about the receipt.
     pub(crate) fn write(
         &self,
         values: impl IntoIterator<Item = (&'static str, Value)>,
@@ -156,7 +156,7 @@ impl ReportingTopic {
     }
 }
 
-/// Telemetry on its way.
+/// A telemetry topic with its values.
 struct TelemetryStream {
     told: ReportingTopic,
     values: Values,
@@ -165,7 +165,7 @@ struct TelemetryStream {
 enum Values {
     /// Of an axis of the mount.
     Axis(Mount, Axis),
-    /// Made up: public fields with what their first sample has.
+    /// Synthetic: the public fields with the values of their first sample.
     Waves(Vec<(String, Value)>),
 }
 
@@ -180,11 +180,11 @@ impl Values {
     }
 }
 
-/// The field of telemetry that has the time when it was measured.
+/// The field of telemetry with the time of measurement.
 const TIME: &str = "timestamp";
 
 impl TelemetryStream {
-    /// Publishes the sample of a number, which was due at a time; those of a burst have none.
+    /// Publishes a sample by number and due time; samples of a burst have no due time.
     fn publish(&self, number: u64, due: Option<Tai>) -> CliResult<Option<ProcessMessage>> {
         let time = Value::Double(due.map_or(0.0, Tai::seconds));
         match &self.values {

@@ -1,4 +1,4 @@
-//! What a sample of the demo's bus says: SAL's number, when it was due, what became of a command.
+//! Contents of the demo's samples: SAL's number, the due time, the outcome of a command.
 
 use std::collections::HashMap;
 
@@ -12,42 +12,42 @@ use super::accounting::CommandId;
 use crate::error::{CliError, CliResult};
 use crate::value::Values;
 
-/// What a sample says.
+/// The contents of a sample.
 #[derive(Debug, Clone)]
 pub(crate) struct Content {
     /// `private_seqNum` of an event or telemetry.
     pub(crate) number: Option<i64>,
-    /// Since when it was on its way: telemetry since it was due. `None` for one of the burst.
+    /// The start of its latency; for telemetry the due time. `None` in the burst.
     pub(crate) since: Option<Tai>,
-    /// What it says of a command.
+    /// The command that it concerns.
     pub(crate) command: Option<OfCommand>,
 }
 
-/// What a sample says of a command.
+/// A sample's part in a command.
 #[derive(Debug, Clone)]
 pub(crate) enum OfCommand {
     Sent(CommandId),
     /// The final acknowledgement, with its code.
     Acknowledged(CommandId, i32),
-    /// Its end, as the audit has it.
+    /// Its outcome in the audit.
     Audited(CommandId, i32),
 }
 
-/// Reads samples by the schemas that the bus keeps.
+/// Reads samples by the bus's schemas.
 pub(crate) struct Contents {
     values: Values,
     places: HashMap<SchemaId, Places>,
 }
 
-/// Where a schema has what is looked at.
+/// The positions of the fields in a schema.
 #[derive(Debug, Clone, Copy)]
 struct Places {
     index: Option<usize>,
     number: Option<usize>,
-    /// Of who wrote the sample.
+    /// Of the sample's writer.
     author: [Option<usize>; 2],
     ack: Option<usize>,
-    /// Of whose command an acknowledgement is for.
+    /// Of the caller whose command is acknowledged.
     caller: [Option<usize>; 2],
     timestamp: Option<usize>,
 }
@@ -104,7 +104,7 @@ impl Contents {
         Self { values: Values::new(bus), places: HashMap::new() }
     }
 
-    /// What a sample says. One that is no value of its schema is an error.
+    /// The contents of a sample. A value that does not match its schema is an error.
     pub(crate) fn of(&mut self, sample: &Sample) -> CliResult<Content> {
         let since = Some(sample.header.time);
         let nothing = Content { number: None, since, command: None };

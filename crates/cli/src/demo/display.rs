@@ -1,4 +1,4 @@
-//! What people see of the demo while it runs: its story, and what `helio component watch` shows.
+//! The demo's display: the event log, and the table of `helio component watch`.
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +10,12 @@ use crate::error::CliResult;
 use crate::out::{Out, is_screen};
 use crate::screen::Screen;
 
-/// The longest time from one look at the players to the next.
+/// How often the players are polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// From one drawing of the table to the next.
+/// How often the table is redrawn.
 const REDRAW_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The newest lines of the story that are shown below the table: both fit a small terminal.
+/// Lines of the story below the table; both fit a small terminal.
 const STORY_LINES: usize = 12;
 
 /// The operators' view, and the story.
@@ -34,12 +34,12 @@ enum Show {
     Table(Screen),
     /// The story, line by line.
     Lines,
-    /// Nothing before the end.
+    /// Nothing until the end.
     Nothing,
 }
 
 impl Display {
-    /// Nothing is shown where `json` comes at the end.
+    /// Shows nothing if `json` is printed at the end.
     pub(crate) fn open(bus: &Bus, json: bool) -> CliResult<Self> {
         let show = match (json, is_screen()) {
             (true, _) => Show::Nothing,
@@ -52,7 +52,7 @@ impl Display {
         Ok(Self { observer, show, begun, looked_up: begun, drawn, story, doing })
     }
 
-    /// Tells a line of the story.
+    /// Adds a line to the story.
     pub(crate) fn tell(&mut self, text: &str) -> CliResult {
         let line = format!("{:5.1} s  {text}", self.begun.elapsed().as_secs_f64());
         let shown = match self.show {
@@ -64,12 +64,12 @@ impl Display {
         shown
     }
 
-    /// What goes on just now.
+    /// Sets the line about the current activity.
     pub(crate) fn doing(&mut self, text: String) {
         self.doing = text;
     }
 
-    /// Waits a little and shows what is new.
+    /// Waits a little and updates the display.
     pub(crate) fn step(&mut self) -> CliResult {
         let Show::Table(screen) = &mut self.show else {
             std::thread::sleep(POLL_INTERVAL);
@@ -95,7 +95,7 @@ impl Display {
         Ok(())
     }
 
-    /// Shows what operators see at this moment, where they do not see it all the time.
+    /// Prints the table once, if it is not shown continuously.
     pub(crate) fn show_operators(&mut self) -> CliResult {
         if !matches!(self.show, Show::Lines) {
             return Ok(());
@@ -112,14 +112,14 @@ impl Display {
         self.observer.catch_up()
     }
 
-    /// The states that components are in, as operators see them.
+    /// The states of the components, as in the table.
     pub(crate) fn states(&mut self) -> CliResult<Vec<(String, String)>> {
         self.look()?;
         let states = self.observer.known.iter();
         Ok(states.map(|(n, seen)| (shown(n), seen.state_name().unwrap_or_default())).collect())
     }
 
-    /// Gives the screen back, with the story where it was.
+    /// Restores the screen and prints the story.
     pub(crate) fn close(self) -> CliResult<Vec<String>> {
         if let Show::Table(screen) = self.show {
             drop(screen);

@@ -11,14 +11,14 @@ use crate::error::CliResult;
 use crate::run_bus::RunBus;
 use crate::stop::STOP_POLL_INTERVAL;
 
-/// A service in a thread of this process. Its folder goes with it.
+/// A service in a thread of this process. Dropping it removes its folder.
 pub(crate) struct Service {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<(), DurabilityError>>>,
     _folder: RunBus,
 }
 
-/// Starts a service, where the URL names a DDS domain that has none.
+/// Starts a service if the URL names a DDS domain without one.
 pub(crate) fn where_wanted(url: &str, parent: Option<&Path>) -> CliResult<Option<Service>> {
     if !url.starts_with("dds:") || is_there(url)? {
         return Ok(None);
@@ -30,7 +30,7 @@ pub(crate) fn where_wanted(url: &str, parent: Option<&Path>) -> CliResult<Option
     let stopped = Arc::clone(&stop);
     let run = move || {
         while !stopped.load(Ordering::Acquire) {
-            // What it cannot keep is missing at the end, and counted there.
+            // Samples that it cannot store are missing at the end and counted there.
             service.turn(STOP_POLL_INTERVAL, &mut drop)?;
         }
         Ok(())
@@ -42,7 +42,7 @@ impl Drop for Service {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         if let Some(Ok(Err(error))) = self.thread.take().map(JoinHandle::join) {
-            eprintln!("helio: the demo's durability service has failed: {error}");
+            eprintln!("helio: the demo's durability service failed: {error}");
         }
     }
 }

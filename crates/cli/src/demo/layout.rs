@@ -1,4 +1,4 @@
-//! The observatory that the demo plays: from the interfaces, its processes and their topics.
+//! The demo's observatory: processes and topics, derived from the interfaces.
 
 use std::path::PathBuf;
 
@@ -13,23 +13,23 @@ use crate::sal;
 
 /// The alerts' topic.
 pub(crate) const ALERTS: &str = "alerts/packets";
-/// The component that is killed and started again.
+/// The component that is killed and restarted.
 pub(crate) const MOUNT: &str = "MTMount";
-/// The mount's targets, and how many a second.
+/// The topic of the mount's targets, and their rate in hertz.
 pub(crate) const TARGETS: (&str, f64) = ("MTMount/command/trackTarget", 20.0);
-/// The component whose second instance is refused, where the interfaces have one of these.
+/// The component whose second instance is refused, the first of these that exists.
 const CAMERAS: [&str; 2] = ["Camera", "GenericCamera"];
 /// Telemetry of cameras; each has one of these.
 const TEMPERATURES: [&str; 2] = ["temperatures", "temperature"];
 /// The longest exposure, in seconds.
 const EXPOSURE_S: f64 = 1.0;
 
-/// A process of the play.
+/// A process of the demo.
 #[derive(Debug, Clone)]
 pub(crate) struct Player {
     /// Its name for people.
     pub(crate) name: String,
-    /// Which of the program's workers it is.
+    /// Its kind of worker and its task.
     pub(crate) worker: &'static str,
     pub(crate) task: Value,
 }
@@ -38,15 +38,15 @@ pub(crate) struct Player {
 #[derive(Debug, Clone)]
 pub(crate) struct Scheduled {
     pub(crate) topic: String,
-    /// Samples a second, of all its writers.
+    /// Samples per second of all its writers.
     pub(crate) rate_hz: f64,
-    /// Whether one of its writers is killed on the way.
+    /// Whether one of its writers is killed during the run.
     pub(crate) interrupted: bool,
     /// Whether it has the burst at the end.
     pub(crate) bursts: bool,
 }
 
-/// Who takes part.
+/// The processes and topics of a run.
 pub(crate) struct Scene {
     /// The first publishes the burst.
     pub(crate) players: Vec<Player>,
@@ -57,12 +57,12 @@ pub(crate) struct Scene {
     pub(crate) guarantee: Guarantee,
 }
 
-/// Names of the players that the direction speaks to.
+/// Names of the players that receive special orders.
 pub(crate) const SCRIPT: &str = "script";
 pub(crate) const POINTING: &str = "pointing";
 pub(crate) const ALERT_PLAYER: &str = "alert player";
 
-/// Sets the scene.
+/// Derives the processes and topics.
 pub(crate) fn build(args: &DemoArgs, url: &str) -> CliResult<Scene> {
     let interfaces = sal::folder_or_own(args.interfaces.as_deref())?;
     let world = World { url: url.to_owned(), interfaces: whole(args.interfaces.as_ref())? };
@@ -124,7 +124,7 @@ pub(crate) fn build(args: &DemoArgs, url: &str) -> CliResult<Scene> {
     Ok(Scene { players, scheduled, double, components, guarantee })
 }
 
-/// A path that holds wherever a process works.
+/// An absolute path.
 fn whole(path: Option<&PathBuf>) -> CliResult<Option<PathBuf>> {
     let whole = path.map(|path| std::fs::canonicalize(path).map_err(|e| CliError::file(path, &e)));
     whole.transpose()

@@ -1,7 +1,7 @@
-//! The night's log: what the players have to say to people, on the same bus.
+//! Log records of the demo's processes, on the same bus.
 //!
-//! A process has one producer of log records, which ends with it. What it logged is part of its
-//! last word; a reader of the demo's own holds that against what came.
+//! A process has one producer of log records, which ends with it. Its last message reports the
+//! number of records; the demo's log reader compares it with the received ones.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::CliResult;
 
-/// What the names of its topics begin with.
+/// The prefix of the log topics.
 pub(crate) const PREFIX: &str = "log";
-/// How long the last records may take to be acknowledged: what has not come then is unaccounted.
+/// The timeout of the last records' acknowledgement.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
 
 static NIGHT: Mutex<Option<Night>> = Mutex::new(None);
@@ -27,10 +27,10 @@ struct Night {
     records: u64,
 }
 
-/// What a process has logged.
+/// The log records of a process.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Logged {
-    /// The name of its producer on the bus, which no other process has.
+    /// The unique name of its producer.
     pub(crate) producer: String,
     pub(crate) records: u64,
 }
@@ -49,7 +49,7 @@ pub(crate) fn begin(bus: &Bus, name: &str) -> CliResult {
     Ok(())
 }
 
-/// Logs a record; from NOTICE on it is for operators.
+/// Logs a record; NOTICE and above address operators.
 pub(crate) fn note(level: Level, text: &str) {
     if let Some(night) = night().as_mut() {
         let logger = if level >= Level::NOTICE { &night.operator } else { &night.logger };
@@ -61,7 +61,7 @@ pub(crate) fn note(level: Level, text: &str) {
 /// Ends this process's log once all of it is acknowledged.
 pub(crate) fn end() -> Logged {
     let Some(night) = night().take() else { return Logged::default() };
-    // What is missing then is missed by the reader.
+    // The reader reports missing records.
     let _ = night.logging.flush(FLUSH_TIMEOUT);
     Logged { producer: night.producer, records: night.records }
 }

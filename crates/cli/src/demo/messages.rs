@@ -1,4 +1,4 @@
-//! What the demo's processes are given to do, are told, and say.
+//! Tasks, orders and messages of the demo's processes.
 
 use std::path::PathBuf;
 
@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 use super::accounting::{AckedSequences, CommandId, Commands, CountsBySource, Numbering, Source};
 use super::logging::Logged;
 
-/// What every process of the play is told of its world.
+/// The environment of every process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct World {
     pub(crate) url: String,
-    /// A folder of interfaces, in place of those that the program carries.
+    /// A folder of interfaces, instead of the built-in ones.
     pub(crate) interfaces: Option<PathBuf>,
 }
 
-/// A process that is one or more components.
+/// A process that runs one or more components.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ComponentTask {
     pub(crate) world: World,
@@ -29,11 +29,11 @@ pub(crate) struct Part {
     pub(crate) component: String,
     pub(crate) index: i32,
     pub(crate) kind: Kind,
-    /// Short names of telemetry, with samples a second.
+    /// Short names of telemetry, with samples per second.
     pub(crate) telemetry: Vec<(String, f64)>,
 }
 
-/// What a component does.
+/// The role of a component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Kind {
     /// Measures something.
@@ -50,11 +50,11 @@ pub(crate) struct AlertTask {
     pub(crate) url: String,
     pub(crate) topic: String,
     pub(crate) rate_hz: f64,
-    /// Packets of a file, in place of synthetic ones.
+    /// Packets of a file, instead of synthetic ones.
     pub(crate) file: Option<PathBuf>,
 }
 
-/// The script that leads the others through the night.
+/// The task of the script, which commands the others.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ScriptTask {
     pub(crate) world: World,
@@ -65,7 +65,7 @@ pub(crate) struct ScriptTask {
     pub(crate) exposure_s: f64,
 }
 
-/// Who sends the mount its targets.
+/// The task of the sender of the mount's targets.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct PointingTask {
     pub(crate) world: World,
@@ -73,60 +73,60 @@ pub(crate) struct PointingTask {
     pub(crate) rate_hz: f64,
 }
 
-/// What a player is told.
+/// An order to a player.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// Begin; what has a schedule begins it at this time of the monotonic clock.
+    /// Begin; schedules begin at this time of the monotonic clock.
     Begin { start_ns: u64 },
-    /// Publish nothing by the schedule any more.
+    /// Stop publishing by the schedule.
     Rest,
-    /// Publish so many samples of the first telemetry as fast as the bus takes them.
+    /// Publish this many samples of the first telemetry at full speed.
     Burst { samples: u64 },
     /// The script: command the mount, which has just died.
     Died,
-    /// The script: the mount is back; go on where you were.
+    /// The script: the mount is back; resume.
     Returned,
     /// End.
     End,
 }
 
-/// What a player says.
+/// A message of a player.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum ProcessMessage {
-    /// It is there, with everything opened.
+    /// It is ready, with all topics open.
     Ready,
-    /// It may not run, and why.
+    /// It was refused, with the reason.
     Refused(String),
-    /// A receipt has come, of a sample with this sequence number.
+    /// The receipt of a sample with this sequence number.
     Receipt(Source, u64),
     /// The burst is over.
     Burst(Burst),
     /// A line for people.
     Story(String),
-    /// What it does just now, for people.
+    /// Its current activity, for people.
     Doing(String),
-    /// The script has come so far.
+    /// The script's progress.
     Came(Step),
     /// A command has ended.
     Called(Called),
     /// The counters of the mount's stream of targets.
     Targets(Targets),
-    /// The last word.
+    /// The last message.
     End { cpu_s: f64, rss_mb: f64, logged: Logged },
 }
 
-/// How far the script has come.
+/// The steps of the script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Step {
     /// All components are ENABLED and the mount tracks.
     Began,
-    /// It was told after so long that nobody is there.
+    /// After this time it was notified that the mount is gone.
     ToldGone { after_ns: u64 },
     /// The mount tracks again.
     Resumed,
 }
 
-/// What the burst gave at its writer, with times of the machine's monotonic clock.
+/// The burst at its writer, with times of the machine's monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Burst {
     pub(crate) begin_ns: u64,
@@ -134,19 +134,19 @@ pub(crate) struct Burst {
     pub(crate) samples: u64,
 }
 
-/// A command and what became of it, as its caller has it.
+/// A command and its outcome for the caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Called {
-    /// `None` where nothing was sent.
+    /// `None` if nothing was sent.
     pub(crate) id: Option<CommandId>,
     pub(crate) command: String,
-    /// SAL's code of its end.
+    /// SAL's code of the outcome.
     pub(crate) code: i32,
-    /// Whether the component itself said so.
+    /// Whether the component itself sent it.
     pub(crate) acknowledged: bool,
-    /// Whether it ended as it should.
+    /// Whether it was the expected one.
     pub(crate) met: bool,
-    /// From sending to its end.
+    /// The time from sending to the outcome.
     pub(crate) took_ns: u64,
 }
 
@@ -168,7 +168,7 @@ impl From<StreamStats> for Targets {
 }
 
 impl Targets {
-    /// Those of two lives of a component.
+    /// The counters of two incarnations of a component.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
             received: self.received + other.received,
@@ -187,14 +187,14 @@ pub(crate) struct ReaderTask {
     pub(crate) role: Role,
 }
 
-/// What a reader does.
+/// The role of a reader.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Role {
     /// Reads every topic that appears, from its beginning.
     Records,
     /// Reads these from their beginning.
     Follows(Vec<String>),
-    /// Joins late and asks for the newest of every key; goes when it has these, or something newer.
+    /// Joins late and reads the newest sample of every key, until it has these or newer ones.
     Joins(Vec<Newest>),
 }
 
@@ -207,27 +207,27 @@ pub(crate) struct Newest {
     pub(crate) sequence: u64,
 }
 
-/// What a reader is told.
+/// An order to a reader.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum ReaderOrder {
-    /// Say the newest event of every key that you have seen.
+    /// Report the newest received event of every key.
     TellNewest,
-    /// All writers have ended; go when you have all of this.
+    /// All writers have ended; report once all of this is received.
     Drain(AckedSequences),
 }
 
-/// What a reader says.
+/// A message of a reader.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum ReaderMessage {
-    /// It is there.
+    /// It is ready.
     Ready,
     /// The newest event of every key.
     Newest(Vec<Newest>),
-    /// The last word.
+    /// The last message.
     Report(Box<ReaderReport>),
 }
 
-/// What a reader says at the end.
+/// The report of a reader.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct ReaderReport {
     /// By source.
@@ -238,15 +238,15 @@ pub(crate) struct ReaderReport {
     pub(crate) burst: Option<(u64, u64)>,
     /// Numbers of events and telemetry, by topic and producer.
     pub(crate) numbering: Vec<(String, String, Numbering)>,
-    /// Commands and what became of them.
+    /// Commands and their outcomes.
     pub(crate) commands: Commands,
     /// The newest event of every key, of one that joined late.
     pub(crate) newest: Vec<Newest>,
     /// How long it took, of one that joined late.
     pub(crate) joined_ns: u64,
-    /// Samples that the bus told were lost.
+    /// Samples that the bus reported as lost.
     pub(crate) told_lost: u64,
-    /// Samples that still lay ahead at the end.
+    /// Unread samples at the end.
     pub(crate) lag: u64,
     /// CPU seconds.
     pub(crate) cpu_s: f64,

@@ -1,15 +1,15 @@
-//! `helio demo`: a small observatory in separate processes on a fresh journal, with its books kept.
+//! `helio demo`: a small observatory in separate processes, with an account of every sample.
 //!
-//! A mirror, a mount, a camera and two weather masts are components; a script commands them, and
-//! pointing sends the mount its targets. An alert player and its broker are beside them, a recorder
-//! reads everything, and a reader of log records what they all have to say. On the way a second
-//! camera is refused, the mount is killed (SIGKILL) and started again, and a late joiner asks for
-//! the newest event of every key. At the end the mirror publishes a burst as fast as the bus takes
-//! it, and the script sends all components home.
+//! A mirror, a mount, a camera and two weather masts are components. A script commands them, and
+//! the pointing process sends targets to the mount. An alert player has a broker, a recorder reads
+//! everything, and a log reader reads the log records of all. During the run a second camera is
+//! refused, the mount is killed (SIGKILL) and restarted, and a late joiner reads the newest event
+//! of every key. At the end the mirror publishes a burst at full speed, and the script brings all
+//! components to OFFLINE.
 //!
-//! Writers say what they have receipts for, callers what became of their commands, readers what
-//! they have seen; what was acknowledged and was not seen is lost. The direction goes on when
-//! something has happened, never because time has passed alone: a slow machine plays longer.
+//! Writers report acknowledged samples, callers the outcomes of their commands, readers the samples
+//! that they received. An acknowledged sample that no reader received is lost. Each step waits for
+//! an event and never for time alone, so that a slow machine only takes longer.
 
 mod accounting;
 pub(crate) mod alerts;
@@ -50,13 +50,12 @@ use crate::stop::Stop;
 
 /// The first samples are due this long after the order to begin.
 const LEAD_NS: u64 = 200_000_000;
-/// Samples of the burst: 33 MB of forceActuatorData, about a half of what its topic keeps.
+/// Samples of the burst: 33 MB of forceActuatorData, about half of the topic's retention.
 const BURST_SAMPLES: u64 = 10_000;
-/// The longest that no player may say anything while one is waited for: two minutes are a fault,
-/// not a slow machine.
+/// The longest silence of all players while one is awaited; no slow machine takes that long.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What happens when, in parts of the whole time.
+/// The times of events, as fractions of the whole time.
 const DOUBLE_AT: f64 = 0.20;
 const KILL_AT: f64 = 0.35;
 const RESTART_AT: f64 = 0.40;
@@ -96,11 +95,11 @@ pub(crate) fn run(args: &DemoArgs, url: Option<&str>, stop: &Stop) -> CliResult 
     report.verdict()
 }
 
-/// What the direction saw.
+/// The events that the demo observed.
 pub(crate) struct Events {
-    /// Why the second camera may not run; `None` where it ran.
+    /// Why the second camera was refused; `None` if it ran.
     double: Option<String>,
-    /// What the late joiner should have got at least, and what it got.
+    /// The events that the late joiner should have received, and those that it received.
     late: (Vec<Newest>, ReaderReport),
     /// How long the schedule ran.
     seconds: f64,
@@ -115,7 +114,7 @@ struct Direction {
 }
 
 impl Direction {
-    /// Lets the play run by its time table.
+    /// Runs the demo by its time table.
     fn play(&mut self, scene: &Scene) -> CliResult<Events> {
         self.begin(scene)?;
         let double = self.double(scene)?;
@@ -148,7 +147,7 @@ impl Direction {
         self.stage.tell("pointing sends the mount 20 targets a second")
     }
 
-    /// A second instance of the camera is refused.
+    /// Starts a second instance of the camera, which must be refused.
     fn double(&mut self, scene: &Scene) -> CliResult<Option<String>> {
         let Some(double) = &scene.double else { return Ok(None) };
         self.wait(DOUBLE_AT, "", |_| true)?;
@@ -185,7 +184,7 @@ impl Direction {
         self.wait(1.0, "the burst", |notes| notes.burst.is_some())
     }
 
-    /// Pointing ends, then the script sends the components home, then all end.
+    /// Ends pointing, then the components by the script, then all processes.
     fn end(&mut self) -> CliResult {
         for name in [POINTING, SCRIPT] {
             self.cast.order(name, Order::End)?;
@@ -195,7 +194,7 @@ impl Direction {
         self.until("all to end", Processes::have_all_ended)
     }
 
-    /// Waits until a part of the time is over and something has happened.
+    /// Waits for a fraction of the time and for an event.
     fn wait(&mut self, part: f64, what: &str, happened: impl Fn(&Notes) -> bool) -> CliResult {
         let at_ns = self.begun_ns + (self.total_ns as f64 * part) as u64;
         self.until(what, |cast| monotonic_ns() >= at_ns && happened(&cast.notes))

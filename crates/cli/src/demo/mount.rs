@@ -1,4 +1,4 @@
-//! The demo's mount: it follows targets, each of which is for a time.
+//! The demo's mount: it follows targets, each for a given time.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::component_process::ReportingTopic;
 use super::logging;
 use crate::worker::say;
 
-/// An axis, with the names that its fields have in targets.
+/// An axis, with the names of its fields in targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Axis {
     Azimuth,
@@ -21,7 +21,7 @@ pub(crate) enum Axis {
 }
 
 impl Axis {
-    /// The axis that telemetry of that name is of.
+    /// The axis of telemetry of this name.
     pub(crate) fn of(telemetry: &str) -> Option<Self> {
         match telemetry {
             "azimuth" => Some(Self::Azimuth),
@@ -31,7 +31,7 @@ impl Axis {
     }
 }
 
-/// A target: where both axes are to be at a time, and how fast.
+/// A target: positions and rates of both axes at a time.
 #[derive(Debug, Clone, Copy)]
 struct Target {
     time_s: f64,
@@ -45,7 +45,7 @@ struct Drives {
     target: Option<Target>,
 }
 
-/// A mount. Cloning shares it.
+/// A mount. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Mount(Arc<Mutex<Drives>>);
 
@@ -54,7 +54,7 @@ impl Mount {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives a component its commands.
+    /// Adds the mount's commands to a component.
     pub(crate) fn attach(&self, builder: Builder) -> Builder {
         let (track, stop, disable, target) =
             (self.clone(), self.clone(), self.clone(), self.clone());
@@ -74,7 +74,7 @@ impl Mount {
                 *disable.drives() = Drives::default();
                 Ok(())
             })
-            // It takes microseconds and comes 20 times a second.
+            // It takes microseconds, 20 times per second.
             .inline("trackTarget", move |command: &Command| target.follow(command))
             .stream("trackTarget", "taiTime", Duration::ZERO)
     }
@@ -98,7 +98,7 @@ impl Mount {
         Ok(word.map_or(Ok(()), |word| say(&word))?)
     }
 
-    /// Where an axis is at a time, as telemetry has it.
+    /// The position of an axis at a time, for telemetry.
     pub(crate) fn position(&self, axis: Axis, time: Tai) -> [(&'static str, Value); 4] {
         let target = self.drives().target;
         let (position, velocity) = target.map_or((0.0, 0.0), |target| {
@@ -111,7 +111,7 @@ impl Mount {
     }
 }
 
-/// Refuses commands of a component that is not at work.
+/// Refuses commands unless the component is enabled.
 pub(crate) fn enabled(command: &Command) -> Result<(), Failed> {
     match command.component().state() {
         SummaryState::Enabled => Ok(()),

@@ -10,7 +10,7 @@ use super::messages::Order;
 use crate::clock::{monotonic_ns, wait_until};
 use crate::worker::orders;
 
-/// Orders are looked for at least this often.
+/// How often orders are polled.
 const LOOK_NS: u64 = 20_000_000;
 
 /// The instant of a time of the monotonic clock.
@@ -20,28 +20,28 @@ pub(crate) fn tai_at(bus: &Bus, at_ns: u64) -> Tai {
     Tai::from_nanos(bus.clock().now().nanos().saturating_sub(since_ns))
 }
 
-/// Says what is to be done next.
+/// Decides the next step of a player.
 pub(crate) struct Pace {
     orders: Receiver<Order>,
     rates: Vec<f64>,
     running: Option<(u64, MockSchedule)>,
 }
 
-/// What is to be done.
+/// The next step.
 pub(crate) enum Step {
-    /// The next sample of the stream at this place was due at this time of the monotonic clock.
+    /// The next sample of the stream at this index was due at this time of the monotonic clock.
     Due { stream: usize, number: u64, due_ns: u64 },
-    /// So many samples as fast as they are taken.
+    /// This many samples at full speed.
     Burst(u64),
 }
 
 impl Pace {
-    /// Streams of these rates in hertz. It begins when that is ordered.
+    /// Streams of these rates in hertz, which begin with the order.
     pub(crate) fn new(rates: Vec<f64>) -> Self {
         Self { orders: orders(), rates, running: None }
     }
 
-    /// Waits for what is to be done; `None` at the end.
+    /// Waits for the next step; `None` at the end.
     pub(crate) fn next(&mut self) -> Option<Step> {
         loop {
             match self.orders.try_recv() {

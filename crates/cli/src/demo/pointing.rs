@@ -1,4 +1,4 @@
-//! The demo's pointing: sends the mount a target 20 times a second, each ahead of its time.
+//! The demo's pointing: sends 20 targets per second to the mount, each ahead of its time.
 
 use helio_bus::Bus;
 use helio_component::protocol::AckCode;
@@ -14,9 +14,9 @@ use crate::error::CliResult;
 use crate::sal;
 use crate::worker::say;
 
-/// Who pointing says it is.
+/// The caller name.
 pub(crate) const IDENTITY: &str = "MTPtg";
-/// How long before its time a target is sent; 50 ms are asked for.
+/// How long before its time a target is sent; 50 ms are required.
 const AHEAD_S: f64 = 0.1;
 
 /// Runs the process.
@@ -47,11 +47,10 @@ pub(crate) fn run(task: &PointingTask) -> CliResult {
     say(&ProcessMessage::End { cpu_s: cpu_s(), rss_mb: peak_rss_mb(), logged })
 }
 
-/// Degrees a second of a star.
+/// Degrees per second of a star.
 const RATE: f64 = 15.0 / 3600.0;
 
-/// What becomes of targets, in the order in which it may: the mount tracks, is gone, is back and
-/// does not track yet, tracks again.
+/// The phases of the mount in order: it tracks, is gone, is back without tracking, tracks again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
     Tracks,
@@ -61,7 +60,7 @@ enum Phase {
 }
 
 impl Phase {
-    /// Takes note of a target's end; whether it may end so. One that is late may always be.
+    /// Records a target's outcome; returns whether the phase allows it. Late ones are allowed.
     fn accepts(&mut self, ended: &Ended) -> bool {
         let next = match (ended.cause, AckCode::from_number(ended.called.code)) {
             (Some(Cause::Acknowledged), Some(AckCode::Timeout)) => return true,

@@ -1,4 +1,4 @@
-//! The demo's processes and what they have said.
+//! The demo's processes and their messages.
 
 use std::collections::BTreeMap;
 
@@ -20,19 +20,19 @@ struct Acting {
     process: Option<Worker>,
 }
 
-/// What the players have said.
+/// The collected messages of the players.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     pub(crate) books: AckedSequences,
     pub(crate) calls: Vec<Called>,
     pub(crate) steps: Vec<Step>,
-    /// Counters of the mount's targets: of its life now, and of those before.
+    /// Counters of the mount's targets, of its present incarnation and of earlier ones.
     pub(crate) targets: Targets,
     pub(crate) targets_before: Targets,
     pub(crate) burst: Option<Burst>,
-    /// Log records, by producer; one that was killed is not there.
+    /// Log records by producer, without a killed one.
     pub(crate) logged: BTreeMap<String, u64>,
-    /// Lines for people that are not yet shown.
+    /// Lines for people that are not shown yet.
     pub(crate) story: Vec<String>,
     pub(crate) doing: Option<String>,
     pub(crate) cpu_s: f64,
@@ -40,7 +40,7 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
-    /// Takes a word down; whether it was the last one.
+    /// Adds a message; returns whether it was the last one.
     fn take(&mut self, word: ProcessMessage) -> bool {
         match word {
             ProcessMessage::Receipt(source, sequence) => self.books.note(source, sequence),
@@ -61,7 +61,7 @@ impl Notes {
         false
     }
 
-    /// How many targets were followed so far.
+    /// The number of targets that were followed so far.
     pub(crate) fn followed(&self) -> usize {
         let completed = helio_component::protocol::AckCode::Complete.number();
         let followed = |call: &&Called| call.command == "trackTarget" && call.code == completed;
@@ -81,7 +81,7 @@ pub(crate) struct Processes {
 }
 
 impl Processes {
-    /// Starts the recorder, the players, and who reads alerts; all are ready when this returns.
+    /// Starts the recorder, the players and the alert broker; all are ready when this returns.
     pub(crate) fn start(scene: &Scene, url: &str, stop: &Stop) -> CliResult<Self> {
         let recorder = reader(url, "recorder", Role::Records, stop)?;
         let log = log_reader(url, stop)?;
@@ -104,27 +104,27 @@ impl Processes {
         found.ok_or_else(|| CliError::Failure(format!("the demo has no player {name}")))
     }
 
-    /// Gives one player an order.
+    /// Sends an order to one player.
     pub(crate) fn order(&mut self, name: &str, order: Order) -> CliResult {
         let process = self.player(name)?.process.as_mut();
         process.map_or(Ok(()), |process| process.order(&order))
     }
 
-    /// Gives an order to all players but one.
+    /// Sends an order to all players but one.
     pub(crate) fn order_all_but(&mut self, name: &str, order: Order) -> CliResult {
         let others = self.players.iter_mut().filter(|acting| acting.player.name != name);
         let mut processes = others.filter_map(|acting| acting.process.as_mut());
         processes.try_for_each(|process| process.order(&order))
     }
 
-    /// The first player publishes as fast as it can.
+    /// Has the first player publish the burst.
     pub(crate) fn burst(&mut self, samples: u64) -> CliResult {
         let process = self.players.first_mut().and_then(|acting| acting.process.as_mut());
         process.map_or(Ok(()), |process| process.order(&Order::Burst { samples }))
     }
 
-    /// Takes down what the players have said by now; those that have ended are waited for. Whether
-    /// there was anything.
+    /// Collects the players' messages and waits for players that have ended; returns whether there
+    /// was a message.
     pub(crate) fn collect(&mut self) -> CliResult<bool> {
         let mut any = false;
         for acting in &mut self.players {
@@ -156,7 +156,7 @@ impl Processes {
         self.players.iter().all(|acting| acting.process.is_none())
     }
 
-    /// SIGKILL for a player; what it had still said is taken down.
+    /// Kills a player (SIGKILL) and collects its remaining messages.
     pub(crate) fn kill(&mut self, name: &str) -> CliResult {
         let Some(process) = self.player(name)?.process.take() else { return Ok(()) };
         for line in process.kill()? {
@@ -168,7 +168,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Starts a player again; it begins its schedule at once.
+    /// Restarts a player, which begins its schedule at once.
     pub(crate) fn restart(&mut self, name: &str, start_ns: u64) -> CliResult {
         let stop = self.stop.clone();
         let Acting { player, process } = self.player(name)?;
@@ -179,7 +179,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Starts a second instance of a component; why it may not run, or `None` where it ran.
+    /// Starts a second instance of a component; returns why it was refused, or `None` if it ran.
     pub(crate) fn double(&mut self, player: &Player) -> CliResult<Option<String>> {
         let mut process = Worker::start(player.worker, &player.name, &player.task, &self.stop)?;
         match process.reply()? {
@@ -191,8 +191,8 @@ impl Processes {
         }
     }
 
-    /// Starts a late joiner and waits for what it got; first what it should have got at least, the
-    /// newest event of every key that the recorder has.
+    /// Starts a late joiner; returns the newest event of every key that the recorder has, and the
+    /// late joiner's report.
     pub(crate) fn join_late(&mut self) -> CliResult<(Vec<Newest>, ReaderReport)> {
         self.recorder.order(&ReaderOrder::TellNewest)?;
         let expected = match self.recorder.reply()? {
@@ -206,8 +206,8 @@ impl Processes {
         Ok((expected, report(joiner)?))
     }
 
-    /// Ends the readers as soon as they have everything: the recorder's report, the broker's, then
-    /// that of the log's reader.
+    /// Ends the readers once they have everything; returns the reports of recorder, broker and log
+    /// reader.
     pub(crate) fn drain(mut self) -> CliResult<(ReaderReport, ReaderReport, ClientReport, Notes)> {
         self.log.order(&ClientOrder::EndOfEach { offered: self.notes.logged.clone() })?;
         let drain = ReaderOrder::Drain(self.notes.books.clone());
@@ -251,7 +251,7 @@ fn log_reader(url: &str, stop: &Stop) -> CliResult<Worker> {
     Ok(process)
 }
 
-/// A reader's last word.
+/// A reader's report.
 fn report(mut reader: Worker) -> CliResult<ReaderReport> {
     match reader.reply()? {
         ReaderMessage::Report(report) => {

@@ -1,5 +1,4 @@
-//! A reader process of the demo: follows its topics, keeps its own books, and says at the end what
-//! it has seen.
+//! A reader process of the demo: reads its topics, counts the samples and reports at the end.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -18,14 +17,13 @@ use crate::error::CliResult;
 use crate::open::{existing, name};
 use crate::worker::{orders, say};
 
-/// Orders are looked for at least this often.
+/// How often orders are polled.
 const ORDER_POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// How often the recorder looks for topics that are new.
+/// How often the recorder looks for new topics.
 const DISCOVERY_INTERVAL: Duration = Duration::from_millis(100);
-/// The longest that a reader waits without progress for what it should still get: a slow machine is
-/// no loss.
+/// The longest wait for missing samples without progress; a slow machine is no loss.
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(30);
-/// Samples that are taken before orders are looked for again.
+/// Samples that are read between two polls for orders.
 const SAMPLES_PER_POLL: u64 = 10_000;
 
 /// Runs the process.
@@ -45,10 +43,10 @@ pub(crate) fn run(task: &ReaderTask) -> CliResult {
 
 struct Reader {
     bus: Bus,
-    /// Whether topics that are new are read too.
+    /// Whether new topics are read too.
     records: bool,
     set: WaitSet,
-    /// Each with when it was opened.
+    /// Each with the time when it was opened.
     topics: HashMap<Member, (TopicName, Tai)>,
     opened: HashSet<TopicName>,
     looked_up: Instant,
@@ -79,7 +77,7 @@ impl Reader {
             report: ReaderReport::default(),
         };
         match role {
-            // What an earlier run has left is not this one's.
+            // Skip samples of an earlier run.
             Role::Records => reader.look_up(Start::Latest)?,
             Role::Follows(topics) => {
                 topics.iter().try_for_each(|topic| reader.add(&name(topic)?, Start::Earliest))?;
@@ -112,7 +110,7 @@ impl Reader {
         topics.try_for_each(|topic| self.add(topic, start))
     }
 
-    /// Reads on until told what there is to have, and then until it has that.
+    /// Reads until the order to drain, then until everything is received.
     fn follow(&mut self, orders: &Receiver<ReaderOrder>) -> CliResult {
         loop {
             self.read(ORDER_POLL_INTERVAL)?;
@@ -141,7 +139,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Takes what a late joiner gets, until that is what it should.
+    /// Reads until the late joiner has all newest events.
     fn join(&mut self, expected: &[Newest]) -> CliResult {
         let until = Instant::now() + PROGRESS_TIMEOUT;
         while missing(&self.newest_events(), expected) > 0 && Instant::now() < until {
@@ -151,7 +149,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Waits for something and takes all there is; gives the number of samples.
+    /// Waits for samples and reads all; returns their number.
     fn read(&mut self, wait: Duration) -> CliResult<u64> {
         if self.records && self.looked_up.elapsed() >= DISCOVERY_INTERVAL {
             self.look_up(Start::Earliest)?;
@@ -176,7 +174,7 @@ impl Reader {
         let (producer, sequence) = (&sample.header.producer, sample.header.sequence);
         let source = (member, producer.name.to_string(), producer.incarnation);
         self.seen.entry(source).or_default().note(sequence, sample.payload.len());
-        // A sample that cannot be read as what its schema says is an error, not a sample.
+        // A sample that does not match its schema is an error.
         let content = self.contents.of(sample)?;
         if let Some(number) = content.number {
             let key = (member, producer.name.to_string());
@@ -195,7 +193,7 @@ impl Reader {
         }
         let opened = self.topics.get(&member).map(|(_, opened)| *opened);
         match content.since {
-            // What was there before the reader says nothing of how long things take.
+            // Samples from before the reader have no latency.
             Some(since) if Some(since) < opened => {}
             Some(since) => {
                 let took_ns = now.nanos().saturating_sub(since.nanos()).max(1) as u64;
@@ -232,7 +230,7 @@ impl Reader {
         self.seen.iter().map(entry).collect()
     }
 
-    /// Samples that the bus told were lost, and those that lie ahead.
+    /// Samples that the bus reported as lost, and unread ones.
     fn lost_and_ahead(&mut self) -> (u64, u64) {
         let (mut lost, mut ahead) = (0, 0);
         for member in self.topics.keys() {
@@ -271,7 +269,7 @@ impl Reader {
     }
 }
 
-/// How many keys' newest samples are not there, nor anything newer.
+/// The number of keys without their newest sample or a newer one.
 pub(crate) fn missing(newest: &[Newest], expected: &[Newest]) -> usize {
     let has = |event: &&Newest| {
         newest.iter().any(|one| {

@@ -1,4 +1,4 @@
-//! What the demo found: a table for people, one object for programs.
+//! The demo's report: a table for people, one object for programs.
 
 use std::collections::BTreeSet;
 
@@ -21,18 +21,18 @@ use crate::log::workers::messages::ClientReport;
 use crate::out::{table, text_table};
 use crate::units::{human_bytes, human_count};
 
-/// The requirements that the observatory's bus was held to (Rubin's).
+/// The requirements of the observatory's bus (Rubin's).
 const MEAN_US: f64 = 25_000.0;
 const STDEV_US: f64 = 3_000.0;
 const BURST_BYTES_PER_S: f64 = 3e6;
-/// A schedule counts as kept where this part of it was published.
+/// A schedule is kept if this share of it was published.
 const MIN_PUBLISHED_SHARE: f64 = 0.98;
-/// Within this time a caller is told that nobody is there, where engines see that processes die.
+/// The limit for notifying a caller of a dead component, on engines that detect dead processes.
 const NOBODY_MS: f64 = 100.0;
-/// The same beyond one machine: when the lease is over, and what a caller needs to look.
+/// The same across machines: the lease's expiry and a caller's check.
 const NOBODY_LEASE_MS: f64 = 7_000.0;
 
-/// Everything that is known at the end.
+/// The results of a run.
 pub(crate) struct Play {
     pub(crate) events: Events,
     pub(crate) recorder: ReaderReport,
@@ -51,7 +51,7 @@ struct TopicReport {
     lost: u64,
     rate_hz: f64,
     bytes_per_s: f64,
-    /// From the time when each sample was due (commands: was sent) to each of its readers.
+    /// From each sample's due time (commands: sending) to each of its readers.
     latency_us: Option<Latency>,
     #[serde(skip)]
     kept: Option<f64>,
@@ -61,7 +61,7 @@ struct TopicReport {
 #[derive(Debug, Serialize)]
 struct Requirement {
     name: &'static str,
-    /// Whether missing it is an error of ours. Figures of time are the machine's and its load's.
+    /// Whether missing it is an error. Times depend on the machine and its load.
     must: bool,
     met: bool,
     measured: String,
@@ -84,9 +84,9 @@ struct CommandReport {
     sent: u64,
     completed: u64,
     refused: u64,
-    /// Ended because nobody was there; most of them were not even sent.
+    /// Ended because the component was gone; most of them were not sent.
     nobody_there: u64,
-    /// Of the mount's targets: from sending to being told that the target is taken.
+    /// Of the mount's targets: from sending to acceptance.
     round_trip_us: Option<Latency>,
     #[serde(flatten)]
     faults: Faults,
@@ -97,19 +97,19 @@ struct CommandReport {
 struct TargetReport {
     sent: u64,
     followed: u64,
-    /// In both lives of the mount: too late, lost on the way, the most of these in a row.
+    /// In both incarnations of the mount: late targets, lost ones, and the most of these in a row.
     late: u64,
     lost: u64,
     longest_run: u64,
-    /// While the mount was away or did not track yet, as pointing has it.
+    /// Targets while the mount was gone or did not track yet.
     unanswered: u64,
 }
 
-/// What the players had to say.
+/// The log records of the players.
 #[derive(Debug, Serialize)]
 struct LogReport {
     records: u64,
-    /// Those that the killed player's first life had published.
+    /// Those that the killed player had published before.
     of_the_killed: u64,
     dropped: u64,
     unaccounted: u64,
@@ -128,7 +128,7 @@ impl LogReport {
     }
 }
 
-/// The whole play.
+/// The whole run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     samples: u64,
@@ -160,7 +160,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Joins the books of writers, callers and readers.
+    /// Combines the counts of writers, callers and readers.
     pub(crate) fn of(scene: &Scene, play: Play, (url, reach): (&str, Reach)) -> Self {
         let scheduled = scene.scheduled.iter().map(|one| (one.topic.clone(), topic(&play, one)));
         let table: Vec<(String, TopicReport)> = scheduled.collect();
@@ -213,7 +213,7 @@ impl Report {
         report
     }
 
-    /// What is never right where it is not so.
+    /// The requirements that must hold.
     fn must(&self, scene: &Scene) -> Vec<Requirement> {
         let one = |name, met, measured| Requirement { name, must: true, met, measured };
         let Faults { unexpected, unrecorded, unacknowledged, unaudited } = self.commands.faults;
@@ -268,7 +268,7 @@ impl Report {
         ]
     }
 
-    /// Figures of time.
+    /// The requirements on times.
     fn should(&self, lag: u64) -> Vec<Requirement> {
         let one = |name, met, measured| Requirement { name, must: false, met, measured };
         let worst = |figure: fn(&Latency) -> f64| {
@@ -306,7 +306,7 @@ impl Report {
         ]
     }
 
-    /// An error where something is wrong; a figure of time is none.
+    /// An error if a requirement that must hold is missed.
     pub(crate) fn verdict(&self) -> CliResult {
         let wrong = self.requirements.iter().filter(|r| r.must && !r.met);
         let wrong: Vec<String> = wrong.map(|r| format!("{}: {}", r.name, r.measured)).collect();
@@ -322,7 +322,7 @@ impl Report {
         }
     }
 
-    /// What to make of requirements that are missed; nothing where all are met.
+    /// Advice on missed requirements, if any.
     fn missed(&self) -> Option<String> {
         let missed = self.requirements.iter().filter(|r| !r.met).count();
         let text = match (missed, self.verdict()) {
@@ -397,7 +397,7 @@ impl Report {
     }
 }
 
-/// The text that a part of the report has for people.
+/// A part of the report as text.
 fn sentence(part: &Value) -> String {
     part.get("text").and_then(Value::as_str).unwrap_or("nothing").to_owned()
 }
@@ -443,7 +443,7 @@ fn topic(play: &Play, scheduled: &Scheduled) -> TopicReport {
         }
     }
     let published = if receipts == 0 { received } else { receipts };
-    // The burst is no part of the schedule.
+    // The burst is not part of the schedule.
     let burst = play.notes.burst.filter(|_| scheduled.bursts).map_or(0, |burst| burst.samples);
     let per_s = |n: f64| round(n / play.events.seconds.max(1e-9), 1e3);
     let paced = published.saturating_sub(burst) as f64;
@@ -459,7 +459,7 @@ fn topic(play: &Play, scheduled: &Scheduled) -> TopicReport {
     }
 }
 
-/// Topics without a schedule: how many, their samples, and how many are lost.
+/// Topics without a schedule: their number, samples and losses.
 fn others(scene: &Scene, play: &Play) -> (usize, u64, u64) {
     let listed: BTreeSet<&str> = scene.scheduled.iter().map(|one| one.topic.as_str()).collect();
     let seen = &play.recorder.seen;
@@ -523,7 +523,7 @@ fn burst(scene: &Scene, play: &Play) -> Option<BurstReport> {
     })
 }
 
-/// What the late joiner got, and how many keys it misses.
+/// The events that the late joiner received, and the number of missing keys.
 fn late(play: &Play) -> Value {
     let (expected, got) = &play.events.late;
     let (keys, missing) = (expected.len(), missing(&got.newest, expected));
@@ -532,7 +532,7 @@ fn late(play: &Play) -> Value {
     json!({"keys": keys, "received": got.newest.len(), "missing": missing, "ms": ms, "text": text})
 }
 
-/// Whether the numbers of the component that was killed go on.
+/// Whether the numbers of the killed component continue.
 fn restarted(play: &Play) -> Value {
     let ours: Vec<&(String, String, Numbering)> =
         play.recorder.numbering.iter().filter(|(_, producer, _)| producer == MOUNT).collect();

@@ -1,5 +1,5 @@
-//! The demo's script: leads all components to ENABLED, takes images, is told that the mount died,
-//! goes on when it is back, and sends everybody home.
+//! The demo's script: brings all components to ENABLED, takes images, is notified of the mount's
+//! death, resumes when it is back, and brings all components to OFFLINE.
 
 use std::sync::mpsc::{Receiver, TryRecvError};
 
@@ -17,9 +17,9 @@ use crate::error::{CliError, CliResult};
 use crate::sal;
 use crate::worker::{orders, say};
 
-/// Who the script says it is.
+/// The script's caller name.
 pub(crate) const IDENTITY: &str = "Script:1";
-/// Images that one command asks for.
+/// Images per command.
 const IMAGES: i32 = 2;
 
 /// Runs the process.
@@ -93,7 +93,7 @@ impl Script {
         ended.account(met)
     }
 
-    /// A command that cannot be run is told so.
+    /// Sends a command with an invalid value, which must be rejected.
     fn refused(&self, camera: usize) -> CliResult {
         let callee = &self.all[camera];
         let call = callee.command("takeImages").set("numImages", 0).set("expTime", 1.0);
@@ -104,7 +104,7 @@ impl Script {
         ended.account(met)
     }
 
-    /// Takes images, and follows orders meanwhile.
+    /// Takes images and follows orders.
     fn expose(&mut self, camera: usize) -> CliResult {
         let callee = &self.all[camera];
         let (name, seconds) = (callee.name(), self.exposure_s);
@@ -138,7 +138,7 @@ impl Script {
         ended.account(met)
     }
 
-    /// Follows what was ordered by now.
+    /// Follows the pending orders.
     fn attend(&mut self) -> CliResult {
         loop {
             match self.orders.try_recv() {
@@ -164,10 +164,10 @@ impl Script {
         }
     }
 
-    /// Commands the mount, which is not there.
+    /// Commands the mount while it is gone.
     fn told_gone(&self) -> CliResult {
         let Ended { called, cause, text } = self.all[self.mount].ask("stop");
-        // Where the engine is told of a death by the lease only, the command may have been sent.
+        // On engines that detect a death only by the lease, the command may have been sent.
         let gone = matches!(cause, Some(Cause::WentAway)) && self.reach == Reach::Network;
         logging::note(Level::ALERT, &format!("the mount is gone: {text}"));
         let (after_ns, met) = (called.took_ns, gone || cause == Some(Cause::NobodyThere));
@@ -197,8 +197,8 @@ impl Script {
     }
 }
 
-/// Leads a component to a state by the fewest commands, as [`Remote::set_state`] does, and accounts
-/// for each of them.
+/// Brings a component to a state by the fewest commands, as [`Remote::set_state`] does, and reports
+/// each of them.
 ///
 /// [`Remote::set_state`]: helio_component::Remote::set_state
 fn lead(callee: &Callee, target: SummaryState) -> CliResult {

@@ -1,8 +1,7 @@
-//! The program of `tests/engines`, carried along, so that an installed `helio` has it as well.
+//! The embedded program of `tests/engines`, for an installed `helio`.
 //!
-//! It is written to the user's cache, in a folder named by its contents, so that nobody changes it
-//! while an engine of another version of `helio` is looked after by it. What somebody has cleaned
-//! away is written again.
+//! It is written to the user's cache, in a folder named by its contents, so that engines of several
+//! versions of `helio` can run side by side. Missing files are written again.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::ErrorKind;
@@ -18,7 +17,7 @@ macro_rules! files {
     };
 }
 
-/// All that `kafka` consists of; a test runs it.
+/// All files of `kafka`; a test runs it.
 const FILES: &[(&str, &str)] = files![
     "kafka",
     "lib/__init__.py",
@@ -42,13 +41,13 @@ const FILES: &[(&str, &str)] = files![
     "lib/shared.py",
 ];
 
-/// The age at which the files of another version are removed.
+/// The age at which files of other versions are removed.
 const STALE_FILES_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// What the program is told that it is called, so that its advice can be followed.
+/// The variable with the program's name for its advice.
 const PROGRAM_NAME_VARIABLE: &str = "HELIO_ENGINE_PROGRAM";
 
-/// Runs the program of an engine with arguments; it says on standard error what is wrong.
+/// Runs an engine's program with arguments; it prints errors to standard error.
 pub(super) fn run(engine: &str, arguments: &[&std::ffi::OsStr]) -> CliResult<ExitStatus> {
     let program = unpacked()?.join(engine);
     let mut command = Command::new("python3");
@@ -62,7 +61,7 @@ pub(super) fn run(engine: &str, arguments: &[&std::ffi::OsStr]) -> CliResult<Exi
     })
 }
 
-/// The folder with the files, written there unless they are there already.
+/// The folder with the files, which are written if missing.
 fn unpacked() -> CliResult<PathBuf> {
     let mut hasher = DefaultHasher::new();
     FILES.hash(&mut hasher);
@@ -78,7 +77,7 @@ fn unpacked() -> CliResult<PathBuf> {
     Ok(folder)
 }
 
-/// Whoever reads it meanwhile finds all of it.
+/// Writes a file atomically.
 fn write(path: &Path, text: &str) -> std::io::Result<()> {
     std::fs::create_dir_all(path.parent().unwrap_or(path))?;
     let draft = path.with_extension(format!("draft-{}", std::process::id()));
@@ -86,7 +85,7 @@ fn write(path: &Path, text: &str) -> std::io::Result<()> {
     std::fs::rename(&draft, path)
 }
 
-/// Removes what other versions have left long ago. Where it fails it stays.
+/// Removes old files of other versions; failures are ignored.
 fn sweep(cache: &Path, own: &Path) {
     let others = std::fs::read_dir(cache).into_iter().flatten().flatten().filter(|entry| {
         let is_engines = entry.file_name().to_string_lossy().starts_with("engines-");
@@ -97,7 +96,7 @@ fn sweep(cache: &Path, own: &Path) {
     others.for_each(|entry| _ = std::fs::remove_dir_all(entry.path()));
 }
 
-/// Where the engines' own files are kept too.
+/// The folder of the engines' own files, too.
 fn cache() -> CliResult<PathBuf> {
     Ok(crate::open::user_folder("XDG_CACHE_HOME", ".cache")?.join("heliograph"))
 }

@@ -1,4 +1,4 @@
-//! `helio dev`: real engines on this machine, to try things out and to develop against.
+//! `helio dev`: real engines on this machine, for development.
 
 mod engines;
 
@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use crate::args::dev::{DevCommand, KafkaCommand, PlaceArgs, StartArgs};
 use crate::error::{CliError, CliResult};
 
-/// Exit code of an engine's program where this machine lacks what it needs.
+/// The exit code of an engine's program on a machine that lacks its requirements.
 const EXIT_LACKING: i32 = 3;
-/// Exit code of an engine's program where there is one already.
+/// The exit code of an engine's program if one runs already.
 const EXIT_ALREADY_RUNNING: i32 = 4;
 
 /// Runs `helio dev`.
@@ -49,12 +49,12 @@ impl PlaceArgs {
     fn folder(&self) -> CliResult<PathBuf> {
         match &self.dir {
             Some(folder) => Ok(folder.clone()),
-            // Not where tests put theirs: those are not to be stopped by this.
+            // Not the tests' folder, whose engines this must not stop.
             None => Ok(crate::open::state_folder()?.join("dev-kafka")),
         }
     }
 
-    /// The folder, with brokers in it, or what a start that was killed has left of them.
+    /// The folder, with brokers or the remains of a start that was killed.
     fn running(&self) -> CliResult<PathBuf> {
         let folder = self.folder()?;
         match has_engine(&folder) {
@@ -75,7 +75,7 @@ fn kafka(arguments: &[&OsStr]) -> CliResult {
     let status = engines::run("kafka", arguments)?;
     match status.code() {
         Some(0) => Ok(()),
-        // It has said what is wrong.
+        // It has printed its error.
         Some(EXIT_LACKING) => Err(CliError::Worker(CliError::NotFound(String::new()).code())),
         Some(EXIT_ALREADY_RUNNING) => {
             Err(CliError::Worker(CliError::Refused(String::new()).code()))

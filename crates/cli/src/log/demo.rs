@@ -1,5 +1,5 @@
-//! `helio log demo`: twenty producers, a flood, an alert in the middle of it, a consumer that
-//! hangs; and what became of every record, for each consumer.
+//! `helio log demo`: twenty producers, a flood with one urgent record, a stalled consumer, and an
+//! account of every record for each consumer.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -24,16 +24,16 @@ use crate::run_bus::RunBus;
 use crate::stop::{STOP_POLL_INTERVAL, Stop};
 use crate::units::human_count;
 
-/// Topics of its own, so that the log of a site that is named stays what it is.
+/// The prefix of the demo's own topics, apart from the log of a given site.
 const PREFIX: &str = "log-demo";
 const PRODUCERS: u32 = 20;
-/// Of these, in Python, where an interpreter has the package.
+/// The producers in Python, if an interpreter has the package.
 const IN_PYTHON: u32 = 10;
-/// What happens when, in parts of the whole time.
+/// The times of events, as fractions of the whole time.
 const STOP_AT: f64 = 0.3;
 const EMERGENCY_AT: f64 = 0.5;
 
-/// The consumers: a name, what it wants, and who that is.
+/// The consumers: name, predicate, description.
 const CONSUMERS: [(&str, &str, &str); 3] = [
     ("operator", "view Operator", "the operator's tail"),
     ("developer", "", "the developer's tail, of everything"),
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &DemoArgs, url: Option<&str>, stop: &Stop) -> CliResult 
     report.verdict()
 }
 
-/// What has happened, line by line.
+/// The events of the run, line by line.
 struct Story {
     lines: Vec<String>,
     quiet: bool,
@@ -162,7 +162,7 @@ struct Row {
     lost: u64,
     malformed: u64,
     unaccounted: u64,
-    /// Whether it got the urgent record.
+    /// Whether it received the urgent record.
     urgent: bool,
     urgent_ms: Option<f64>,
     tail_us: Option<Latency>,

@@ -12,9 +12,9 @@ use crate::open::connect;
 use crate::out::Out;
 use crate::stop::Stop;
 
-/// The longest line of standard input: a record has room for it, and for what else it has.
+/// The longest line of standard input; it fits a record with its other fields.
 const LINE_BYTES_MAX: u64 = 200_000;
-/// Input that is read at once: lines that come together travel together.
+/// Input that is read at once; its lines form one packet.
 const READ_BYTES: usize = 64 << 10;
 
 /// Runs `helio log emit`.
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &EmitArgs, url: Option<&str>, stop: &Stop) -> CliResult 
     let topic = open(&bus, &args.lanes.lanes(), args.level)?;
     let mut emitter = Emitter {
         args,
-        // Among partitions there is no order: a producer's records lie in one.
+        // Order holds within a partition, so a producer's records go to one.
         partition: partition_of(bus.producer().as_str().as_bytes(), topic.qos().partitions),
         publisher: topic.publisher()?,
         like: like(args),
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &EmitArgs, url: Option<&str>, stop: &Stop) -> CliResult 
     emitter.out.flush()
 }
 
-/// The topic of a level: as it is, or made.
+/// The topic of a level, created if missing.
 pub(super) fn open(bus: &Bus, lanes: &Lanes, level: Level) -> Result<Topic, TopicError> {
     match bus.topic(TopicSpec::new(&lanes.topic_name(level))?) {
         Err(TopicError::NoSuchTopic(_)) => bus.topic(lanes.topic(level)?),
@@ -59,7 +59,7 @@ pub(super) fn own() -> Record {
     }
 }
 
-/// A record with everything but its time and text.
+/// A record without time and text.
 fn like(args: &EmitArgs) -> Record {
     let names = args.audience.iter().cloned();
     Record {
@@ -87,7 +87,7 @@ struct Emitter<'a> {
 }
 
 impl Emitter<'_> {
-    /// One record a line. What came at once is published at once; nothing waits for more.
+    /// Reads one record per line. Lines that were read together are published together.
     fn input(&mut self, stop: &Stop) -> CliResult {
         let mut input = BufReader::with_capacity(READ_BYTES, std::io::stdin().lock());
         let (mut line, mut number) = (Vec::new(), 0_u64);
@@ -104,8 +104,8 @@ impl Emitter<'_> {
             if line.len() as u64 > LINE_BYTES_MAX {
                 self.publish()?;
                 return Err(CliError::Refused(format!(
-                    "line {number} is longer than {LINE_BYTES_MAX} bytes; those before it are \
-                     published, shorten it"
+                    "line {number} is longer than {LINE_BYTES_MAX} bytes; the lines before it are \
+                     published; shorten it"
                 )));
             }
             let text = String::from_utf8_lossy(&line);
@@ -130,7 +130,7 @@ impl Emitter<'_> {
         pushed.map_err(|error| CliError::Refused(error.to_string()))
     }
 
-    /// Publishes what was gathered, and waits for the receipt.
+    /// Publishes the gathered records and waits for the receipt.
     fn publish(&mut self) -> CliResult {
         let records = self.writer.len();
         if records == 0 {

@@ -40,7 +40,7 @@ pub(crate) fn run(args: &ForwardArgs, url: Option<&str>, stop: &Stop) -> CliResu
     match figures.refused {
         0 => Ok(()),
         refused => Err(CliError::Lost(format!(
-            "{refused} records were refused by the receiver (told above), and are not sent again"
+            "the receiver refused {refused} records (see above); they are not sent again"
         ))),
     }
 }
@@ -70,13 +70,13 @@ fn pump(forwarder: &mut Forwarder, stop: &Stop) -> CliResult {
             Step::End => break,
             Step::Told(Told::News(news)) => eprintln!("helio: {news}"),
             Step::Told(Told::Refused(refused)) if refused.records == 0 => {
-                eprintln!("helio: the receiver says: {}", refused.reason);
+                eprintln!("helio: the receiver reports: {}", refused.reason);
             }
             Step::Told(Told::Refused(refused)) => {
                 eprintln!("helio: {} records refused: {}", refused.records, refused.reason);
             }
             Step::Told(Told::Later { after, cause }) => {
-                eprintln!("helio: {cause}; again in {:.1} s", after.as_secs_f64());
+                eprintln!("helio: {cause}; retrying in {:.1} s", after.as_secs_f64());
             }
         }
     }

@@ -1,4 +1,4 @@
-//! `helio log level`: what programs log while they run.
+//! `helio log level`: log levels of running programs.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use crate::error::{CliError, CliResult};
 use crate::open;
 use crate::out::{Out, text_table};
 
-/// The logger of the record that each change leaves.
+/// The logger of the audit record of a change.
 const LOGGER: &str = "log/levels";
-/// How long the bus may be silent before it has said what is set.
+/// The timeout of listing the levels.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs `helio log level`.
@@ -32,7 +32,7 @@ pub(crate) fn run(command: &LevelCommand, url: Option<&str>) -> CliResult {
 
 fn set(args: &LevelSetArgs, url: Option<&str>) -> CliResult {
     if args.time.is_some_and(|time| time.is_zero()) {
-        return Err(CliError::Usage("--for 0 is no time; write it like 10m".to_owned()));
+        return Err(CliError::Usage("invalid time --for 0; write 10m".to_owned()));
     }
     let (bus, lanes) = (open::connect(url, None)?, args.lanes.lanes());
     let table = LevelTable::make(&bus, &lanes)?;
@@ -80,10 +80,10 @@ fn after(now: Tai, time: Duration) -> Tai {
     Tai::from_nanos(now.nanos().saturating_add(nanos))
 }
 
-/// Publishes the record of a change that was made.
+/// Publishes the audit record of a change.
 fn audit(bus: &Bus, lanes: &Lanes, done: &str, entry: &LevelEntry) -> CliResult {
     let failed = |error: CliError| {
-        let text = format!("the levels are {done}, but the record of it is not there: {error}");
+        let text = format!("the levels are {done}, but their audit record is missing: {error}");
         CliError::Failure(text)
     };
     let told = || {
@@ -136,7 +136,7 @@ fn list(args: &LevelListArgs, url: Option<&str>) -> CliResult {
         if let Some(last) = &list.last {
             let topic = args.lanes.lanes().levels_name();
             let passed_over = list.passed_over;
-            eprintln!("helio: {passed_over} samples of {topic} were passed over; the last: {last}");
+            eprintln!("helio: {passed_over} samples of {topic} were skipped; the last: {last}");
         }
     }
     out.flush()
@@ -158,7 +158,7 @@ fn lines(list: &LevelList) -> Vec<String> {
     if list.entries.is_empty() {
         return Vec::new();
     }
-    // Seconds are enough for people.
+    // Without fractions of a second.
     let short = |time: Tai| format!("{}Z", time.to_utc_string().get(..19).unwrap_or_default());
     let row = |entry: &LevelEntry| {
         vec![
@@ -175,7 +175,7 @@ fn lines(list: &LevelList) -> Vec<String> {
     text_table(&["pattern", "level", "local", "until", "who", "when", "why"], &rows)
 }
 
-/// What others have written moves no cursor.
+/// Text of others without control characters, which could move the cursor.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

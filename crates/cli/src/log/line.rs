@@ -1,8 +1,8 @@
-//! A record as a line for people.
+//! A record as a line of text.
 
 pub(crate) use helio_logging::{Colours, line};
 
-/// Colours where standard output shows them.
+/// Colours, if standard output shows them.
 pub(crate) fn colours() -> Colours {
     Colours::of(&std::io::stdout())
 }

@@ -1,4 +1,4 @@
-//! `helio log`: log records, in and out.
+//! `helio log`: the commands for log records.
 
 #[cfg(feature = "log-archive")]
 mod archive;
@@ -65,7 +65,7 @@ impl crate::args::log::LanesArgs {
     }
 }
 
-/// Compiles the predicate of a command line, with further conditions.
+/// Compiles the predicate of a command line together with further conditions.
 fn selector(words: &[String], conditions: &[String], now: Tai) -> CliResult<Selector> {
     let mut predicate: Predicate = words.join(" ").parse().map_err(usage)?;
     for condition in conditions {

@@ -1,4 +1,4 @@
-//! OTLP as an edge of `helio log serve`.
+//! The OTLP receiver of `helio log serve`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use helio_logging::Record;
 use crate::args::log::ServeArgs;
 use crate::error::CliError;
 
-/// When a sender may come again for whom there is no room: the rate is one of records a second.
+/// When a refused sender may retry; the rate limit is per second.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Records of a request that are taken from one look for room to the next.
+/// Records of a request between two checks of backpressure.
 const RECORDS_PER_CHECK: usize = 256;
 
-/// Listens for OTLP where it was asked for.
+/// Starts the OTLP receivers of the command line.
 pub(super) fn listen(args: &ServeArgs, intake: Intake) -> Result<Option<Serving>, ServeError> {
     let listen = Listen { grpc: args.otlp_grpc.clone(), http: args.otlp_http.clone() };
     if listen.grpc.is_none() && listen.http.is_none() {
@@ -25,7 +25,7 @@ pub(super) fn listen(args: &ServeArgs, intake: Intake) -> Result<Option<Serving>
     serve(&listen, Arc::new(Edge(intake))).map(Some)
 }
 
-/// Where it listens: the protocol, and the address.
+/// The protocols and addresses of the receivers.
 pub(super) fn listening(serving: &Serving) -> impl Iterator<Item = (&'static str, SocketAddr)> {
     let both = [("grpc", serving.grpc()), ("http", serving.http())];
     both.into_iter().filter_map(|(protocol, address)| Some((protocol, address?)))
@@ -34,8 +34,8 @@ pub(super) fn listening(serving: &Serving) -> impl Iterator<Item = (&'static str
 struct Edge(Intake);
 
 impl Take for Edge {
-    /// A sender is sent away as long as there is room for none of its records. Once some were
-    /// taken, OTLP has no way to say that the others may come again: they are refused, and counted.
+    /// A request is deferred if none of its records is accepted. Once some are, OTLP cannot request
+    /// the others again; they are refused and counted.
     fn take(&self, sender: SocketAddr, records: Vec<Record>, arrived: Instant) -> Taken {
         let sender = self.0.sender(sender.ip().into());
         let (mut taken, mut refused, mut reason) = (0_u64, 0_u64, String::new());
@@ -60,13 +60,13 @@ impl Take for Edge {
 
     fn refused(&self, sender: SocketAddr, records: u64, reason: &str) {
         let sender = self.0.sender(sender.ip().into());
-        // A request of which nobody knows how many records it has is one thing that was dropped.
+        // A request with an unknown number of records counts as one.
         (0..records.max(1)).for_each(|_| sender.refuse(Cause::Malformed, &reason));
     }
 }
 
 impl Edge {
-    /// Holds up one who sends faster than the bus takes.
+    /// Blocks a sender that is faster than the bus.
     fn room(&self, arrived: Instant) {
         while self.0.holds(arrived) {
             std::thread::sleep(Intake::LOOK);

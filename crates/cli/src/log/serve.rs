@@ -1,4 +1,4 @@
-//! `helio log serve`: takes log records at sockets, and publishes them.
+//! `helio log serve`: receives log records at sockets and publishes them.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -20,12 +20,12 @@ use crate::out::Out;
 use crate::stop::{STOP_POLL_INTERVAL, Stop};
 use crate::units;
 
-/// How often it is said what was dropped.
+/// How often drops are reported.
 const DROP_REPORT_INTERVAL: Duration = Duration::from_secs(10);
-/// The most senders that are named at the end for people; `--json` has all.
+/// The most senders that the final report names; `--json` has all.
 const MAX_NAMED_SENDERS: usize = 20;
 
-/// Serves until a signal ends it, or standard input where there is nothing else.
+/// Serves until a signal, or until the end of standard input if there are no sockets.
 pub(crate) fn run(args: &ServeArgs, url: Option<&str>, stop: &Stop) -> CliResult {
     let endpoints = endpoints(args);
     if endpoints.is_empty() && args.otlp_grpc.is_none() && args.otlp_http.is_none() {
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &ServeArgs, url: Option<&str>, stop: &Stop) -> CliResult
     let mut server = if listens || endpoints.iter().any(|endpoint| endpoint.via != Via::Input) {
         Server::connect(builder, &url, options(args))?
     } else {
-        // What only reads its input ends with it, and does not wait for a bus.
+        // A service without sockets ends with its input and does not wait for a bus.
         Server::start(builder.connect(&url)?, options(args))?
     };
     let open = |endpoint| server.listen(endpoint);
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &ServeArgs, url: Option<&str>, stop: &Stop) -> CliResult
         std::thread::sleep(STOP_POLL_INTERVAL);
         said.say(&server);
     }
-    // Requests under way end before what they hand on to does.
+    // Requests in flight end before the server that they publish to.
     drop(otlp);
     let account = server.end();
     if args.output.json {
@@ -111,7 +111,7 @@ fn options(args: &ServeArgs) -> Options {
     }
 }
 
-/// Says what listens where.
+/// Prints the formats and addresses.
 fn begin(
     out: &mut Out,
     listening: &[Listening],
@@ -133,17 +133,17 @@ fn begin(
         out.json(&json!({ "listening": all, "bus": url }))?;
     } else {
         for Endpoint { format, via } in listening {
-            out.line(&format!("takes {format} at {via}"))?;
+            out.line(&format!("receives {format} at {via}"))?;
         }
         for (via, address) in otlp {
-            out.line(&format!("takes otlp at {via}:{address}"))?;
+            out.line(&format!("receives otlp at {via}:{address}"))?;
         }
         out.line(&format!("publishes on {url}"))?;
     }
     out.flush()
 }
 
-/// What was said last of drops and of the bus.
+/// Reports drops and the state of the bus.
 struct DropReporter {
     at: Instant,
     account: Account,
@@ -151,8 +151,8 @@ struct DropReporter {
 }
 
 impl DropReporter {
-    /// Says to standard error, now and then, what was dropped since, and that the bus takes
-    /// nothing or does so again.
+    /// Reports to standard error the drops since the last report, and when the bus stops or resumes
+    /// accepting records.
     fn say(&mut self, server: &Server) {
         if self.at.elapsed() < DROP_REPORT_INTERVAL {
             return;
@@ -166,8 +166,8 @@ impl DropReporter {
             eprintln!("helio: of {} records in {s} s {words}", units::human_count(received));
         }
         match (&self.trouble, &trouble) {
-            (None, Some(trouble)) => eprintln!("helio: the bus takes nothing: {trouble}"),
-            (Some(_), None) => eprintln!("helio: the bus takes records again"),
+            (None, Some(trouble)) => eprintln!("helio: the bus accepts no records: {trouble}"),
+            (Some(_), None) => eprintln!("helio: the bus accepts records again"),
             _ => {}
         }
         (self.account, self.trouble) = (account, trouble);

@@ -1,4 +1,4 @@
-//! `helio log tail`: prints log records as they come, or as they are kept.
+//! `helio log tail`: prints log records, stored and new ones.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::stop::{STOP_POLL_INTERVAL, Stop};
 
 /// Runs `helio log tail`.
 pub(crate) fn run(args: &TailArgs, url: Option<&str>, stop: &Stop) -> CliResult {
-    // Who waits for producers may be there before them; who looks makes nothing.
+    // With --follow a journal is created, because producers may start later.
     let bus = if args.no_follow { open::look(url)? } else { open::connect(url, None)? };
     let reader = Reader::open(&bus, &args.lanes.lanes(), options(args, &bus)?)?;
     let format = match (args.xml, args.output.json) {
@@ -88,7 +88,7 @@ impl Tail<'_> {
             }
             let mut next = self.records.next(Duration::ZERO)?;
             if matches!(next, Next::TimeOver) {
-                // Nothing more for now: hand on what was printed.
+                // Nothing more for now: flush the output.
                 self.out.flush()?;
                 self.out.check()?;
                 let now = Instant::now();
@@ -102,7 +102,7 @@ impl Tail<'_> {
             match next {
                 Next::Record(record, _) => self.record(&record)?,
                 Next::News(news) => {
-                    // In the order in which it happened, where both go to one terminal.
+                    // Keep the order if both go to one terminal.
                     self.out.flush()?;
                     eprintln!("helio: {news}");
                 }
@@ -131,8 +131,8 @@ impl Tail<'_> {
         match (total.lost, packets.sum::<u64>(), bad) {
             (0, 0, 0) => Ok(()),
             (lost, packets, bad) => Err(CliError::Lost(format!(
-                "{lost} records and {packets} packets are lost, {bad} could not be read (told \
-                 above); read faster, or keep more"
+                "{lost} records and {packets} packets are lost, {bad} could not be read (see \
+                 above); read faster, or extend the retention"
             ))),
         }
     }

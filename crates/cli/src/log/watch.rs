@@ -1,9 +1,8 @@
-//! `helio log watch`: raises alarms where declared sequences of records appear, or do not end.
+//! `helio log watch`: raises alarms when declared sequences of records appear or do not complete.
 //!
-//! Records are held for a while and put in the order of their times: they come from many lanes and
-//! clocks. What is held, where the machines stand, where the reader stands and alarms that are not
-//! published yet are kept together, so that a process that is killed has lost nothing; an alarm
-//! may come twice then.
+//! Records come from many lanes and clocks; they are held for a time and ordered by theirs. The
+//! state file has the held records, the state machines, the reader's cursor and the unpublished
+//! alarms. A killed process loses nothing; its last alarms may be published twice.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
@@ -27,13 +26,13 @@ use crate::open::{connect, look};
 use crate::out::Out;
 use crate::stop::{STOP_POLL_INTERVAL, Stop};
 
-/// The most records that are held: of a flood the oldest count before their time.
+/// The most records that are held; in a flood the oldest are released early.
 const MAX_HELD: usize = 100_000;
-/// How often it is kept where it stands.
+/// How often the state is saved.
 const SAVE_INTERVAL: Duration = Duration::from_secs(1);
-/// How long until an alarm that the bus did not take is tried again.
+/// The retry interval of an alarm that the bus did not accept.
 const PUBLISH_RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// The longest file of what was kept.
+/// The largest state file.
 const MAX_STATE_BYTES: u64 = 1 << 30;
 
 /// Runs `helio log watch`.
@@ -64,7 +63,7 @@ pub(crate) fn run(args: &WatchArgs, url: Option<&str>, stop: &Stop) -> CliResult
         Some(kept) => {
             let left = watch.restore(&kept.watch).map_err(|e| CliError::Refused(e.to_string()))?;
             if left > 0 {
-                eprintln!("helio: {left} machines under way are declared no more");
+                eprintln!("helio: {left} running machines are no longer declared");
             }
             (kept.held, kept.waiting)
         }
@@ -99,17 +98,17 @@ struct Service<'a> {
     lanes: Lanes,
     records: Records,
     watch: Watch,
-    /// By the time as of which they count, and in the order in which they came.
+    /// By effective time, then by arrival.
     held: BTreeMap<(Tai, u64), Record>,
     came: u64,
-    /// Alarms that are not published yet.
+    /// Unpublished alarms.
     waiting: VecDeque<Record>,
-    /// When they are tried again.
+    /// The time of the next retry.
     again: Option<Instant>,
     publishers: BTreeMap<Level, Publisher>,
     /// The number of each lane's next alarm.
     next: BTreeMap<Level, u64>,
-    /// Where it stands could not be kept the last time.
+    /// The last attempt to save the state failed.
     unkept: bool,
     raised: u64,
     out: Out,
@@ -118,7 +117,7 @@ struct Service<'a> {
 impl Service<'_> {
     fn run(&mut self, stop: &Stop) -> CliResult {
         let until = self.args.end.until();
-        // Who is killed in its first second has begun here, too.
+        // A process that is killed in its first second resumes here, too.
         self.keep()?;
         let mut kept = Instant::now();
         let mut ended = false;
@@ -135,7 +134,7 @@ impl Service<'_> {
             }
         }
         if ended {
-            // Nothing is behind what is held.
+            // No further records can come.
             self.release_until(Tai::from_nanos(i64::MAX))?;
         }
         self.again = None;
@@ -145,13 +144,13 @@ impl Service<'_> {
         match self.waiting.len() {
             0 => Ok(()),
             n if self.args.keep.is_some() => {
-                Err(CliError::Left(format!("{n} alarms are not published; they are kept")))
+                Err(CliError::Left(format!("{n} alarms are not published; they are saved")))
             }
-            n => Err(CliError::Lost(format!("{n} alarms were not published: the bus took none"))),
+            n => Err(CliError::Lost(format!("{n} alarms were not published: the bus refused all"))),
         }
     }
 
-    /// Takes what has come; true where nothing more will.
+    /// Reads the records that have come; true at the end.
     fn read(&mut self) -> CliResult<bool> {
         let mut next = self.records.next(STOP_POLL_INTERVAL)?;
         for _ in 0..MAX_HELD {
@@ -169,7 +168,7 @@ impl Service<'_> {
         Ok(false)
     }
 
-    /// A record counts as of its time; one whose clock is ahead as of now.
+    /// Holds a record at its time, or at the present time if its clock is ahead.
     fn hold(&mut self, record: Record) {
         let time = match self.args.no_follow {
             true => record.time,
@@ -181,7 +180,7 @@ impl Service<'_> {
 
     fn release(&mut self) -> CliResult {
         if self.args.no_follow {
-            // Those that are kept come in the order of their times already.
+            // Stored records are ordered by time already.
             while self.held.len() > MAX_HELD / 2 {
                 self.release_first()?;
             }
@@ -228,7 +227,7 @@ impl Service<'_> {
         Ok(())
     }
 
-    /// Publishes what waits; what the bus does not take is tried again later.
+    /// Publishes the pending alarms, and retries later those that the bus does not accept.
     fn publish(&mut self) {
         if self.again.is_some_and(|again| Instant::now() < again) {
             return;
@@ -260,26 +259,25 @@ impl Service<'_> {
         let packet = writer.finish(Numbers { lane: Some(lane), first: *next, shed: 0 });
         publisher.publish(Message::new(packet).level(level.number())).wait()?;
         *next += 1;
-        // One that failed is opened anew.
+        // A publisher that failed is opened again.
         self.publishers.insert(lane, publisher);
         Ok(())
     }
 
-    /// Keeps where it stands. What fails is told once, and tried again: alarms are not to end for
-    /// a full disk.
+    /// Saves the state. A failure is reported once and retried: a full disk must not stop alarms.
     fn keep_on(&mut self) {
         let failed = self.keep().err();
         match &failed {
             Some(error) if !self.unkept => {
-                eprintln!("helio: {error}; it is tried again, who is killed meanwhile goes back");
+                eprintln!("helio: {error}; it is tried again, a kill meanwhile repeats records");
             }
-            None if self.unkept => eprintln!("helio: where it stands is kept again"),
+            None if self.unkept => eprintln!("helio: the state is saved again"),
             _ => {}
         }
         self.unkept = failed.is_some();
     }
 
-    /// Keeps where it stands: whole, or not at all.
+    /// Saves the state atomically.
     fn keep(&self) -> CliResult {
         let Some(path) = self.args.keep.as_deref() else { return Ok(()) };
         let kept = json!({
@@ -308,7 +306,7 @@ fn lines<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<String> {
     records.map(line).collect()
 }
 
-/// What another one has left.
+/// The state of an earlier run.
 struct SavedState {
     cursor: Cursor,
     watch: Json,
@@ -317,7 +315,7 @@ struct SavedState {
 }
 
 impl SavedState {
-    /// None where there is no such file yet.
+    /// `None` if the file is missing.
     fn read(path: &Path) -> CliResult<Option<Self>> {
         let refused = |cause: &str| {
             let place = path.display();

@@ -7,7 +7,7 @@ use crate::args::CompatibilityArgs;
 use crate::error::{CliError, CliResult};
 use crate::out::Out;
 
-/// Shows a level, or sets it.
+/// Shows or sets a level.
 pub(super) fn run(args: &CompatibilityArgs) -> CliResult {
     let options = ClientOptions { user_info: args.user.clone(), authority: args.ca.clone() };
     let client = Client::new(&args.registry, options).map_err(CliError::Usage)?;

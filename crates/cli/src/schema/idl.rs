@@ -1,4 +1,4 @@
-//! `helio schema idl`: the DDS types of topics, for participants of other programs.
+//! `helio schema idl`: the DDS types of topics, for other DDS programs.
 
 use helio_core::idl::{Form, TopicType, document};
 use helio_core::sal::Interfaces;
@@ -15,7 +15,7 @@ struct Row {
     name: String,
     schema: Schema,
     of: TopicType,
-    /// Why it is the envelope.
+    /// The reason if it is the envelope.
     unsayable: Option<String>,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn run(args: &IdlArgs, url: Option<&str>) -> CliResult {
     out.flush()
 }
 
-/// What JSON calls a type's form.
+/// The name of a type's form in JSON.
 pub(crate) fn form(of: &TopicType) -> &'static str {
     match of.form() {
         Form::Typed => "typed",
@@ -97,7 +97,7 @@ fn row(name: String, schema: Schema, foreign: bool) -> CliResult<Row> {
     let made = if foreign { TopicType::foreign(&schema) } else { TopicType::new(&schema) };
     match made {
         Ok(of) => Ok(Row { name, schema, of, unsayable: None }),
-        // Others' topics have no envelope of ours.
+        // Foreign topics have no envelope.
         Err(why) if foreign => Err(CliError::Refused(format!("{name}: {why}"))),
         Err(why) => {
             let unsayable = Some(why.to_string());

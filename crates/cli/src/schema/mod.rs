@@ -1,4 +1,4 @@
-//! `helio schema`: looks at schemas and interface folders, checks, compares and exports them.
+//! `helio schema`: shows, checks, compares and exports schemas and interface folders.
 
 #[cfg(feature = "kafka")]
 mod compatibility;
@@ -29,7 +29,7 @@ pub(crate) fn run(command: &SchemaCommand, url: Option<&str>) -> CliResult {
     }
 }
 
-/// What a path holds.
+/// The contents of a path.
 enum PathContents {
     /// A folder of SAL interfaces.
     Interfaces(Interfaces),
@@ -37,7 +37,7 @@ enum PathContents {
     Schema(Schema),
 }
 
-/// Reads what a path holds.
+/// Reads the contents of a path.
 fn read(path: &Path) -> CliResult<PathContents> {
     if !path.is_dir() {
         return Ok(PathContents::Schema(files(&[path.to_owned()])?));
@@ -81,7 +81,7 @@ fn check(args: &CheckArgs) -> CliResult {
         let what = match read(path)? {
             PathContents::Schema(schema) => format!("schema {}", schema.id()),
             PathContents::Interfaces(interfaces) => {
-                // Each topic's schema is parsed as anybody's would be.
+                // Each topic's schema is parsed from its text.
                 for topic in interfaces.topics() {
                     topic.schema().map_err(|e| CliError::Refused(format!("{topic}: {e}")))?;
                 }
@@ -131,7 +131,7 @@ fn diff(args: &DiffArgs) -> CliResult {
     required(args.require, level)
 }
 
-/// An error where a change does not leave possible what is required.
+/// An error if a change breaks the required compatibility.
 fn required(require: Option<Require>, level: Level) -> CliResult {
     let (met, what) = match require {
         None => return Ok(()),

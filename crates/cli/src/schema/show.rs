@@ -35,7 +35,7 @@ pub(crate) fn run(args: &ShowArgs, url: Option<&str>) -> CliResult {
     out.flush()
 }
 
-/// The schemas that were declared for a topic, oldest first.
+/// The declared schemas of a topic, oldest first.
 pub(super) fn of_topic(topic: &str, url: Option<&str>) -> CliResult<Vec<Schema>> {
     let bus = look(url)?;
     let name = name(topic)?;
@@ -87,7 +87,7 @@ fn row(schema: &Schema, field: &Field) -> Vec<String> {
     ]
 }
 
-/// A type as people write it: `float[156]`, `alert.diaSource?`, `int (Disabled=1, …)`.
+/// A type in short notation: `float[156]`, `alert.diaSource?`, `int (Disabled=1, …)`.
 fn type_text(schema: &Schema, field: &Field) -> String {
     let word = |of: &Type| of.name().unwrap_or_else(|| of.word()).to_owned();
     let node = &schema.node(field.kind).kind;

@@ -90,7 +90,7 @@ fn people_read_what_listens_and_what_became_of_all() {
     let site = Site::new();
     let mut child = site.start(&["log", "serve", "--syslog-udp", "127.0.0.1:0"]);
     let line = line_of(&mut child);
-    let address = line.strip_prefix("takes syslog at udp ").unwrap_or_else(|| panic!("{line}"));
+    let address = line.strip_prefix("receives syslog at udp ").unwrap_or_else(|| panic!("{line}"));
     assert_eq!(line_of(&mut child), format!("publishes on {}", site.url));
     let from = UdpSocket::bind("127.0.0.1:0").unwrap();
     from.send_to(b"nothing", address).unwrap();

@@ -1,8 +1,8 @@
-//! What a line of the commander can go on with.
+//! Completions of a line of the shell.
 
 use helio_core::sal::{Component, Field, SalType, TopicKind};
 
-/// The commander's own words, which no command of a component can be.
+/// The shell's own commands, which cannot be commands of a component.
 pub(super) const WORDS: [(&str, &str); 8] = [
     (".help", "this list; .help COMMAND shows its fields"),
     (".state", "the component's state"),
@@ -14,10 +14,10 @@ pub(super) const WORDS: [(&str, &str); 8] = [
     (".quit", "leave; so does the end of the input"),
 ];
 
-/// States that can be gone to.
+/// States that commands can reach.
 pub(super) const STATES: [&str; 4] = ["STANDBY", "DISABLED", "ENABLED", "OFFLINE"];
 
-/// Where the word that is being written begins, and what it may become.
+/// The start of the current word, and its completions.
 pub(super) fn complete(component: &Component, line: &str) -> (usize, Vec<String>) {
     let begin = line.rfind(char::is_whitespace).map_or(0, |at| at + 1);
     let (before, word) = line.split_at(begin);
@@ -54,7 +54,7 @@ fn shown(component: &Component) -> Vec<String> {
     topics.map(helio_core::sal::Topic::attribute).collect()
 }
 
-/// A field that was not given yet, or the values that one may have.
+/// The fields that are not given yet, or the values of a field.
 fn fields(
     component: &Component,
     command: &str,
@@ -77,7 +77,7 @@ fn fields(
     (begin, fitting(names.collect(), word))
 }
 
-/// The values that a field has names for.
+/// The named values of a field.
 fn values(field: &Field) -> Vec<String> {
     if let Some(enumeration) = &field.enumeration {
         return enumeration.labels.iter().map(|(label, _)| label.clone()).collect();

@@ -1,4 +1,4 @@
-//! Lines that a person writes, and what is printed above them.
+//! The line editor, and output above its line.
 
 use std::io::{Lines as IoLines, StdinLock, Write};
 
@@ -14,9 +14,9 @@ use rustyline::{CompletionType, Config, Context, Editor, ExternalPrinter, Helper
 use super::complete::complete;
 use crate::error::{CliError, CliResult};
 
-/// Where lines come from.
+/// The source of lines.
 pub(super) enum Lines {
-    /// A person at a terminal.
+    /// A terminal.
     Editor(Box<Editor<Completion, MemHistory>>, String),
     /// A pipe or file.
     Pipe(IoLines<StdinLock<'static>>),
@@ -33,7 +33,7 @@ impl Lines {
         Ok((Self::Editor(Box::new(editor), format!("{prompt}> ")), above))
     }
 
-    /// The next line; none at the end of the input.
+    /// The next line; `None` at the end of the input.
     pub(super) fn next(&mut self) -> CliResult<Option<String>> {
         match self {
             Self::Pipe(lines) => {
@@ -42,7 +42,7 @@ impl Lines {
             }
             Self::Editor(editor, prompt) => match editor.readline(prompt.as_str()) {
                 Ok(line) => Ok(Some(line)),
-                // Ctrl-C forgets the line, as shells do; Ctrl-D is the end.
+                // Ctrl-C discards the line, as in shells; Ctrl-D is the end.
                 Err(ReadlineError::Interrupted) => Ok(Some(String::new())),
                 Err(ReadlineError::Eof) => Ok(None),
                 Err(error) => Err(failed(error)),
@@ -71,7 +71,7 @@ impl Completer for Completion {
         if let [one] = &mut found[..]
             && !one.ends_with('=')
         {
-            // The word is whole: the next one can be begun at once.
+            // The word is complete: the next one can begin.
             one.push(' ');
         }
         Ok((begin, found))
@@ -92,11 +92,10 @@ pub(super) fn print(line: &str) -> CliResult {
     printed.map_err(|e| CliError::output(&e))
 }
 
-/// Prints whole lines above the one that is being written.
+/// Prints whole lines above the one that is being edited.
 ///
-/// While many come at once it waits for the editor, which takes them only as long as a line is
-/// written: nobody may hold a lock meanwhile that who runs commands needs, and it ends with the
-/// editor.
+/// It may block until the editor accepts a line, which it does only during editing. A caller must
+/// not hold a lock that running a command needs. It ends with the editor.
 pub(super) struct Above(Box<dyn ExternalPrinter + Send>);
 
 impl Above {

@@ -1,4 +1,4 @@
-//! What a component publishes, printed while a person writes: events, and telemetry that changed.
+//! Prints a component's events and changed telemetry during editing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,17 +20,17 @@ use crate::open::existing;
 use crate::stop::{STOP_POLL_INTERVAL, Stop, on_sigterm};
 use crate::value::Values;
 
-/// So much of a value is printed on a line.
+/// The longest value on a line.
 const LINE_MAX: usize = 400;
 
-/// Whether something is printed.
+/// Whether a kind of topic is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shown {
     Yes,
     No,
 }
 
-/// Whether SIGTERM was received: Ctrl-C ends what runs in the commander, not itself.
+/// Whether SIGTERM was received. Ctrl-C ends the running command and not the shell.
 #[derive(Clone)]
 pub(super) struct Ending {
     asked: Arc<AtomicBool>,
@@ -38,7 +38,7 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    /// Takes the signal.
+    /// Handles the signal.
     pub(super) fn on_sigterm(stop: &Stop) -> CliResult<Self> {
         Ok(Self { asked: on_sigterm()?, stop: stop.clone() })
     }
@@ -48,18 +48,18 @@ impl Ending {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// Has the editor give up its line, once it was: it hears of no signal but SIGINT.
+    /// Interrupts the editor once it was received, because the editor reacts only to SIGINT.
     fn wake_editor(&self) {
         if self.is_due() {
-            // Where there is no editor just now, SIGINT is to ask once more, not to kill.
+            // Without an active editor, SIGINT requests the end instead of killing.
             self.stop.take();
-            // It goes to ourselves, so it cannot be refused.
+            // A signal to this process cannot be refused.
             let _ = kill_process(getpid(), Signal::INT);
         }
     }
 }
 
-/// A thread that prints what comes. Dropped, it ends.
+/// A thread that prints samples. Dropping it ends the thread.
 pub(super) struct Follower {
     flags: Arc<Flags>,
     thread: Option<JoinHandle<()>>,
@@ -79,8 +79,8 @@ impl Flags {
 }
 
 impl Follower {
-    /// Begins to print a component's events, and whether it is there; telemetry is printed once it
-    /// is asked for. Where the process is to end it has the editor give up its line.
+    /// Prints a component's events and presence, and telemetry on request. When the process must
+    /// end, it interrupts the editor.
     pub(super) fn start(
         bus: &Bus,
         remote: &Remote,
@@ -108,7 +108,7 @@ impl Follower {
         Ok(Self { flags, thread: Some(thread) })
     }
 
-    /// Prints a kind of topics from now on, or not.
+    /// Enables or disables a kind of topics.
     pub(super) fn show(&self, kind: TopicKind, shown: Shown) {
         self.flags.of(kind).store(shown == Shown::Yes, Ordering::Relaxed);
     }
@@ -118,7 +118,7 @@ impl Drop for Follower {
     fn drop(&mut self) {
         self.flags.ended.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic of it has been told by itself.
+            // A panic of the thread was reported already.
             let _ = thread.join();
         }
     }
@@ -134,7 +134,7 @@ struct Follow {
     set: WaitSet,
     topics: HashMap<Member, Topic>,
     values: Values,
-    /// What was printed of each telemetry topic last.
+    /// The last printed text of each telemetry topic.
     printed: HashMap<String, Value>,
 }
 
@@ -144,7 +144,7 @@ impl Follow {
         while !self.flags.ended.load(Ordering::Relaxed) {
             self.ending.wake_editor();
             if looked.elapsed() >= DISCOVERY_INTERVAL {
-                // Topics appear when they are first published: that is for us to show, too.
+                // Topics appear with their first sample, which is shown, too.
                 if self.look_up(Start::Earliest).and_then(|()| self.look_at_presence()).is_err() {
                     return;
                 }
@@ -156,7 +156,7 @@ impl Follow {
         }
     }
 
-    /// Tells when the component comes or goes.
+    /// Reports when the component appears or disappears.
     fn look_at_presence(&mut self) -> CliResult {
         let Ok(presence) = self.remote.presence() else { return Ok(()) };
         let before = self.presence.replace(presence);
@@ -171,7 +171,7 @@ impl Follow {
         }
     }
 
-    /// Subscribes to topics that were not there before.
+    /// Subscribes to new topics.
     fn look_up(&mut self, start: Start) -> CliResult {
         let component = self.remote.interface().component().clone();
         for topic in component.topics() {
@@ -231,7 +231,7 @@ fn public(values: &mut Values, sample: &Sample) -> CliResult<Option<Value>> {
     Ok(value)
 }
 
-/// Numbers to three digits: smaller changes of telemetry are noise to who reads along.
+/// Numbers with three digits, so that small changes of telemetry are not printed.
 fn rounded(value: &Value) -> Value {
     match value {
         Value::Number(number) => {
@@ -244,7 +244,7 @@ fn rounded(value: &Value) -> Value {
     }
 }
 
-/// A value for people.
+/// A value as text.
 pub(super) fn line(attribute: &str, reading: &Reading) -> String {
     format!("{attribute} {}", reading.to_json()).chars().take(LINE_MAX).collect()
 }

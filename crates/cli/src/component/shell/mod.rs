@@ -1,8 +1,7 @@
 //! `helio component shell`: commands a component interactively, and shows its events meanwhile.
 //!
-//! On a terminal a line editor completes commands, fields and labels, and what comes is printed
-//! above the line that is being written. From a pipe, lines are taken one by one; what they print
-//! is the same.
+//! On a terminal a line editor completes commands, fields and labels; events are printed above the
+//! line that is being edited. Lines of a pipe are run one by one with the same output.
 
 mod complete;
 mod editor;
@@ -41,7 +40,7 @@ pub(crate) fn run(args: &ShellArgs, url: Option<&str>, stop: &Stop) -> CliResult
     let ending = Ending::on_sigterm(stop)?;
     shell.follower = Some(Follower::start(&bus, &shell.remote, above, &ending)?);
     let ended = shell.dialogue(&mut lines, &ending);
-    // The editor first: who waits to print above its line would wait for ever.
+    // The editor first: a printer without an editor would block for ever.
     drop(lines);
     ended
 }
@@ -60,8 +59,8 @@ struct Shell<'a> {
 }
 
 impl Shell<'_> {
-    /// Lines without an editor. Those of a pipe or file end at the first error: no script must go
-    /// on as if nothing had happened.
+    /// Runs lines without an editor. A pipe or file ends at the first error, so that no script
+    /// continues after it.
     fn script(&self) -> CliResult {
         let person = std::io::stdin().is_terminal();
         let mut lines = Lines::Pipe(std::io::stdin().lock().lines());
@@ -81,13 +80,13 @@ impl Shell<'_> {
         Ok(())
     }
 
-    /// Lines of a person, who tries again.
+    /// Runs lines of a terminal; errors are printed.
     fn dialogue(&self, lines: &mut Lines, ending: &Ending) -> CliResult {
         while let Some(line) = lines.next()? {
             if ending.is_due() {
                 break;
             }
-            // Ctrl-C was meant for what ran before.
+            // Ctrl-C was meant for the previous command.
             self.stop.take();
             match self.line(&line) {
                 Ok(Next::Line) => {}
@@ -99,7 +98,7 @@ impl Shell<'_> {
         Ok(())
     }
 
-    /// Whom a person has before them.
+    /// The greeting with component and caller.
     fn greet(&self) -> CliResult {
         let name = self.remote.interface().identity(self.remote.index());
         let here = match self.remote.presence() {
@@ -125,7 +124,7 @@ impl Shell<'_> {
             ".events" => self.follow(TopicKind::Event, rest.first())?,
             ".telemetry" => self.follow(TopicKind::Telemetry, rest.first())?,
             word if word.starts_with('.') => {
-                return Err(CliError::Usage(format!("{word} is none of .help's words")));
+                return Err(CliError::Usage(format!("unknown command {word}; .help lists them")));
             }
             word if word.starts_with('#') => {}
             _ => self.send(&words, Asked::Run)?,
@@ -193,7 +192,7 @@ impl Shell<'_> {
         print(&ack_line(&self.wait(call)?))
     }
 
-    /// Waits for a call's end, and prints what is acknowledged before; Ctrl-C has it cancelled.
+    /// Waits for a call's end and prints its acknowledgements; Ctrl-C cancels it.
     fn wait(&self, call: Call) -> CliResult<Acknowledgement> {
         super::follow::follow(call, self.stop, |ack| print(&ack_line(ack)))?.result()
     }

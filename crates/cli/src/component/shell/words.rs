@@ -1,6 +1,6 @@
-//! A line of the commander as words: blanks part them, but not within quotes and brackets.
+//! Splits a line into words at blanks outside quotes and brackets.
 
-/// The words of a line. Quotes around a whole value are taken off where it is no JSON then.
+/// The words of a line. Quotes around a whole value are removed if the rest is no JSON.
 pub(super) fn split(line: &str) -> Vec<String> {
     let (mut words, mut word, mut depth, mut quoted) = (Vec::new(), String::new(), 0_u32, false);
     let mut escaped = false;

@@ -1,4 +1,4 @@
-//! `helio log export`: writes what an archive has into a file of another format.
+//! `helio log export`: writes the records of an archive to a file of another format.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -17,7 +17,7 @@ use crate::out::{Out, Progress};
 use crate::stop::Stop;
 use crate::units::human_count;
 
-/// What is written at once.
+/// The size of a write.
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// Runs `helio log export`.
@@ -39,14 +39,14 @@ pub(crate) fn run(args: &ExportArgs, stop: &Stop) -> CliResult {
     super::whole(unread)
 }
 
-/// The file while it is not whole.
+/// The name of the incomplete file.
 fn part(out: &Path) -> PathBuf {
     let mut name = OsString::from(out);
     name.push(".part");
     name.into()
 }
 
-/// Writes all records; how many there are, and how many cannot be read.
+/// Writes all records; returns the numbers of written and unreadable ones.
 fn write(format: FormatArg, search: Search, file: File, stop: &Stop) -> CliResult<(u64, u64)> {
     let failed = |error: std::io::Error| CliError::Failure(format!("the file: {error}"));
     let out = BufWriter::with_capacity(BUFFER_BYTES, file);
@@ -72,7 +72,7 @@ enum Writer<W: Write + Send> {
     Table(Box<Table<W>>),
 }
 
-/// What is written record by record.
+/// A format that is written record by record.
 enum Text {
     Json,
     Xml,

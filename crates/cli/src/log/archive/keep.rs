@@ -1,4 +1,4 @@
-//! `helio log archive`: reads log records from a bus and keeps them in files.
+//! `helio log archive`: stores a bus's log records in files.
 
 use helio_log_archive::{ArchiveOptions, Keep, Keeper, Told};
 use serde_json::json;

@@ -27,7 +27,7 @@ impl From<ArchiveError> for CliError {
     }
 }
 
-/// The search that was asked for; what retention has removed of it is told.
+/// Opens the search, and reports records that retention has removed.
 fn open(wanted: &WantedArgs) -> CliResult<Search> {
     let search = Search::open(&wanted.folder, selector(wanted, SystemClock::new().now())?)?;
     for (lane, removed) in search.removed() {
@@ -50,7 +50,7 @@ fn selector(wanted: &WantedArgs, now: Tai) -> CliResult<Selector> {
     super::selector(&wanted.predicate, &bounds, now)
 }
 
-/// Says what is no record, and counts what cannot be read.
+/// Reports gaps and damage, and counts unreadable records.
 fn tell(found: &Found, unread: &mut u64) {
     match found {
         Found::Record(_) => {}
@@ -71,7 +71,7 @@ fn whole(unread: u64) -> CliResult {
     match unread {
         0 => Ok(()),
         some => Err(CliError::Lost(format!(
-            "{some} records of the archive could not be read (told above); look at the disk"
+            "{some} records of the archive could not be read (see above); check the disk"
         ))),
     }
 }

@@ -1,4 +1,4 @@
-//! `helio log search`: prints what an archive has.
+//! `helio log search`: prints the records of an archive.
 
 use helio_log_archive::Found;
 use helio_logging::formats::{acs_xml, json};
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &SearchArgs, stop: &Stop) -> CliResult {
             break;
         }
         let Found::Record(record) = &found else {
-            // In its place, where both go to one terminal.
+            // Keep the order if both go to one terminal.
             out.flush()?;
             super::tell(&found, &mut unread);
             continue;

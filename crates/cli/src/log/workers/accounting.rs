@@ -1,38 +1,38 @@
-//! What became of what was offered, for one client. Numbers in, verdicts out.
+//! Accounting of the offered records for one client, without I/O.
 
 use helio_logging::RecordCounts;
 use serde::{Deserialize, Serialize};
 
-/// Records of the lanes that a client reads.
+/// Counts of records in the lanes that a client reads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ClientCounts {
-    /// What the producers say that they logged.
+    /// Logged, by the producers' counts.
     pub(crate) offered: u64,
-    /// What the client counted itself.
+    /// Received, by the client's count.
     pub(crate) delivered: u64,
-    /// Passed over because of its predicate.
+    /// Skipped by the client's predicate.
     pub(crate) filtered: u64,
-    /// Dropped by their producers, who said so.
+    /// Dropped by their producers, which reported it.
     pub(crate) shed: u64,
-    /// Numbered, and never come: the client was told.
+    /// Missing by their numbers, and reported to the client.
     pub(crate) lost: u64,
-    /// With a body that cannot be read.
+    /// With an unreadable body.
     pub(crate) malformed: u64,
 }
 
 impl ClientCounts {
-    /// What a reader knows, beside what was counted and what was offered.
+    /// Combines a reader's counts with the offered and delivered ones.
     pub(crate) fn of(offered: u64, delivered: u64, told: &RecordCounts) -> Self {
         let RecordCounts { filtered, shed, lost, malformed, .. } = *told;
         Self { offered, delivered, filtered, shed, lost, malformed }
     }
 
-    /// Drops that were counted.
+    /// Counted drops.
     pub(crate) fn dropped(&self) -> u64 {
         self.shed + self.lost + self.malformed
     }
 
-    /// Records of which nobody knows what became of them, or of which there are too many.
+    /// Records with an unknown fate, or surplus ones.
     pub(crate) fn unaccounted(&self) -> u64 {
         self.offered.abs_diff(self.delivered + self.filtered + self.dropped())
     }

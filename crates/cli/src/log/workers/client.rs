@@ -1,4 +1,4 @@
-//! A client's process: reads every field of every record that it wants, in place, and keeps books.
+//! A client process: reads every field of every selected record in place and counts the records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -21,13 +21,13 @@ use crate::log::selector;
 use crate::stop::STOP_POLL_INTERVAL;
 use crate::worker::{orders, say};
 
-/// Records that are taken at a time.
+/// Records of one read.
 const READ_BATCH_RECORDS: usize = 4_096;
-/// Of so many ordinary records the latency of one is kept: a clock is not read for each.
+/// Ordinary records per measured latency, to spare readings of the clock.
 const RECORDS_PER_LATENCY: u64 = 64;
-/// The longest silence before what has not come is unaccounted.
+/// The silence after which missing records are unaccounted for.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Element and parameter of syslog's structured data that have the due time: that path knows no
+/// Element and parameter of syslog's structured data for the due time, because syslog has no
 /// arguments.
 pub(crate) const DUE_PARAMETER: [&str; 2] = ["bench@32473", "due"];
 
@@ -53,7 +53,7 @@ struct Client {
 }
 
 impl Client {
-    /// Reads until everything that was offered is accounted for, or nothing more comes.
+    /// Reads until all offered records are accounted for, or until silence.
     fn read(&mut self, orders: &Receiver<ClientOrder>) -> CliResult<Option<ClientReport>> {
         let cpu = cpu_s();
         let mut expected = None;
@@ -122,12 +122,12 @@ impl Client {
     }
 }
 
-/// What producers say that they logged.
+/// The records that producers report to have logged.
 enum Expected {
-    /// All of them, in the lanes that are read. Of other lanes, in which a service between may log
-    /// itself, all that came was offered.
+    /// All of them, in the lanes that are read. In other lanes, in which the log service may log,
+    /// the received records count as offered.
     All { lanes: BTreeSet<u8>, records: u64 },
-    /// Each of these. Of others all that came was offered.
+    /// Each of these. Of others the received records count as offered.
     Each(BTreeMap<String, u64>),
 }
 
@@ -154,13 +154,13 @@ impl Expected {
     }
 }
 
-/// What became known of a producer's records.
+/// The counts of a producer's records.
 fn came(account: &Account, name: &str) -> u64 {
     let is_theirs = |row: &Row| row.producer.as_ref().is_some_and(|p| p.name.as_str() == name);
     account.of(is_theirs).offered()
 }
 
-/// What came.
+/// Counts of received records.
 struct ReceivedRecords {
     lanes: Lanes,
     delivered: u64,

@@ -1,4 +1,4 @@
-//! What producers, clients and who starts them tell each other.
+//! Messages between producers, clients and their starter.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(crate) enum Content {
     /// Of a thousand records 940 DEBUG, 50 INFO, 8 NOTICE, one WARNING for developers and one
     /// ERROR, for several audiences.
     Night,
-    /// INFO, each of so many bytes in its packet: the fixed ones and its body.
+    /// INFO, each with this many bytes in its packet: the fixed ones and its body.
     Bytes(usize),
 }
 
@@ -27,21 +27,21 @@ pub(crate) struct Urgent {
     pub(crate) level: u8,
     /// When the first is due, after the beginning.
     pub(crate) first_ns: u64,
-    /// From one to the next; there is only one where it is not said.
+    /// The interval between them; only one if `None`.
     pub(crate) every_ns: Option<u64>,
 }
 
-/// Where a producer's records go.
+/// The destination of a producer's records.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Way {
     /// To the bus, from its own process.
     Bus {
-        /// How they travel together.
+        /// The limits of packets.
         batch: Batch,
     },
     /// To a service by syslog over TCP (RFC 5424, framed by RFC 6587's octet counting).
     Syslog {
-        /// Where it listens.
+        /// The service's address.
         address: String,
     },
 }
@@ -51,21 +51,21 @@ pub(crate) enum Way {
 pub(crate) struct ProducerTask {
     /// The bus.
     pub(crate) url: String,
-    /// What the topics' names begin with.
+    /// The prefix of the topics' names.
     pub(crate) prefix: String,
-    /// The quality of service of those that are not urgent, where it is not the library's.
+    /// The quality of service of ordinary topics, if not the library's.
     pub(crate) ordinary: Option<Qos>,
-    /// Its name on the bus.
+    /// The producer's name.
     pub(crate) name: String,
-    /// Where the records go.
+    /// The destination.
     pub(crate) way: Way,
-    /// Records a second, besides urgent ones; as fast as they are taken where it is not said.
+    /// Records per second, besides urgent ones; `None` for as fast as they are accepted.
     pub(crate) rate_hz: Option<f64>,
     /// How long it logs.
     pub(crate) time_ns: u64,
-    /// What.
+    /// The ordinary records.
     pub(crate) content: Content,
-    /// What else.
+    /// The urgent records.
     pub(crate) urgent: Option<Urgent>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Go {
     pub(crate) start_ns: u64,
 }
 
-/// What a process has used.
+/// The resources that a process has used.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct Spent {
     /// CPU seconds.
@@ -85,20 +85,20 @@ pub(crate) struct Spent {
     pub(crate) rss_mb: f64,
 }
 
-/// What a producer reports, once everything is acknowledged or shed.
+/// The report of a producer, once all records are acknowledged or shed.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct ProducerReport {
-    /// What it logged.
+    /// The logged records.
     pub(crate) offered: Offered,
-    /// Records that the bus, or the service's socket, has taken.
+    /// Records that the bus or the service's socket has accepted.
     pub(crate) published: u64,
-    /// Bytes of these, with what packets have besides.
+    /// Their bytes, with the packets' overhead.
     pub(crate) bytes: u64,
-    /// When the last was taken.
+    /// When the last one was accepted.
     pub(crate) end_ns: u64,
     /// What it used.
     pub(crate) used: Spent,
-    /// CPU seconds of these that its own sleeping took, until more was due or could be logged.
+    /// CPU seconds of pacing: sleeping until the next record is due or can be logged.
     pub(crate) pacing_cpu_s: f64,
 }
 
@@ -113,31 +113,31 @@ pub(crate) struct ClientTask {
     pub(crate) ordinary: Option<Qos>,
     /// Its name.
     pub(crate) name: String,
-    /// What it wants, in the grammar of predicates; everything where it is empty.
+    /// The predicate; an empty one selects everything.
     pub(crate) predicate: String,
 }
 
-/// What a client is told.
+/// An order to a client.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum ClientOrder {
-    /// The producers are done, and have logged this: read it all, and tell.
+    /// The producers have logged this: read all of it and report.
     End {
         /// What they logged.
         offered: Offered,
     },
-    /// The same, where some producers could not tell: theirs is what came.
+    /// The same if some producers sent no report; of theirs the received records count.
     EndOfEach {
         /// What those that could have logged, by their names on the bus.
         offered: BTreeMap<String, u64>,
     },
 }
 
-/// What a client reports.
+/// The report of a client.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct ClientReport {
     /// What became of the records.
     pub(crate) account: super::accounting::ClientCounts,
-    /// Urgent records that it got.
+    /// Received urgent records.
     pub(crate) urgent: u64,
     /// When the last record came.
     pub(crate) end_ns: u64,

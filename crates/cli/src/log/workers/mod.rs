@@ -1,8 +1,8 @@
-//! Processes that log and processes that read, for the demo of logging and its bench: started,
-//! stopped on the way (SIGSTOP) and held to account by whoever runs them.
+//! Producer and client processes of the log demo and the log bench: started, suspended and resumed,
+//! and accounted for.
 //!
-//! Producers count what they log by level, clients what they get. A client is done when the sum of
-//! its account is what the producers say: delivered, filtered, and drops that were told.
+//! Producers count the records that they log by level, clients those that they receive. A client is
+//! done when delivered, filtered and reported drops add up to the producers' counts.
 
 pub(crate) mod accounting;
 pub(crate) mod client;
@@ -35,7 +35,7 @@ fn lanes(prefix: &str, ordinary: Option<&Qos>) -> Lanes {
     }
 }
 
-/// What all producers together have logged.
+/// The records of all producers together.
 pub(crate) fn sum(produced: &BTreeMap<String, ProducerReport>) -> Offered {
     let mut sum = Offered::new();
     for (level, records) in produced.values().flat_map(|report| &report.offered) {
@@ -50,7 +50,7 @@ struct NamedWorker {
     worker: Worker,
 }
 
-/// All processes. Dropping it ends them, also those that are stopped.
+/// All processes. Dropping it kills them, also suspended ones.
 pub(crate) struct LogProcesses {
     clients: Vec<NamedWorker>,
     producers: Vec<NamedWorker>,
@@ -58,7 +58,7 @@ pub(crate) struct LogProcesses {
 }
 
 impl LogProcesses {
-    /// Starts the clients; all read when this returns.
+    /// Starts the clients; all are reading when this returns.
     pub(crate) fn of(clients: &[ClientTask], stop: &Stop) -> CliResult<Self> {
         let start = |task: &ClientTask| {
             let worker = Worker::start("log-client", &task.name, task, stop)?;
@@ -69,7 +69,7 @@ impl LogProcesses {
         Ok(Self { clients, producers: Vec::new(), stop: stop.clone() })
     }
 
-    /// Starts a producer, by this program or by another command that takes its place.
+    /// Starts a producer, by this program or by another command.
     pub(crate) fn add(&mut self, task: &ProducerTask, by: Option<Command>) -> CliResult {
         let (name, stop) = (&task.name, &self.stop);
         let worker = match by {
@@ -80,7 +80,7 @@ impl LogProcesses {
         Ok(())
     }
 
-    /// Waits until all producers are ready, and has them begin; when that is, on the monotonic
+    /// Waits until all producers are ready and starts them; returns the start on the monotonic
     /// clock.
     pub(crate) fn begin(&mut self) -> CliResult<u64> {
         self.producers.iter_mut().try_for_each(|process| process.worker.reply::<()>())?;
@@ -91,7 +91,7 @@ impl LogProcesses {
         Ok(start_ns)
     }
 
-    /// Stops a client where it stands.
+    /// Suspends a client.
     pub(crate) fn pause(&self, name: &str) -> CliResult {
         self.clients
             .iter()
@@ -99,7 +99,7 @@ impl LogProcesses {
             .try_for_each(|s| s.worker.pause())
     }
 
-    /// Has a client go on.
+    /// Resumes a client.
     pub(crate) fn resume(&self, name: &str) -> CliResult {
         self.clients
             .iter()
@@ -114,7 +114,7 @@ impl LogProcesses {
         self.producers.iter_mut().map(report).collect()
     }
 
-    /// Has clients read what there is up to what was offered, and waits for their reports.
+    /// Has clients read everything that was offered, and waits for their reports.
     pub(crate) fn consumed(
         &mut self,
         wanted: impl Fn(&str) -> bool,

@@ -1,7 +1,7 @@
-//! A producer's process: logs by a schedule, or as fast as its records are taken.
+//! A producer process: logs by a schedule, or as fast as its records are accepted.
 //!
-//! A schedule goes by ticks: what is due in a tick is logged at its beginning, in one go, and the
-//! process sleeps between. Each record has with it when it was due, however late it is logged.
+//! A schedule has ticks: the records due in a tick are logged together at its beginning, and the
+//! process sleeps between ticks. Each record carries its due time.
 
 use std::time::Duration;
 
@@ -15,22 +15,22 @@ use crate::clock::{cpu_s, monotonic_ns, peak_rss_mb, thread_cpu_s};
 use crate::error::{CliError, CliResult};
 use crate::worker::{hear, say};
 
-/// From one beginning of a schedule's ticks to the next.
+/// The length of a schedule's tick.
 const TICK_NS: u64 = 1_000_000;
 const TICKS_PER_S: f64 = 1e3;
-/// Records that are logged from one look at the clock to the next, where there is no schedule.
+/// Records between two readings of the clock, without a schedule.
 const RECORDS_PER_CLOCK_READ: u64 = 64;
-/// Bytes of a packet's entry, which a record has besides its body (docs/formats/log.md).
+/// Bytes of a packet's entry besides the record's body (docs/formats/log.md).
 const ENTRY_BYTES: usize = 28;
-/// A time that has as many bytes as that of a machine that has run for less than three days.
+/// A due time with as many bytes as on a machine that has run for less than three days.
 const TYPICAL_DUE_NS: i64 = 1 << 47;
 /// Where there is no schedule, the ring, and the most bytes of it that wait: from half of the ring
 /// on the library hurries, from 70 % on it sheds.
 const RING_BYTES: usize = 8 << 20;
 const WINDOW_BYTES: usize = 5 << 20;
-/// How long a producer without a schedule waits where that many wait.
+/// How long a producer without a schedule waits when that many are pending.
 const PAUSE_NS: u64 = 100_000;
-/// How long the last records may take to be acknowledged.
+/// The timeout of the last records' acknowledgement.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs the process.
@@ -44,18 +44,17 @@ pub(crate) fn run(task: &ProducerTask) -> CliResult {
     }
 }
 
-/// Where records go.
+/// The destination of records.
 pub(super) trait Sink {
     /// An ordinary record; the level of its lane.
     fn one(&mut self, number: u64, due_ns: u64) -> CliResult<Level>;
     /// An urgent record.
     fn urgent(&mut self, level: Level, due_ns: u64) -> CliResult;
-    /// What was logged at once is on its way.
+    /// Sends the records of a tick.
     fn turn(&mut self) -> CliResult;
-    /// Whether of so many records so many wait that no more are to be logged yet, where there is no
-    /// schedule.
+    /// Whether too many records are pending to log more, without a schedule.
     fn is_full(&self, logged: u64) -> bool;
-    /// Waits until everything was taken: records, and their bytes.
+    /// Waits until all records are accepted; returns their number and bytes.
     fn finish(&mut self) -> CliResult<(u64, u64)>;
 }
 
@@ -84,7 +83,7 @@ fn play(task: &ProducerTask, sink: &mut impl Sink) -> CliResult {
         used: Spent { cpu_s: cpu_s() - cpu, rss_mb: peak_rss_mb() },
         pacing_cpu_s: play.pacing_cpu_s,
     })?;
-    // It stays until all have read: on some transports what was said goes with the process.
+    // It stays until all have read: on some transports the samples end with the process.
     hear::<()>()?;
     Ok(())
 }
@@ -97,7 +96,7 @@ struct Play<'a> {
     urgent: u64,
     /// By level.
     offered: [u64; 12],
-    /// What sleeping took.
+    /// CPU time of pacing.
     pacing_cpu_s: f64,
 }
 
@@ -131,7 +130,7 @@ impl Play<'_> {
             sink.turn()?;
             while sink.is_full(self.logged + self.urgent) {
                 let now_ns = monotonic_ns();
-                // What is urgent does not wait with the others.
+                // Urgent records do not wait for the others.
                 self.urgent(sink, now_ns)?;
                 self.sleep_until(now_ns + PAUSE_NS);
             }
@@ -169,8 +168,8 @@ impl Play<'_> {
         self.start_ns.saturating_add(self.task.time_ns)
     }
 
-    /// Sleeps and does not spin: the process's CPU time is a figure, and so is that of sleeping,
-    /// which is the schedule's and not the library's.
+    /// Sleeps instead of spinning, because CPU time is measured. The CPU time of sleeping is the
+    /// schedule's and is measured apart.
     fn sleep_until(&mut self, at_ns: u64) {
         let left = at_ns.saturating_sub(monotonic_ns());
         if left > 0 {
@@ -195,9 +194,9 @@ struct OnBus {
     developer: Logger,
     everyone: Logger,
     content: Content,
-    /// What fills a record up to its size.
+    /// The filler of a record.
     filling: String,
-    /// The most records that may wait, where there is no schedule.
+    /// The most pending records, without a schedule.
     window: u64,
 }
 
@@ -233,7 +232,7 @@ impl OnBus {
     }
 }
 
-/// How long a record's text argument is, so that the record has so many bytes.
+/// The length of a record's text argument for a record of this many bytes.
 fn filling_bytes(size: usize) -> usize {
     let bytes = |filling: usize| {
         let mut body = Body::new();
@@ -287,7 +286,7 @@ impl Sink for OnBus {
     }
 
     fn is_full(&self, logged: u64) -> bool {
-        // What is shed does not wait: this ends also where the bus takes nothing.
+        // Records are shed, so that this ends even if the bus accepts none.
         let figures = self.logging.figures();
         logged.saturating_sub(figures.published + figures.shed) > self.window
     }

@@ -1,4 +1,4 @@
-//! `helio log serve` between producers and clients, as a process whose CPU time is a figure.
+//! `helio log serve` between producers and clients, as a process whose CPU time is measured.
 
 use clap::Parser;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use crate::log::serve;
 use crate::stop::Stop;
 use crate::worker::{Worker, say};
 
-/// Far more records a second than a bench sends: the path is measured, not its limit.
+/// A rate far above a bench's, because the path is measured and not its limit.
 const RATE: &str = "1e9";
 
 /// The server's task.
@@ -26,20 +26,20 @@ pub(crate) struct ServerTask {
 /// A service that runs.
 pub(crate) struct Server {
     worker: Worker,
-    /// Where it takes syslog.
+    /// Its syslog address.
     pub(crate) address: String,
 }
 
-/// What became of the records that it was sent.
+/// The service's final counts.
 pub(crate) struct Served {
-    /// Records that it has dropped before they were in a topic; readers are told of the others.
+    /// Records dropped before they were in a topic; readers are notified of the others.
     pub(crate) dropped: u64,
     /// What it used.
     pub(crate) used: Spent,
 }
 
 impl Server {
-    /// Starts it; it listens when this returns.
+    /// Starts the service; it is listening when this returns.
     pub(crate) fn start(url: &str, prefix: &str, stop: &Stop) -> CliResult<Self> {
         let task = ServerTask { url: url.to_owned(), prefix: prefix.to_owned() };
         let mut worker = Worker::start("log-server", "helio log serve", &task, stop)?;
@@ -48,7 +48,7 @@ impl Server {
         Ok(Self { worker, address })
     }
 
-    /// Has it publish what it has, and ends it.
+    /// Has it publish its pending records and ends it.
     pub(crate) fn end(mut self) -> CliResult<Served> {
         self.worker.interrupt()?;
         let told: Value = self.worker.reply()?;
@@ -58,7 +58,7 @@ impl Server {
     }
 }
 
-/// The sum of what is counted, but for what is shed: the next packet of a topic says that.
+/// The sum of the drops without the shed records, which the next packet of a topic reports.
 fn dropped(causes: &Value) -> u64 {
     let causes = causes.as_object().into_iter().flatten();
     causes.filter(|(cause, _)| *cause != "shed").filter_map(|(_, count)| count.as_u64()).sum()

@@ -11,7 +11,7 @@ use super::messages::{Content, ProducerTask};
 use super::producer::Sink;
 use crate::error::{CliError, CliResult};
 
-/// Bytes that are gathered before they are sent, at most.
+/// The largest number of bytes that are gathered before they are sent.
 const SEND_BUFFER_BYTES: usize = 64 << 10;
 /// Facility local0 (RFC 5424, table 1), in a priority.
 const LOCAL0: u8 = 16 * 8;
@@ -23,7 +23,7 @@ const INFORMATIONAL: u8 = 6;
 pub(super) struct Sender {
     stream: TcpStream,
     clock: SystemClock,
-    /// What stands behind the time in each message, up to the due time.
+    /// The text of each message between its time and the due time.
     from: String,
     filling: String,
     frames: Vec<u8>,
@@ -69,7 +69,7 @@ impl Sender {
         self.message.clear();
         let written = write!(self.message, "<{priority}>1 {time}Z{from}{due_ns}\"] {filling}")
             .and_then(|()| write!(self.frames, "{} ", self.message.len()));
-        // Memory takes everything.
+        // Writing to memory cannot fail.
         written.map_err(|e| CliError::Failure(e.to_string()))?;
         self.frames.extend_from_slice(&self.message);
         self.records += 1;
@@ -101,7 +101,7 @@ impl Sink for Sender {
     }
 
     fn is_full(&self, _: u64) -> bool {
-        // The connection holds it up.
+        // The connection blocks it.
         false
     }
 
