@@ -187,7 +187,7 @@ fn mistakes_are_told_with_their_remedies() {
         (&["command", "Dome", "stop"], 3, "they have MTM1M3, MTMount, ESS, Camera"),
         (&["command", "ESS", "enable"], 2, "say which, such as ESS:1 (Summit), ESS:2 (Valley)"),
         (&["command", "MTMount:1", "stop"], 2, "write MTMount alone"),
-        (&["command", "MTMount:0", "stop"], 2, "write it like MTMount or ESS:2"),
+        (&["command", "MTMount:0", "stop"], 2, "write MTMount or ESS:2"),
         (&["command", "ESS:7", "enable"], 3, "nobody"),
         (&["set-state", "MTMount", "ESS", "STANDBY"], 2, "say which"),
         (&["set-state", "MTMount", "ENABLD"], 2, "STANDBY, DISABLED, ENABLED, OFFLINE"),

@@ -267,8 +267,8 @@ fn what_is_no_level_is_told_by_who_sets_and_passed_over_by_who_lists() {
         (&["", "DEBUG"], "an empty pattern"),
         (&["a", "LOUD"], "\"LOUD\" is no level"),
         (&["a", "DEBUG", "--local", "NONE"], "or OFF"),
-        (&["a", "DEBUG", "--for", "soon"], "no duration"),
-        (&["a", "DEBUG", "--for", "0"], "no time"),
+        (&["a", "DEBUG", "--for", "soon"], "invalid duration"),
+        (&["a", "DEBUG", "--for", "0"], "invalid time"),
     ];
     for (args, told) in wrong {
         let ran = site.run(&[&["log", "level", "set"], args].concat());
@@ -285,7 +285,7 @@ fn what_is_no_level_is_told_by_who_sets_and_passed_over_by_who_lists() {
     site.run(&["pub", "log/levels", &other, "--key", "b", "--producer", "stranger"]).ok();
     let ran = site.run(&["log", "level", "list", "--json"]);
     assert_eq!((ran.code, ran.out.lines().count()), (Some(0), 1));
-    let told = "helio: 1 samples of log/levels were passed over; the last: a sample of stranger, \
+    let told = "helio: 1 samples of log/levels were skipped; the last: a sample of stranger, \
                 offset 1: its key is not its pattern \"c\"\n";
     assert_eq!(ran.err, told);
 }

@@ -87,7 +87,7 @@ fn a_file_that_cannot_be_written_ends_no_watch() {
     emit(&site, "ERROR", "DV11", "motor hot");
     assert!(line_of(&mut child).contains("a slew of DV11 failed"));
     std::fs::remove_dir(&draft).unwrap();
-    assert_eq!(told_by(&mut child), "helio: where it stands is kept again");
+    assert_eq!(told_by(&mut child), "helio: the state is saved again");
     assert_eq!(interrupt(&mut child), Some(0));
 }
 
