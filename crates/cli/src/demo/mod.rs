@@ -71,18 +71,19 @@ pub(crate) fn run(args: &DemoArgs, url: Option<&str>, stop: &Stop) -> CliResult 
     #[cfg(not(feature = "dds"))]
     let durability: Option<()> = None;
     let bus = Bus::connect(site.url())?;
-    let cast = Processes::start(&scene, site.url(), stop)?;
-    let mut stage = Display::open(&bus, args.run.output.json)?;
+    let processes = Processes::start(&scene, site.url(), stop)?;
+    let mut display = Display::open(&bus, args.run.output.json)?;
     if durability.is_some() {
-        stage.tell("no durability service is there: one of this demo's own, which ends with it")?;
+        display
+            .tell("no durability service is there: one of this demo's own, which ends with it")?;
     }
     let begun_ns = monotonic_ns() + LEAD_NS;
     let total_ns = u64::try_from(args.seconds.as_nanos()).unwrap_or(u64::MAX);
-    let mut direction = Direction { cast, stage, stop: stop.clone(), begun_ns, total_ns };
+    let mut direction = Direction { processes, display, stop: stop.clone(), begun_ns, total_ns };
     let events = direction.play(&scene)?;
-    let Direction { cast, mut stage, .. } = direction;
-    let (recorder, broker, log, notes) = cast.drain()?;
-    let (states, story) = (stage.states()?, stage.close()?);
+    let Direction { processes, mut display, .. } = direction;
+    let (recorder, broker, log, notes) = processes.drain()?;
+    let (states, story) = (display.states()?, display.close()?);
     let play = Play { events, recorder, broker, log, notes, story, states };
     let report = Report::of(&scene, play, (site.url(), bus.capabilities().reach));
     let mut out = Out::new();
@@ -106,8 +107,8 @@ pub(crate) struct Events {
 }
 
 struct Direction {
-    cast: Processes,
-    stage: Display,
+    processes: Processes,
+    display: Display,
     stop: Stop,
     begun_ns: u64,
     total_ns: u64,
@@ -121,9 +122,9 @@ impl Direction {
         self.kill()?;
         self.restart()?;
         self.wait(JOIN_AT, "", |_| true)?;
-        let late = self.cast.join_late()?;
+        let late = self.processes.join_late()?;
         self.wait(1.0, "", |_| true)?;
-        self.cast.order_all_but("", Order::Rest)?;
+        self.processes.order_all_but("", Order::Rest)?;
         let seconds = monotonic_ns().saturating_sub(self.begun_ns) as f64 * 1e-9;
         self.burst()?;
         self.end()?;
@@ -134,85 +135,85 @@ impl Direction {
         let components = scene.components.join(", ");
         let others =
             "beside them script, pointing, alert player, alert broker, recorder, log reader";
-        self.stage.tell(&format!("components: {components}; {others}"))?;
+        self.display.tell(&format!("components: {components}; {others}"))?;
         if scene.double.is_none() {
-            self.stage.tell("these interfaces have no camera: nobody takes images")?;
+            self.display.tell("these interfaces have no camera: nobody takes images")?;
         }
         self.begun_ns = monotonic_ns() + LEAD_NS;
         let start_ns = self.begun_ns;
-        self.cast.order_all_but(POINTING, Order::Begin { start_ns })?;
+        self.processes.order_all_but(POINTING, Order::Begin { start_ns })?;
         self.wait(0.0, "the script to begin", |notes| notes.steps.contains(&Step::Began))?;
         let start_ns = monotonic_ns();
-        self.cast.order(POINTING, Order::Begin { start_ns })?;
-        self.stage.tell("pointing sends the mount 20 targets a second")
+        self.processes.order(POINTING, Order::Begin { start_ns })?;
+        self.display.tell("pointing sends the mount 20 targets a second")
     }
 
     /// Starts a second instance of the camera, which must be refused.
     fn double(&mut self, scene: &Scene) -> CliResult<Option<String>> {
         let Some(double) = &scene.double else { return Ok(None) };
         self.wait(DOUBLE_AT, "", |_| true)?;
-        let refused = self.cast.double(double)?;
+        let refused = self.processes.double(double)?;
         let told = refused.as_deref().unwrap_or("it runs, which it must not");
-        self.stage.tell(&format!("a second {} is started: {told}", double.name))?;
+        self.display.tell(&format!("a second {} is started: {told}", double.name))?;
         Ok(refused)
     }
 
     fn kill(&mut self) -> CliResult {
         self.wait(KILL_AT, "the mount to follow targets", |notes| notes.followed() > 0)?;
-        self.cast.kill(MOUNT)?;
-        self.stage.tell(&format!("SIGKILL for {MOUNT}"))?;
-        self.cast.order(SCRIPT, Order::Died)?;
+        self.processes.kill(MOUNT)?;
+        self.display.tell(&format!("SIGKILL for {MOUNT}"))?;
+        self.processes.order(SCRIPT, Order::Died)?;
         let told =
             |notes: &Notes| notes.steps.iter().any(|step| matches!(step, Step::ToldGone { .. }));
         self.wait(0.0, "the script to be told that nobody is there", told)?;
-        self.stage.show_operators()?;
+        self.display.show_operators()?;
         self.wait(RESTART_AT, "", |_| true)
     }
 
     fn restart(&mut self) -> CliResult {
-        self.cast.restart(MOUNT, monotonic_ns())?;
-        self.stage.tell(&format!("{MOUNT} is started again"))?;
-        self.cast.order(SCRIPT, Order::Returned)?;
+        self.processes.restart(MOUNT, monotonic_ns())?;
+        self.display.tell(&format!("{MOUNT} is started again"))?;
+        self.processes.order(SCRIPT, Order::Returned)?;
         self.wait(0.0, "the mount to be back", |notes| notes.steps.contains(&Step::Resumed))?;
-        let followed = self.cast.notes.followed();
+        let followed = self.processes.notes.followed();
         self.wait(0.0, "targets to be followed", |notes| notes.followed() > followed)
     }
 
     fn burst(&mut self) -> CliResult {
-        self.stage.doing("a burst, as fast as the bus takes it".to_owned());
-        self.cast.burst(BURST_SAMPLES)?;
+        self.display.doing("a burst, as fast as the bus takes it".to_owned());
+        self.processes.burst(BURST_SAMPLES)?;
         self.wait(1.0, "the burst", |notes| notes.burst.is_some())
     }
 
     /// Ends pointing, then the components by the script, then all processes.
     fn end(&mut self) -> CliResult {
         for name in [POINTING, SCRIPT] {
-            self.cast.order(name, Order::End)?;
-            self.until(name, |cast| cast.has_ended(name))?;
+            self.processes.order(name, Order::End)?;
+            self.until(name, |processes| processes.has_ended(name))?;
         }
-        self.cast.order_all_but("", Order::End)?;
+        self.processes.order_all_but("", Order::End)?;
         self.until("all to end", Processes::have_all_ended)
     }
 
     /// Waits for a fraction of the time and for an event.
     fn wait(&mut self, part: f64, what: &str, happened: impl Fn(&Notes) -> bool) -> CliResult {
         let at_ns = self.begun_ns + (self.total_ns as f64 * part) as u64;
-        self.until(what, |cast| monotonic_ns() >= at_ns && happened(&cast.notes))
+        self.until(what, |processes| monotonic_ns() >= at_ns && happened(&processes.notes))
     }
 
     fn until(&mut self, what: &str, happened: impl Fn(&Processes) -> bool) -> CliResult {
         let mut heard = Instant::now();
         loop {
-            if self.cast.collect()? {
+            if self.processes.collect()? {
                 heard = Instant::now();
             }
-            for line in std::mem::take(&mut self.cast.notes.story) {
-                self.stage.tell(&line)?;
+            for line in std::mem::take(&mut self.processes.notes.story) {
+                self.display.tell(&line)?;
             }
-            if let Some(text) = self.cast.notes.doing.take() {
-                self.stage.doing(text);
+            if let Some(text) = self.processes.notes.doing.take() {
+                self.display.doing(text);
             }
-            if happened(&self.cast) {
+            if happened(&self.processes) {
                 return Ok(());
             }
             self.stop.check()?;
@@ -220,7 +221,7 @@ impl Direction {
                 let text = format!("the demo waits for {what}, and no process says anything");
                 return Err(CliError::Failure(text));
             }
-            self.stage.step()?;
+            self.display.step()?;
         }
     }
 }
