@@ -147,7 +147,11 @@ fn errors_name_the_field() {
             "a.[].v: the writer's array has 3 elements, the reader's 4",
         ),
         ("\"name\":\"x\"", "\"name\":\"w\"", "a.[].w: the writer has no such field"),
-        ("\"name\":\"A\"", "\"name\":\"B\"", "a.[]: the reader's record B does not answer to"),
+        (
+            "\"name\":\"A\"",
+            "\"name\":\"B\"",
+            "a.[]: the reader's record B has neither the name nor an alias A",
+        ),
         ("\"size\":4", "\"size\":5", "f: a fixed F cannot be read from a fixed F"),
         ("\"null\",\"int\"", "\"null\",\"string\"", "n: a union cannot be read from a int"),
     ] {
