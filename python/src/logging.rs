@@ -8,7 +8,7 @@ use std::time::Duration;
 use helio_bus::{Bus, Tai};
 use helio_logging::{
     Audiences, Body, Lanes, Level, LogError, LogOptions, Logger, Logging, Packet, Site, SiteNumber,
-    Spill, Stack, Style, Value, formats,
+    Spill, Stack, Style, TextField, Value, formats,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
@@ -165,7 +165,7 @@ impl RawLogging {
         if let Some(thread) =
             fields.get_item(intern!(py, "threadName"))?.filter(|thread| !thread.is_none())
         {
-            body.thread(thread.str()?.to_str()?);
+            body.member(TextField::Thread, thread.str()?.to_str()?);
         }
         extras(&fields, &mut body)?;
         if let Some(trace) = trace {
@@ -311,18 +311,13 @@ fn extras(fields: &Bound<'_, PyDict>, body: &mut Body) -> PyResult<()> {
         if STANDARD_ATTRIBUTES.contains(&name) {
             continue;
         }
-        let text = || given.str();
-        match name {
-            "context" => _ = body.context(text()?.to_str()?),
-            "array" => _ = body.array(text()?.to_str()?),
-            "antenna" => _ = body.antenna(text()?.to_str()?),
-            "log_id" => _ = body.log_id(text()?.to_str()?),
-            "uri" => _ = body.uri(text()?.to_str()?),
-            "stack" => {
-                let (id, level) = given.extract()?;
-                body.stack(&Stack { id, level });
-            }
-            name => _ = body.data(name, &value(&given)?),
+        if name == "stack" {
+            let (id, level) = given.extract()?;
+            body.stack(&Stack { id, level });
+        } else if let Some(field) = TextField::of_name(name).filter(|field| field.is_in_body()) {
+            body.member(field, given.str()?.to_str()?);
+        } else {
+            body.data(name, &value(&given)?);
         }
     }
     Ok(())

@@ -2,8 +2,8 @@
 
 use helio_bus::Bus;
 use helio_log_otlp::{
-    CursorFile, Exporter, ExporterOptions, ForwardError, ForwardOptions, Forwarder, Protocol, Step,
-    TargetError, Told,
+    CursorFile, Exporter, ExporterOptions, ForwardError, ForwardEvent, ForwardOptions, Forwarder,
+    Protocol, Step, TargetError,
 };
 use helio_logging::{Cursor, Follow, Reader, ReaderOptions, Start};
 use serde_json::json;
@@ -68,14 +68,14 @@ fn pump(forwarder: &mut Forwarder, stop: &Stop) -> CliResult {
         match forwarder.step(STOP_POLL_INTERVAL)? {
             Step::Waited | Step::Sent(_) => {}
             Step::End => break,
-            Step::Told(Told::News(news)) => eprintln!("helio: {news}"),
-            Step::Told(Told::Refused(refused)) if refused.records == 0 => {
+            Step::Event(ForwardEvent::News(news)) => eprintln!("helio: {news}"),
+            Step::Event(ForwardEvent::Refused(refused)) if refused.records == 0 => {
                 eprintln!("helio: the receiver reports: {}", refused.reason);
             }
-            Step::Told(Told::Refused(refused)) => {
+            Step::Event(ForwardEvent::Refused(refused)) => {
                 eprintln!("helio: {} records refused: {}", refused.records, refused.reason);
             }
-            Step::Told(Told::Later { after, cause }) => {
+            Step::Event(ForwardEvent::Later { after, cause }) => {
                 eprintln!("helio: {cause}; retrying in {:.1} s", after.as_secs_f64());
             }
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use helio_log_otlp::{Listen, ServeError, Serving, Take, Taken, serve};
-use helio_log_serve::{Cause, Intake};
+use helio_log_serve::{Cause, Ingest};
 use helio_logging::Record;
 
 use crate::args::log::ServeArgs;
@@ -17,7 +17,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 const RECORDS_PER_CHECK: usize = 256;
 
 /// Starts the OTLP receivers of the command line.
-pub(super) fn listen(args: &ServeArgs, intake: Intake) -> Result<Option<Serving>, ServeError> {
+pub(super) fn listen(args: &ServeArgs, intake: Ingest) -> Result<Option<Serving>, ServeError> {
     let listen = Listen { grpc: args.otlp_grpc.clone(), http: args.otlp_http.clone() };
     if listen.grpc.is_none() && listen.http.is_none() {
         return Ok(None);
@@ -31,7 +31,7 @@ pub(super) fn listening(serving: &Serving) -> impl Iterator<Item = (&'static str
     both.into_iter().filter_map(|(protocol, address)| Some((protocol, address?)))
 }
 
-struct Edge(Intake);
+struct Edge(Ingest);
 
 impl Take for Edge {
     /// A request is deferred if none of its records is accepted. Once some are, OTLP cannot request
@@ -69,7 +69,7 @@ impl Edge {
     /// Blocks a sender that is faster than the bus.
     fn room(&self, arrived: Instant) {
         while self.0.holds(arrived) {
-            std::thread::sleep(Intake::LOOK);
+            std::thread::sleep(Ingest::ROOM_POLL_INTERVAL);
         }
     }
 }

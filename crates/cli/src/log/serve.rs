@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use helio_log_otlp::Serving;
 use helio_log_serve::{
-    Account, Dropped, Endpoint, Format, Limits, Listening, Options, Rate, ServeError, Server, Via,
+    Dropped, Endpoint, Format, Limits, Listening, Options, Rate, ServeError, Server, Statistics,
+    Via,
 };
 use helio_logging::{LogError, LogOptions, Spill};
 use serde_json::{Value, json};
@@ -44,10 +45,10 @@ pub(crate) fn run(args: &ServeArgs, url: Option<&str>, stop: &Stop) -> CliResult
     };
     let open = |endpoint| server.listen(endpoint);
     let listening = endpoints.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-    let otlp = server.intake().map(|intake| otlp::listen(args, intake)).transpose()?.flatten();
+    let otlp = server.ingest().map(|intake| otlp::listen(args, intake)).transpose()?.flatten();
     let mut out = Out::new();
     begin(&mut out, &listening, otlp.as_ref(), &url, args.output)?;
-    let mut said = DropReporter { at: Instant::now(), account: server.account(), trouble: None };
+    let mut said = DropReporter { at: Instant::now(), account: server.statistics(), trouble: None };
     while !stop.asked() && (otlp.is_some() || !server.is_over()) {
         std::thread::sleep(STOP_POLL_INTERVAL);
         said.say(&server);
@@ -146,7 +147,7 @@ fn begin(
 /// Reports drops and the state of the bus.
 struct DropReporter {
     at: Instant,
-    account: Account,
+    account: Statistics,
     trouble: Option<String>,
 }
 
@@ -158,7 +159,7 @@ impl DropReporter {
             return;
         }
         self.at = Instant::now();
-        let (account, trouble) = (server.account(), server.trouble());
+        let (account, trouble) = (server.statistics(), server.trouble());
         let new = dropped_since(&account.dropped, &self.account.dropped);
         if new.total() > 0 {
             let received = account.received.saturating_sub(self.account.received);
@@ -196,9 +197,9 @@ fn dropped_text(dropped: &Dropped) -> String {
     }
 }
 
-fn account_text(account: &Account) -> String {
+fn account_text(account: &Statistics) -> String {
     let count = units::human_count;
-    let Account { received, own, inherited, published, waiting, .. } = *account;
+    let Statistics { received, own, inherited, published, waiting, .. } = *account;
     let mut text = format!("received {}", count(received));
     if inherited > 0 {
         _ = write!(text, ", found {} in the spill file", count(inherited));
@@ -232,7 +233,7 @@ fn account_text(account: &Account) -> String {
     text
 }
 
-fn account_json(account: &Account) -> Value {
+fn account_json(account: &Statistics) -> Value {
     let dropped = |dropped: &Dropped| -> Value {
         dropped.causes().map(|(cause, count)| (cause.name().to_owned(), json!(count))).collect()
     };

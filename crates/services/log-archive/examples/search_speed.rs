@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use helio_bus::{Bus, Message, Publisher, Tai};
-use helio_log_archive::{ArchiveOptions, Keep, Keeper, Search};
+use helio_log_archive::{ArchiveOptions, Archiver, Retention, Search};
 use helio_logging::{Lanes, Level, Numbers, PacketWriter, Predicate, Record, Views};
 
 const PACKET: usize = 1_000;
@@ -67,10 +67,10 @@ fn time(folder: &Path, text: &str) -> Result<(), Failure> {
 
 fn fill(folder: &Path, records: u64) -> Result<(), Failure> {
     let bus = Bus::connect("memory:")?;
-    let forever = Level::ALL
-        .into_iter()
-        .fold(ArchiveOptions::default(), |options, level| options.keep(level, Keep::default()));
-    let mut keeper = Keeper::open(&bus, &Lanes::default(), folder, forever, None)?;
+    let forever = Level::ALL.into_iter().fold(ArchiveOptions::default(), |options, level| {
+        options.retention(level, Retention::default())
+    });
+    let mut keeper = Archiver::open(&bus, &Lanes::default(), folder, forever, None)?;
     let open = |level: &Level| Ok((bus.topic(Lanes::default().topic(*level)?)?.publisher()?, 1));
     let mut ways = Level::ALL.iter().map(open).collect::<Result<Vec<_>, Failure>>()?;
     let mut writers: Vec<_> = Level::ALL.iter().map(|_| PacketWriter::default()).collect();
@@ -99,14 +99,14 @@ fn fill(folder: &Path, records: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-fn archive(keeper: &mut Keeper) -> Result<Duration, Failure> {
+fn archive(keeper: &mut Archiver) -> Result<Duration, Failure> {
     let begun = Instant::now();
     while keeper.step(Duration::ZERO, |told| eprint_other(&told))? {}
     Ok(begun.elapsed())
 }
 
-fn eprint_other(told: &helio_log_archive::Told) {
-    if !matches!(told, helio_log_archive::Told::Written { .. }) {
+fn eprint_other(told: &helio_log_archive::ArchiveEvent) {
+    if !matches!(told, helio_log_archive::ArchiveEvent::Written { .. }) {
         eprintln!("{told}");
     }
 }

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use helio_core::Tai;
 use helio_logging::{Cursor, Lanes, Level, RecordRef};
 
-use crate::builder::Source;
-use crate::error::{ArchiveError, At};
-use crate::lane::Lane;
+use crate::builder::RecordSource;
+use crate::error::{ArchiveError, AtPath};
+use crate::lane::LaneFiles;
 
 const DAY: Duration = Duration::from_secs(86_400);
 const GIB: u64 = 1 << 30;
@@ -22,7 +22,7 @@ const GIB: u64 = 1 << 30;
 /// How long records of a level are kept; whatever is reached first. Whole segments are removed, the
 /// oldest first, never the one that is written to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Keep {
+pub struct Retention {
     /// So long after they were archived; none is for ever.
     pub age: Option<Duration>,
     /// So many bytes of files; none is any number.
@@ -34,7 +34,7 @@ type Write = Arc<dyn Fn(&File, &[u8], u64) -> io::Result<()> + Send + Sync>;
 /// What an archive is to be.
 #[derive(Clone)]
 pub struct ArchiveOptions {
-    keep: BTreeMap<Level, Keep>,
+    retention: BTreeMap<Level, Retention>,
     pub(crate) segment_bytes: u64,
     pub(crate) block_age: Duration,
     pub(crate) write: Write,
@@ -43,7 +43,7 @@ pub struct ArchiveOptions {
 impl Default for ArchiveOptions {
     fn default() -> Self {
         Self {
-            keep: BTreeMap::new(),
+            retention: BTreeMap::new(),
             segment_bytes: 128 << 20,
             block_age: Duration::from_secs(1),
             write: Arc::new(|file, bytes, at| file.write_all_at(bytes, at)),
@@ -53,8 +53,8 @@ impl Default for ArchiveOptions {
 
 impl fmt::Debug for ArchiveOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { keep, segment_bytes, block_age, .. } = self;
-        write!(f, "ArchiveOptions({keep:?}, {segment_bytes} bytes, {block_age:?})")
+        let Self { retention, segment_bytes, block_age, .. } = self;
+        write!(f, "ArchiveOptions({retention:?}, {segment_bytes} bytes, {block_age:?})")
     }
 }
 
@@ -62,8 +62,8 @@ impl ArchiveOptions {
     /// How long records of a level are kept. Without this, below INFO for 7 days and 8 GiB, below
     /// WARNING for 90 days and 32 GiB, of WARNING and ERROR 32 GiB, and from CRITICAL on for ever.
     #[must_use]
-    pub fn keep(mut self, level: Level, keep: Keep) -> Self {
-        self.keep.insert(Lanes::lane(level), keep);
+    pub fn retention(mut self, level: Level, retention: Retention) -> Self {
+        self.retention.insert(Lanes::lane(level), retention);
         self
     }
 
@@ -96,20 +96,22 @@ impl ArchiveOptions {
 
     /// How long records of a level are kept.
     #[must_use]
-    pub fn keep_of(&self, level: Level) -> Keep {
+    pub fn retention_of(&self, level: Level) -> Retention {
         let usual = match level {
-            level if level < Level::INFO => Keep { age: Some(7 * DAY), bytes: Some(8 * GIB) },
-            level if level < Level::WARNING => Keep { age: Some(90 * DAY), bytes: Some(32 * GIB) },
-            level if level < Level::CRITICAL => Keep { age: None, bytes: Some(32 * GIB) },
-            _ => Keep::default(),
+            level if level < Level::INFO => Retention { age: Some(7 * DAY), bytes: Some(8 * GIB) },
+            level if level < Level::WARNING => {
+                Retention { age: Some(90 * DAY), bytes: Some(32 * GIB) }
+            }
+            level if level < Level::CRITICAL => Retention { age: None, bytes: Some(32 * GIB) },
+            _ => Retention::default(),
         };
-        self.keep.get(&Lanes::lane(level)).copied().unwrap_or(usual)
+        self.retention.get(&Lanes::lane(level)).copied().unwrap_or(usual)
     }
 }
 
 /// What an archive tells besides its records.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
+pub enum ArchiveEvent {
     /// Blocks were written.
     Written {
         /// How many records.
@@ -139,7 +141,7 @@ pub enum Told {
     News(String),
 }
 
-impl fmt::Display for Told {
+impl fmt::Display for ArchiveEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Written { records } => write!(f, "{records} records were written"),
@@ -163,7 +165,7 @@ impl fmt::Display for Told {
 #[derive(Debug)]
 pub struct Archive {
     folder: PathBuf,
-    lanes: BTreeMap<Level, Lane>,
+    lanes: BTreeMap<Level, LaneFiles>,
     options: Arc<ArchiveOptions>,
     /// Held as long as the archive is.
     _lock: File,
@@ -175,14 +177,17 @@ impl Archive {
     /// # Errors
     /// [`ArchiveError::Locked`] where another process has it, [`ArchiveError::Format`] and
     /// [`ArchiveError::File`].
-    pub fn open(folder: &Path, options: ArchiveOptions) -> Result<(Self, Vec<Told>), ArchiveError> {
+    pub fn open(
+        folder: &Path,
+        options: ArchiveOptions,
+    ) -> Result<(Self, Vec<ArchiveEvent>), ArchiveError> {
         std::fs::create_dir_all(folder).at(folder)?;
         let path = folder.join("lock");
         let mut lock = OpenOptions::new();
         let lock = lock.write(true).create(true).truncate(false).open(&path).at(&path)?;
         lock.try_lock().map_err(|_| ArchiveError::Locked(folder.to_owned()))?;
         let (options, mut told) = (Arc::new(options), Vec::new());
-        let lane = |level| Ok((level, Lane::open(folder, level, &options, &mut told)?));
+        let lane = |level| Ok((level, LaneFiles::open(folder, level, &options, &mut told)?));
         let lanes = Level::ALL.into_iter().map(lane).collect::<Result<_, ArchiveError>>()?;
         let folder = folder.to_owned();
         Ok((Self { folder, lanes, options, _lock: lock }, told))
@@ -220,7 +225,7 @@ impl Archive {
     /// Says that what the reader hands out from now on may lie in packets at the same places as
     /// what it handed out before: it does so before each visit.
     pub fn forget(&mut self) {
-        self.lanes.values_mut().for_each(Lane::forget);
+        self.lanes.values_mut().for_each(LaneFiles::forget);
     }
 
     /// Says where the reader stands before its first record: all lanes have a segment from now on.
@@ -243,7 +248,8 @@ impl Archive {
         (partition, offset): (u32, u64),
         producer: &str,
     ) {
-        let source = Source { packet: (partition, offset), producer, sequence: record.sequence() };
+        let source =
+            RecordSource { packet: (partition, offset), producer, sequence: record.sequence() };
         if let Some(lane) = self.lanes.get_mut(&lane) {
             lane.take(record, source);
         }
@@ -259,19 +265,19 @@ impl Archive {
     /// Bytes that were taken and are not written.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.lanes.values().map(Lane::waiting).sum()
+        self.lanes.values().map(LaneFiles::waiting).sum()
     }
 
     /// When something has to be committed; none where nothing waits.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
-        self.lanes.values().filter_map(Lane::due).min()
+        self.lanes.values().filter_map(LaneFiles::due).min()
     }
 
     /// Whether blocks wait for a disk that did not take them: nothing is to be taken meanwhile.
     #[must_use]
     pub fn is_waiting_for_room(&self) -> bool {
-        self.lanes.values().any(Lane::is_waiting_for_room)
+        self.lanes.values().any(LaneFiles::is_waiting_for_room)
     }
 
     /// Writes what is due, or all of it, with the place where the reader stands now: it has handed
@@ -307,7 +313,7 @@ impl Archive {
     ///
     /// # Errors
     /// [`ArchiveError::File`]; the archive is as whole as before.
-    pub fn tidy(&mut self, now: Tai) -> Result<Vec<Told>, ArchiveError> {
+    pub fn tidy(&mut self, now: Tai) -> Result<Vec<ArchiveEvent>, ArchiveError> {
         let mut told = Vec::new();
         for lane in self.lanes.values_mut() {
             lane.roll(now)?;

@@ -10,9 +10,9 @@ use std::os::unix::fs::FileExt as _;
 use helio_core::Tai;
 use helio_logging::{IndexTerm, Level, MAX_PACKET_BYTES, MAX_RECORDS, Outline, Packet};
 
-use crate::builder::Raw;
+use crate::bloom;
+use crate::builder::UncompressedBlock;
 use crate::bytes::{Bytes, put_text, put_varint, unzigzag, zigzag};
-use crate::filter;
 
 const MAGIC: [u8; 4] = *b"HLAB";
 /// The head's fixed part.
@@ -22,7 +22,7 @@ const MAX_HEAD_BYTES: usize = 32 << 20;
 /// A packet, and at most ten bytes for each record's number.
 const MAX_RAW_BYTES: usize = MAX_PACKET_BYTES + 10 * MAX_RECORDS;
 /// zstd's own default: a third of the bytes of level 1's time, and enough for a flood.
-const COMPRESSION: i32 = 3;
+const COMPRESSION_LEVEL: i32 = 3;
 
 /// Records that the archive never got.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct ArchivedGap {
 
 /// What is known of a block without any of its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct BlockEntry {
     /// Where in the segment it begins.
     pub(crate) offset: u64,
     pub(crate) head_bytes: u32,
@@ -51,7 +51,7 @@ pub(crate) struct Entry {
     pub(crate) last: Tai,
 }
 
-impl Entry {
+impl BlockEntry {
     pub(crate) fn end(&self) -> u64 {
         self.offset + u64::from(self.head_bytes) + u64::from(self.body_bytes)
     }
@@ -59,17 +59,17 @@ impl Entry {
 
 /// Adds a block to bytes that are to be written at `start`.
 pub(crate) fn encode(
-    (raw, gaps): (&Raw, &[ArchivedGap]),
+    (raw, gaps): (&UncompressedBlock, &[ArchivedGap]),
     (cursor, sealed): (&str, Tai),
     (start, into): (u64, &mut Vec<u8>),
-) -> io::Result<Entry> {
+) -> io::Result<BlockEntry> {
     let damaged = |_| io::Error::other("a packet that was just made cannot be read");
     let (mut body, mut filter, mut levels) = (Vec::new(), Vec::new(), 0);
     let mut times: Vec<Tai> = gaps.iter().map(|gap| gap.time).collect();
     let mut raw_bytes = 0;
     if !raw.sequences.is_empty() {
         let packet = Packet::parse(&raw.packet).map_err(damaged)?;
-        filter = filter::of_packet(&packet);
+        filter = bloom::of_packet(&packet);
         for record in packet.records() {
             levels |= 1 << record.level().number();
             times.push(record.time());
@@ -77,7 +77,7 @@ pub(crate) fn encode(
         let mut plain = raw.packet.clone();
         put_sequences(&packet, &raw.sequences, &mut plain);
         raw_bytes = plain.len();
-        body = zstd::bulk::compress(&plain, COMPRESSION)?;
+        body = zstd::bulk::compress(&plain, COMPRESSION_LEVEL)?;
     }
     let (first, last) = (times.iter().min().copied(), times.iter().max().copied());
     let mut told = Vec::new();
@@ -86,7 +86,7 @@ pub(crate) fn encode(
         told.extend_from_slice(&gap.records.unwrap_or(u64::MAX).to_le_bytes());
         put_text(&mut told, &gap.text);
     }
-    let entry = Entry {
+    let entry = BlockEntry {
         offset: start + into.len() as u64,
         head_bytes: (FIXED_BYTES + cursor.len() + told.len() + filter.len()) as u32,
         body_bytes: body.len() as u32,
@@ -128,7 +128,7 @@ fn put_sequences(packet: &Packet<'_>, sequences: &[u64], into: &mut Vec<u8>) {
 /// A block's head, read and checked.
 #[derive(Debug)]
 pub(crate) struct Head {
-    pub(crate) entry: Entry,
+    pub(crate) entry: BlockEntry,
     pub(crate) sealed: Tai,
     body_sum: u32,
     packet_bytes: usize,
@@ -176,7 +176,8 @@ impl Head {
             && packet_bytes <= raw_bytes
             && body_bytes as usize <= 2 * MAX_RAW_BYTES
             && raw_bytes <= MAX_RAW_BYTES;
-        let entry = Entry { offset, head_bytes, body_bytes, records, levels, gaps, first, last };
+        let entry =
+            BlockEntry { offset, head_bytes, body_bytes, records, levels, gaps, first, last };
         right.then_some(Self {
             entry,
             sealed,
@@ -244,12 +245,12 @@ impl Outline for Head {
     }
 
     fn may_have(&self, key: IndexTerm<'_>) -> bool {
-        filter::may_have(self.filter(), filter::hash(key))
+        bloom::may_have(self.filter(), bloom::hash(key))
     }
 }
 
 /// What is known of a block before its head is read: nothing of its keys.
-impl Outline for Entry {
+impl Outline for BlockEntry {
     fn may_have_level(&self, level: Level) -> bool {
         self.levels & (1 << level.number()) != 0
     }

@@ -6,7 +6,7 @@ use helio_logging::{Audiences, Entry, Names, Numbers, Origin, PacketWriter, Push
 
 /// Where a record comes from.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Source<'a> {
+pub(crate) struct RecordSource<'a> {
     /// The packet that it lies in, as no other one is called until [`Builder::forget`].
     pub(crate) packet: (u32, u64),
     /// Its producer, where it names none.
@@ -17,7 +17,7 @@ pub(crate) struct Source<'a> {
 
 /// A packet's bytes, and its records' numbers.
 #[derive(Debug, Default)]
-pub(crate) struct Raw {
+pub(crate) struct UncompressedBlock {
     pub(crate) packet: Vec<u8>,
     pub(crate) sequences: Vec<u64>,
 }
@@ -45,7 +45,7 @@ impl Builder {
     pub(crate) fn push(
         &mut self,
         record: RecordRef<'_>,
-        source: Source<'_>,
+        source: RecordSource<'_>,
     ) -> Result<(), PushError> {
         let Self { names, registered, .. } = self;
         let number = *names.entry((source.packet, record.names())).or_insert_with(|| {
@@ -63,7 +63,7 @@ impl Builder {
     fn push_new(
         &mut self,
         record: RecordRef<'_>,
-        source: Source<'_>,
+        source: RecordSource<'_>,
         number: u64,
     ) -> Result<(), PushError> {
         let producer = Some(record.producer()).filter(|name| !name.is_empty());
@@ -96,13 +96,13 @@ impl Builder {
 
     /// Gives the packet, and is empty then; none where it is already. In it records are numbered
     /// from 0, so that each says its place.
-    pub(crate) fn finish(&mut self) -> Option<Raw> {
+    pub(crate) fn finish(&mut self) -> Option<UncompressedBlock> {
         self.names.clear();
         if self.is_empty() {
             return None;
         }
         let numbers = Numbers { lane: None, first: 0, shed: 0 };
         let packet = self.packet.finish(numbers).to_vec();
-        Some(Raw { packet, sequences: std::mem::take(&mut self.sequences) })
+        Some(UncompressedBlock { packet, sequences: std::mem::take(&mut self.sequences) })
     }
 }

@@ -53,11 +53,11 @@ impl ArchiveError {
 }
 
 /// Names the file in an error.
-pub(crate) trait At<T> {
+pub(crate) trait AtPath<T> {
     fn at(self, path: &Path) -> Result<T, ArchiveError>;
 }
 
-impl<T> At<T> for io::Result<T> {
+impl<T> AtPath<T> for io::Result<T> {
     fn at(self, path: &Path) -> Result<T, ArchiveError> {
         self.map_err(|source| ArchiveError::File { path: path.to_owned(), source })
     }

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use helio_logging::Level;
 
-use crate::error::{ArchiveError, At};
+use crate::error::{ArchiveError, AtPath};
 
 /// A segment that blocks are added to.
-const OPEN: &str = "open";
+const OPEN_EXTENSION: &str = "open";
 /// A segment that nothing is added to.
-const CLOSED: &str = "seg";
+const CLOSED_EXTENSION: &str = "seg";
 /// A file that is being made.
-const NEW: &str = "new";
+const NEW_EXTENSION: &str = "new";
 
 /// The folder of a lane.
 pub(crate) fn lane(folder: &Path, level: Level) -> PathBuf {
@@ -21,28 +21,28 @@ pub(crate) fn lane(folder: &Path, level: Level) -> PathBuf {
 }
 
 pub(crate) fn open(lane: &Path, number: u64) -> PathBuf {
-    lane.join(format!("{number:010}.{OPEN}"))
+    lane.join(format!("{number:010}.{OPEN_EXTENSION}"))
 }
 
 pub(crate) fn closed(lane: &Path, number: u64) -> PathBuf {
-    lane.join(format!("{number:010}.{CLOSED}"))
+    lane.join(format!("{number:010}.{CLOSED_EXTENSION}"))
 }
 
 pub(crate) fn new(lane: &Path, number: u64) -> PathBuf {
-    lane.join(format!("{number:010}.{NEW}"))
+    lane.join(format!("{number:010}.{NEW_EXTENSION}"))
 }
 
 /// A segment's files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct There {
+pub(crate) struct SegmentFiles {
     pub(crate) open: bool,
     pub(crate) closed: bool,
     pub(crate) new: bool,
 }
 
 /// The segments of a lane by their numbers; none where there is no folder.
-pub(crate) fn segments(lane: &Path) -> Result<BTreeMap<u64, There>, ArchiveError> {
-    let mut found: BTreeMap<u64, There> = BTreeMap::new();
+pub(crate) fn segments(lane: &Path) -> Result<BTreeMap<u64, SegmentFiles>, ArchiveError> {
+    let mut found: BTreeMap<u64, SegmentFiles> = BTreeMap::new();
     let entries = match std::fs::read_dir(lane) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
         entries => entries.at(lane)?,
@@ -53,9 +53,9 @@ pub(crate) fn segments(lane: &Path) -> Result<BTreeMap<u64, There>, ArchiveError
         let Some(number) = name.and_then(|name| name.parse().ok()) else { continue };
         let there = found.entry(number).or_default();
         match path.extension().and_then(|name| name.to_str()) {
-            Some(OPEN) => there.open = true,
-            Some(CLOSED) => there.closed = true,
-            Some(NEW) => there.new = true,
+            Some(OPEN_EXTENSION) => there.open = true,
+            Some(CLOSED_EXTENSION) => there.closed = true,
+            Some(NEW_EXTENSION) => there.new = true,
             _ => {}
         }
     }

@@ -1,7 +1,7 @@
 //! The files of one lane: blocks are added to the last one, whole ones are closed and removed.
 //!
-//! Operation. What the reader hands out goes into a builder; [`Lane::seal`] makes blocks of it, the
-//! last with the cursor behind them, and [`Lane::write`] adds them to the open segment. Where that
+//! Operation. What the reader hands out goes into a builder; [`LaneFiles::seal`] makes blocks of it, the
+//! last with the cursor behind them, and [`LaneFiles::write`] adds them to the open segment. Where that
 //! fails they wait, and nothing more is to be read. A segment that is large, old or has many blocks
 //! is closed: small blocks are put together in a new file, which then takes its place.
 
@@ -16,26 +16,26 @@ use std::time::{Duration, Instant};
 use helio_core::Tai;
 use helio_logging::{Level, MAX_PACKET_BYTES, PushError, RecordRef};
 
-use crate::archive::{ArchiveOptions, Keep, Told};
+use crate::archive::{ArchiveEvent, ArchiveOptions, Retention};
 use crate::block::{ArchivedGap, Head, encode};
-use crate::builder::{Builder, Raw, Source};
-use crate::error::{ArchiveError, At};
+use crate::builder::{Builder, RecordSource, UncompressedBlock};
+use crate::error::{ArchiveError, AtPath};
 use crate::files;
 use crate::removed::Removed;
-use crate::segment::{Check, Index, Start, scan};
+use crate::segment::{Check, Index, SegmentStart, scan};
 
 /// Blocks of a segment: as many heads are read one by one while it is open.
-const MAX_BLOCKS: usize = 4_096;
+const MAX_SEGMENT_BLOCKS: usize = 4_096;
 /// Blocks are small, and worth being put together, below so many records and bytes each: a flood's
 /// have more, and take long.
-const SMALL_RECORDS: usize = 1_024;
-const SMALL_BYTES: usize = 65_536;
+const SMALL_BLOCK_RECORDS: usize = 1_024;
+const SMALL_BLOCK_BYTES: usize = 65_536;
 /// A segment is old after a day, so that retention by age is not much later.
-const OLD: Duration = Duration::from_secs(86_400);
+const MAX_SEGMENT_AGE: Duration = Duration::from_secs(86_400);
 
 /// A closed segment.
 #[derive(Debug)]
-struct Closed {
+struct ClosedSegment {
     number: u64,
     bytes: u64,
     records: u64,
@@ -45,47 +45,47 @@ struct Closed {
 
 /// The open segment.
 #[derive(Debug)]
-struct Open {
+struct OpenSegment {
     file: File,
-    start: Start,
+    start: SegmentStart,
     index: Index,
 }
 
 /// What is to be written.
 #[derive(Debug, Default)]
-struct Sealed {
+struct SealedBlocks {
     bytes: Vec<u8>,
-    entries: Vec<crate::block::Entry>,
+    entries: Vec<crate::block::BlockEntry>,
     cursor: String,
     at: Tai,
 }
 
 /// The files of a lane, and what is to come into them.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct LaneFiles {
     level: Level,
     folder: PathBuf,
     options: Arc<ArchiveOptions>,
-    open: Option<Open>,
-    closed: VecDeque<Closed>,
+    open: Option<OpenSegment>,
+    closed: VecDeque<ClosedSegment>,
     removed: Removed,
     builder: Builder,
-    full: Vec<Raw>,
+    full: Vec<UncompressedBlock>,
     gaps: Vec<ArchivedGap>,
     /// The newest record's time.
     newest: Option<Tai>,
     /// Since when something waits for a block.
     since: Option<Instant>,
-    sealed: Option<Sealed>,
+    sealed: Option<SealedBlocks>,
 }
 
-impl Lane {
+impl LaneFiles {
     /// Opens a lane as it was left: what was begun is cut, or finished.
     pub(crate) fn open(
         folder: &Path,
         level: Level,
         options: &Arc<ArchiveOptions>,
-        told: &mut Vec<Told>,
+        told: &mut Vec<ArchiveEvent>,
     ) -> Result<Self, ArchiveError> {
         let folder = files::lane(folder, level);
         std::fs::create_dir_all(&folder).at(&folder)?;
@@ -113,8 +113,8 @@ impl Lane {
     fn find(
         &mut self,
         number: u64,
-        there: files::There,
-        told: &mut Vec<Told>,
+        there: files::SegmentFiles,
+        told: &mut Vec<ArchiveEvent>,
     ) -> Result<(), ArchiveError> {
         let (open, closed) =
             (files::open(&self.folder, number), files::closed(&self.folder, number));
@@ -141,9 +141,9 @@ impl Lane {
         let cut = file.metadata().at(&open)?.len() - index.end;
         if cut > 0 {
             file.set_len(index.end).at(&open)?;
-            told.push(Told::Cut { lane: self.level, bytes: cut });
+            told.push(ArchiveEvent::Cut { lane: self.level, bytes: cut });
         }
-        self.open = Some(Open { file, start, index });
+        self.open = Some(OpenSegment { file, start, index });
         Ok(())
     }
 
@@ -157,7 +157,7 @@ impl Lane {
         let bytes = file.metadata().at(path)?.len();
         let until = index.times().map_or(Tai::from_nanos(i64::MIN), |(_, last)| last);
         let (records, sealed) = (index.records(), index.sealed);
-        self.closed.push_back(Closed { number, bytes, records, sealed, until });
+        self.closed.push_back(ClosedSegment { number, bytes, records, sealed, until });
         Ok(())
     }
 
@@ -179,7 +179,7 @@ impl Lane {
         }
         let last = self.closed.back().map(|last| last.number + 1);
         let number = last.unwrap_or(1).max(self.removed.below);
-        let start = Start { lane: self.level, number, made: now, cursor: cursor.to_owned() };
+        let start = SegmentStart { lane: self.level, number, made: now, cursor: cursor.to_owned() };
         let (new, path) = (files::new(&self.folder, number), files::open(&self.folder, number));
         let bytes = start.bytes();
         let mut file = OpenOptions::new();
@@ -187,7 +187,7 @@ impl Lane {
         file.write_all_at(&bytes, 0).and_then(|()| file.sync_data()).at(&new)?;
         std::fs::rename(&new, &path).at(&path)?;
         let index = Index::of_start(&start, bytes.len() as u64);
-        self.open = Some(Open { file, start, index });
+        self.open = Some(OpenSegment { file, start, index });
         Ok(())
     }
 
@@ -203,7 +203,7 @@ impl Lane {
     }
 
     /// Takes a record.
-    pub(crate) fn take(&mut self, record: RecordRef<'_>, source: Source<'_>) {
+    pub(crate) fn take(&mut self, record: RecordRef<'_>, source: RecordSource<'_>) {
         self.since.get_or_insert_with(Instant::now);
         self.newest = Some(record.time());
         let mut pushed = self.builder.push(record, source);
@@ -246,9 +246,10 @@ impl Lane {
         self.full.extend(self.builder.finish());
         if self.full.is_empty() {
             // Gaps only.
-            self.full.push(Raw::default());
+            self.full.push(UncompressedBlock::default());
         }
-        let mut sealed = Sealed { cursor: cursor.to_owned(), at: now, ..Sealed::default() };
+        let mut sealed =
+            SealedBlocks { cursor: cursor.to_owned(), at: now, ..SealedBlocks::default() };
         let last = self.full.len() - 1;
         for (place, raw) in self.full.drain(..).enumerate() {
             let (gaps, cursor) =
@@ -287,10 +288,12 @@ impl Lane {
         let Some(open) = &self.open else { return Ok(()) };
         let age =
             Duration::from_nanos(now.nanos().saturating_sub(open.start.made.nanos()).max(0) as u64);
-        let old = self.keep().age.map_or(OLD, |age| (age / 8).min(OLD));
+        let old =
+            self.retention().age.map_or(MAX_SEGMENT_AGE, |age| (age / 8).min(MAX_SEGMENT_AGE));
         let blocks = open.index.entries.len();
-        let is_due =
-            open.index.end >= self.options.segment_bytes || blocks >= MAX_BLOCKS || age >= old;
+        let is_due = open.index.end >= self.options.segment_bytes
+            || blocks >= MAX_SEGMENT_BLOCKS
+            || age >= old;
         if blocks == 0 || !is_due || self.sealed.is_some() {
             return Ok(());
         }
@@ -306,8 +309,8 @@ impl Lane {
         let (path, closed) =
             (files::open(&self.folder, number), files::closed(&self.folder, number));
         let blocks = open.index.entries.len();
-        let are_small = open.index.end < (SMALL_BYTES * blocks) as u64
-            && open.index.records() < (SMALL_RECORDS * blocks) as u64;
+        let are_small = open.index.end < (SMALL_BLOCK_BYTES * blocks) as u64
+            && open.index.records() < (SMALL_BLOCK_RECORDS * blocks) as u64;
         let file = if blocks > 1 && are_small {
             let new = files::new(&self.folder, number);
             let index = merge(open, &new)?;
@@ -333,21 +336,21 @@ impl Lane {
         self.add_closed(number, &index, &file, &closed)
     }
 
-    fn keep(&self) -> Keep {
-        self.options.keep_of(self.level)
+    fn retention(&self) -> Retention {
+        self.options.retention_of(self.level)
     }
 
     /// Removes closed segments that need not be kept.
-    pub(crate) fn retain(&mut self, now: Tai) -> Result<Option<Told>, ArchiveError> {
-        let keep = self.keep();
+    pub(crate) fn retain(&mut self, now: Tai) -> Result<Option<ArchiveEvent>, ArchiveError> {
+        let retention = self.retention();
         let open = self.open.as_ref().map_or(0, |open| open.index.end);
         let mut bytes = open + self.closed.iter().map(|segment| segment.bytes).sum::<u64>();
-        let age = keep.age.and_then(|age| i64::try_from(age.as_nanos()).ok());
+        let age = retention.age.and_then(|age| i64::try_from(age.as_nanos()).ok());
         let before = age.map(|age| now.nanos().saturating_sub(age));
         let mut removed = self.removed;
         for segment in &self.closed {
             let is_old = before.is_some_and(|before| segment.sealed.nanos() < before);
-            if !is_old && keep.bytes.is_none_or(|most| bytes <= most) {
+            if !is_old && retention.bytes.is_none_or(|most| bytes <= most) {
                 break;
             }
             bytes -= segment.bytes;
@@ -362,8 +365,11 @@ impl Lane {
         }
         removed.write(&self.folder)?;
         let records = removed.records - self.removed.records;
-        let told =
-            Told::Removed { lane: self.level, records, bytes: removed.bytes - self.removed.bytes };
+        let told = ArchiveEvent::Removed {
+            lane: self.level,
+            records,
+            bytes: removed.bytes - self.removed.bytes,
+        };
         self.removed = removed;
         while self.closed.front().is_some_and(|segment| segment.number < removed.below) {
             let number = self.closed.pop_front().map_or(0, |segment| segment.number);
@@ -378,7 +384,7 @@ impl Lane {
 }
 
 /// Writes a segment anew with its small blocks put together, and its index.
-fn merge(open: &Open, new: &Path) -> Result<Index, ArchiveError> {
+fn merge(open: &OpenSegment, new: &Path) -> Result<Index, ArchiveError> {
     let bytes = open.start.bytes();
     let file = File::create(new).at(new)?;
     let mut out = io::BufWriter::with_capacity(MAX_PACKET_BYTES, file);
@@ -386,20 +392,21 @@ fn merge(open: &Open, new: &Path) -> Result<Index, ArchiveError> {
     let mut index = Index::of_start(&open.start, bytes.len() as u64);
     (index.cursor, index.sealed) = (open.index.cursor.clone(), open.index.sealed);
     let (mut builder, mut gaps) = (Builder::default(), Vec::new());
-    let mut put = |raw: Option<Raw>, gaps: &mut Vec<ArchivedGap>| -> Result<(), ArchiveError> {
-        let raw = match raw {
-            None if gaps.is_empty() => return Ok(()),
-            raw => raw.unwrap_or_default(),
+    let mut put =
+        |raw: Option<UncompressedBlock>, gaps: &mut Vec<ArchivedGap>| -> Result<(), ArchiveError> {
+            let raw = match raw {
+                None if gaps.is_empty() => return Ok(()),
+                raw => raw.unwrap_or_default(),
+            };
+            let mut block = Vec::new();
+            let cursor = (index.cursor.as_str(), index.sealed);
+            let entry = encode((&raw, gaps), cursor, (index.end, &mut block)).at(new)?;
+            gaps.clear();
+            out.write_all(&block).at(new)?;
+            index.end += block.len() as u64;
+            index.entries.push(entry);
+            Ok(())
         };
-        let mut block = Vec::new();
-        let cursor = (index.cursor.as_str(), index.sealed);
-        let entry = encode((&raw, gaps), cursor, (index.end, &mut block)).at(new)?;
-        gaps.clear();
-        out.write_all(&block).at(new)?;
-        index.end += block.len() as u64;
-        index.entries.push(entry);
-        Ok(())
-    };
     for (place, entry) in open.index.entries.iter().enumerate() {
         let damaged = || io::Error::new(io::ErrorKind::InvalidData, "a block is damaged");
         let head = Head::read(&open.file, entry.offset, open.index.end).at(new)?;
@@ -408,7 +415,7 @@ fn merge(open: &Open, new: &Path) -> Result<Index, ArchiveError> {
         if let Some(packet) = body.packet() {
             let sequences = body.sequences(&packet).ok_or_else(damaged).at(new)?;
             for (record, sequence) in packet.records().zip(sequences) {
-                let source = Source { packet: (0, place as u64), producer: "", sequence };
+                let source = RecordSource { packet: (0, place as u64), producer: "", sequence };
                 if builder.push(record, source) == Err(PushError::Full) {
                     put(builder.finish(), &mut gaps)?;
                     builder.push(record, source).map_err(io::Error::other).at(new)?;

@@ -10,28 +10,29 @@
 //! Format: `docs/formats/log-archive.md`. A folder for each level's lane, in it segments, in these
 //! blocks: a packet of records, compressed, with a filter of its keys and the reader's cursor.
 //!
-//! Operation. A [`Keeper`] reads a bus and fills an [`Archive`]; `lane` is the files of one level,
+//! Operation. A [`Archiver`] reads a bus and fills an [`Archive`]; `lane` is the files of one level,
 //! `segment` and `block` their bytes, `removed` what retention took. A [`Search`] reads them beside
-//! it. A [`Table`] is what was found as a Parquet file.
+//! it. A [`ParquetWriter`] writes
+//! the records found as a Parquet file.
 
 mod archive;
+mod archiver;
 mod block;
+mod bloom;
 mod builder;
 mod bytes;
 mod error;
 mod files;
-mod filter;
-mod keeper;
 mod lane;
+mod parquet_export;
 mod removed;
 mod search;
 mod segment;
-mod table;
 
-pub use archive::{Archive, ArchiveOptions, Keep, Told};
+pub use archive::{Archive, ArchiveEvent, ArchiveOptions, Retention};
+pub use archiver::Archiver;
 pub use block::ArchivedGap;
 pub use error::ArchiveError;
-pub use keeper::Keeper;
+pub use parquet_export::ParquetWriter;
 pub use removed::Removed;
-pub use search::{Counts, Damage, Found, Search};
-pub use table::Table;
+pub use search::{Counts, Damage, Search, SearchItem};

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use helio_core::Tai;
 
-use crate::error::{ArchiveError, At};
+use crate::error::{ArchiveError, AtPath};
 
 const MAGIC: &str = "HLRM1";
 

@@ -20,8 +20,8 @@ use std::thread::JoinHandle;
 use helio_core::Tai;
 use helio_logging::{Level, Record, Selector};
 
-use crate::block::{ArchivedGap, Body, Entry, Head};
-use crate::error::{ArchiveError, At};
+use crate::block::{ArchivedGap, BlockEntry, Body, Head};
+use crate::error::{ArchiveError, AtPath};
 use crate::files;
 use crate::removed::Removed;
 use crate::segment;
@@ -29,20 +29,20 @@ use crate::segment;
 /// More threads than that read a disk no faster.
 const MAX_THREADS: usize = 4;
 /// Blocks that each thread is ahead.
-const AHEAD: usize = 4;
+const MAX_BLOCKS_AHEAD: usize = 4;
 /// Records of a block that are values at once.
-const BATCH: usize = 256;
+const RECORD_BATCH: usize = 256;
 /// Blocks whose times overlap, of at most a megabyte each; where there are more, which only wrong
 /// clocks make, records are handed out before earlier ones.
-const MAX_HELD: usize = 256;
+const MAX_HELD_BLOCKS: usize = 256;
 /// Open files of a thread.
 const MAX_FILES: usize = 32;
 /// Listing is begun anew so often, where segments are closed or removed at the same time.
-const LISTINGS: usize = 100;
+const MAX_LISTING_ATTEMPTS: usize = 100;
 
 /// What a search finds.
 #[derive(Debug, Clone)]
-pub enum Found {
+pub enum SearchItem {
     /// A record.
     Record(Box<Record>),
     /// Records that the archive never got, between those of a lane that is searched.
@@ -91,7 +91,7 @@ pub struct Counts {
 struct Job {
     lane: Level,
     segment: Arc<Segment>,
-    entry: Entry,
+    entry: BlockEntry,
 }
 
 #[derive(Debug)]
@@ -103,21 +103,21 @@ struct Segment {
 
 /// Whether records are wanted, or how many there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Want {
+enum SearchMode {
     Records,
     Counts,
 }
 
 /// What a block gives.
 #[derive(Debug, Default)]
-struct Done {
+struct BlockMatches {
     /// The places of what matches, in order of time.
     found: Vec<(Tai, u32)>,
     body: Body,
     /// The first of them as values.
-    ahead: VecDeque<(Tai, Found)>,
+    ahead: VecDeque<(Tai, SearchItem)>,
     /// Gaps and damage, in order of time.
-    told: VecDeque<(Tai, Found)>,
+    told: VecDeque<(Tai, SearchItem)>,
     count: u64,
     opened: bool,
     damage: Option<String>,
@@ -135,13 +135,13 @@ pub struct Search {
     work: Option<Work>,
     /// The next block to be received.
     next: usize,
-    held: HashMap<usize, Done>,
+    held: HashMap<usize, BlockMatches>,
     heap: BinaryHeap<Reverse<(Tai, usize)>>,
 }
 
 #[derive(Debug)]
 struct Work {
-    done: Vec<Receiver<Done>>,
+    done: Vec<Receiver<BlockMatches>>,
     threads: Vec<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
 }
@@ -204,7 +204,7 @@ impl Search {
     /// Counts all that matches.
     #[must_use]
     pub fn count(mut self) -> Counts {
-        self.start(Want::Counts);
+        self.start(SearchMode::Counts);
         while self.receive() {
             self.held.clear();
             self.heap.clear();
@@ -212,13 +212,13 @@ impl Search {
         self.counts
     }
 
-    fn start(&mut self, want: Want) {
+    fn start(&mut self, want: SearchMode) {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let threads = cores.min(MAX_THREADS).min(self.jobs.len().max(1));
         let stop = Arc::new(AtomicBool::new(false));
         let mut work = Work { done: Vec::new(), threads: Vec::new(), stop };
         for place in 0..threads {
-            let (send, done) = sync_channel(AHEAD);
+            let (send, done) = sync_channel(MAX_BLOCKS_AHEAD);
             let mut worker = Worker {
                 jobs: Arc::clone(&self.jobs),
                 selector: Arc::clone(&self.selector),
@@ -254,7 +254,7 @@ impl Search {
             self.counts.damaged += 1;
             let (path, offset) = (job.segment.path.clone(), job.entry.offset);
             let damage = Damage { path, offset, records: job.entry.records, what };
-            done.told.push_front((job.entry.first, Found::Damage(damage)));
+            done.told.push_front((job.entry.first, SearchItem::Damage(damage)));
         }
         if let Some(first) = done.first() {
             self.heap.push(Reverse((first, place)));
@@ -267,16 +267,16 @@ impl Search {
     fn is_ready(&self) -> bool {
         let Some(Reverse((time, _))) = self.heap.peek() else { return false };
         let to_come = self.jobs.get(self.next).map(|job| job.entry.first);
-        self.held.len() > MAX_HELD || to_come.is_none_or(|first| *time <= first)
+        self.held.len() > MAX_HELD_BLOCKS || to_come.is_none_or(|first| *time <= first)
     }
 }
 
 impl Iterator for Search {
-    type Item = Found;
+    type Item = SearchItem;
 
-    fn next(&mut self) -> Option<Found> {
+    fn next(&mut self) -> Option<SearchItem> {
         if self.work.is_none() {
-            self.start(Want::Records);
+            self.start(SearchMode::Records);
         }
         while !self.is_ready() && self.receive() {}
         let Reverse((_, place)) = self.heap.pop()?;
@@ -290,7 +290,7 @@ impl Iterator for Search {
     }
 }
 
-impl Done {
+impl BlockMatches {
     /// The time of what comes next.
     fn first(&self) -> Option<Tai> {
         let told = self.told.front().map(|(time, _)| *time);
@@ -305,7 +305,7 @@ impl Done {
         ahead.or_else(|| self.found.last().map(|(time, _)| *time))
     }
 
-    fn pop(&mut self) -> Option<Found> {
+    fn pop(&mut self) -> Option<SearchItem> {
         let record = self.first_record();
         if let Some((time, _)) = self.told.front()
             && record.is_none_or(|record| *time < record)
@@ -320,7 +320,7 @@ impl Done {
 
     /// Makes values of the next records.
     fn refill(&mut self) {
-        let rest = self.found.len().saturating_sub(BATCH);
+        let rest = self.found.len().saturating_sub(RECORD_BATCH);
         let batch: Vec<_> = self.found.drain(rest..).rev().collect();
         let Some(packet) = self.body.packet() else { return };
         let Some(sequences) = self.body.sequences(&packet) else { return };
@@ -328,8 +328,10 @@ impl Done {
             let Some(record) = packet.record(place as usize) else { continue };
             let sequence = sequences.get(place as usize).copied().unwrap_or(0);
             let found = match record.to_record() {
-                Ok(record) => Found::Record(Box::new(Record { sequence, ..record })),
-                Err(_) => Found::Malformed { producer: record.producer().to_owned(), sequence },
+                Ok(record) => SearchItem::Record(Box::new(Record { sequence, ..record })),
+                Err(_) => {
+                    SearchItem::Malformed { producer: record.producer().to_owned(), sequence }
+                }
             };
             self.ahead.push_back((time, found));
         }
@@ -343,7 +345,7 @@ impl Done {
 fn list(folder: &Path, lane: Level, selector: &Selector) -> Result<Vec<Job>, ArchiveError> {
     let path = files::lane(folder, lane);
     let mut failed = None;
-    for _ in 0..LISTINGS {
+    for _ in 0..MAX_LISTING_ATTEMPTS {
         match list_once(&path, lane, selector) {
             Err(ArchiveError::File { path, source })
                 if source.kind() == io::ErrorKind::NotFound =>
@@ -369,7 +371,7 @@ fn list_once(path: &Path, lane: Level, selector: &Selector) -> Result<Vec<Job>, 
         let index = segment::read(&file, &file_path)?;
         let file = Some(file).filter(|_| !there.closed);
         let segment = Arc::new(Segment { path: file_path, file });
-        let can_match = |entry: &Entry| selector.may_match(entry) || has_gaps(entry, selector);
+        let can_match = |entry: &BlockEntry| selector.may_match(entry) || has_gaps(entry, selector);
         let entries = index.entries.into_iter().filter(can_match);
         jobs.extend(entries.map(|entry| Job { lane, segment: Arc::clone(&segment), entry }));
     }
@@ -377,7 +379,7 @@ fn list_once(path: &Path, lane: Level, selector: &Selector) -> Result<Vec<Job>, 
 }
 
 /// Whether a block has gaps that a search tells.
-fn has_gaps(entry: &Entry, selector: &Selector) -> bool {
+fn has_gaps(entry: &BlockEntry, selector: &Selector) -> bool {
     let times = selector.times();
     entry.gaps > 0 && entry.first <= *times.end() && *times.start() <= entry.last
 }
@@ -386,18 +388,18 @@ struct Worker {
     jobs: Arc<Vec<Job>>,
     selector: Arc<Selector>,
     stop: Arc<AtomicBool>,
-    want: Want,
+    want: SearchMode,
     files: HashMap<PathBuf, File>,
 }
 
 impl Worker {
-    fn run(&mut self, turns: impl Iterator<Item = usize>, send: &SyncSender<Done>) {
+    fn run(&mut self, turns: impl Iterator<Item = usize>, send: &SyncSender<BlockMatches>) {
         let jobs = Arc::clone(&self.jobs);
         for place in turns {
             if self.stop.load(Ordering::Relaxed) {
                 return;
             }
-            let mut done = Done::default();
+            let mut done = BlockMatches::default();
             if let Err(error) = self.look(&jobs[place], &mut done) {
                 done.damage = Some(error.to_string());
             }
@@ -407,7 +409,7 @@ impl Worker {
         }
     }
 
-    fn look(&mut self, job: &Job, done: &mut Done) -> io::Result<()> {
+    fn look(&mut self, job: &Job, done: &mut BlockMatches) -> io::Result<()> {
         let selector = Arc::clone(&self.selector);
         let want = self.want;
         let file = self.file(&job.segment)?;
@@ -417,7 +419,7 @@ impl Worker {
         if job.entry.gaps > 0 {
             let times = selector.times();
             let gaps = head.gaps().into_iter().filter(|gap| times.contains(&gap.time));
-            done.told.extend(gaps.map(|gap| (gap.time, Found::Gap(job.lane, gap))));
+            done.told.extend(gaps.map(|gap| (gap.time, SearchItem::Gap(job.lane, gap))));
             done.told.make_contiguous().sort_by_key(|(time, _)| *time);
         }
         if job.entry.records == 0 || !selector.may_match(&head) {
@@ -429,7 +431,7 @@ impl Worker {
         {
             let packet = body.packet().ok_or_else(wrong)?;
             let selected = selector.select(&packet);
-            if want == Want::Counts {
+            if want == SearchMode::Counts {
                 done.count = selected.count() as u64;
                 return Ok(());
             }
@@ -443,7 +445,7 @@ impl Worker {
         // The next one is the last.
         done.found.sort_unstable_by_key(|found| Reverse(*found));
         done.body = body;
-        if done.found.len() <= BATCH {
+        if done.found.len() <= RECORD_BATCH {
             done.refill();
         }
         Ok(())

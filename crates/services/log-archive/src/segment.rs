@@ -9,9 +9,9 @@ use std::path::Path;
 use helio_core::Tai;
 use helio_logging::Level;
 
-use crate::block::{Entry, Head};
+use crate::block::{BlockEntry, Head};
 use crate::bytes::{Bytes, put_text};
-use crate::error::{ArchiveError, At};
+use crate::error::{ArchiveError, AtPath};
 
 const MAGIC: [u8; 4] = *b"HLAR";
 const VERSION: u32 = 1;
@@ -27,7 +27,7 @@ const MAX_CURSOR_BYTES: usize = 1 << 20;
 
 /// How a segment begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Start {
+pub(crate) struct SegmentStart {
     pub(crate) lane: Level,
     pub(crate) number: u64,
     /// When it was begun.
@@ -36,7 +36,7 @@ pub(crate) struct Start {
     pub(crate) cursor: String,
 }
 
-impl Start {
+impl SegmentStart {
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.extend_from_slice(&VERSION.to_le_bytes());
@@ -90,7 +90,7 @@ impl Start {
 /// What a segment has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Index {
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<BlockEntry>,
     /// The reader's cursor behind it.
     pub(crate) cursor: String,
     /// When the last block was written.
@@ -100,7 +100,7 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    pub(crate) fn of_start(start: &Start, end: u64) -> Self {
+    pub(crate) fn of_start(start: &SegmentStart, end: u64) -> Self {
         Self { entries: Vec::new(), cursor: start.cursor.clone(), sealed: start.made, end }
     }
 
@@ -167,7 +167,7 @@ impl Index {
             let (records, levels, gaps) = (rest.u32()?, rest.u16()?, rest.u16()?);
             let [first, last] = [rest.i64()?, rest.i64()?].map(Tai::from_nanos);
             let entry =
-                Entry { offset, head_bytes, body_bytes, records, levels, gaps, first, last };
+                BlockEntry { offset, head_bytes, body_bytes, records, levels, gaps, first, last };
             (entry.end() <= end).then_some(entry)
         };
         let entries = (0..count).map(|_| entry()).collect::<Option<_>>()?;
@@ -186,8 +186,12 @@ pub(crate) enum Check {
 
 /// The index of a segment without a footer: of its whole blocks up to the last one with a cursor,
 /// what lies behind it was never finished.
-pub(crate) fn scan(file: &File, path: &Path, check: Check) -> Result<(Start, Index), ArchiveError> {
-    let (start, first) = Start::read(file, path)?;
+pub(crate) fn scan(
+    file: &File,
+    path: &Path,
+    check: Check,
+) -> Result<(SegmentStart, Index), ArchiveError> {
+    let (start, first) = SegmentStart::read(file, path)?;
     let end = file.metadata().at(path)?.len();
     let mut index = Index::of_start(&start, first);
     let (mut at, mut finished) = (first, 0);

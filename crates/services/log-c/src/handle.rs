@@ -6,13 +6,13 @@
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use helio_bus::transport::locked;
 use helio_bus::{Bus, Clock as _, SystemClock};
 use helio_logging::{
     Audiences, Body, Level, LogFigures, LogOptions, Logger, Logging, MAX_LOGGERS, Site, SiteNumber,
-    Value,
 };
 
 use crate::printf_precision;
@@ -29,10 +29,6 @@ static STARTED: Mutex<Vec<&'static Handle>> = Mutex::new(Vec::new());
 /// How many forks lie between this process and the first one: what was started in another one has
 /// no thread here, and its locks may be held for ever.
 static FORKS: AtomicU32 = AtomicU32::new(0);
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// To be called in a process that begins as a fork.
 pub(crate) fn forked() {
@@ -288,8 +284,7 @@ fn nameless(site: &Site, body: &mut Body) {
     if !site.template.is_empty() {
         body.text(&site.template);
     }
-    body.data("code.file.path", &Value::from(site.file.as_str()));
-    body.data("code.line.number", &Value::from(site.line));
+    body.site(&site.file, site.line);
 }
 
 #[cfg(test)]

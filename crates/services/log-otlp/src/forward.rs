@@ -24,12 +24,12 @@ use crate::write::to_protobuf;
 const BATCH_BYTES: usize = 2 << 20;
 /// The first pause before a batch is sent again, where the receiver names none; each one is half as
 /// long again as the one before.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const FIRST_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// The shortest pause, also where the receiver wants none: it is busy.
-const MIN_PAUSE: Duration = Duration::from_millis(100);
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// The longest pause, also where the receiver wants a longer one: who has come back is noticed
 /// within this time.
-const MAX_PAUSE: Duration = Duration::from_secs(30);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// How a forwarder gathers.
 #[derive(Debug, Clone)]
@@ -145,14 +145,14 @@ pub enum Step {
     /// A batch of so many records was answered.
     Sent(usize),
     /// Something is to be told.
-    Told(Told),
+    Event(ForwardEvent),
     /// All was sent that was there.
     End,
 }
 
 /// What is told.
 #[derive(Debug)]
-pub enum Told {
+pub enum ForwardEvent {
     /// The reader's news.
     News(Box<News>),
     /// The receiver refused records, or warns of something.
@@ -267,7 +267,7 @@ impl Forwarder {
                     self.batch.push(*record);
                     self.since.get_or_insert(now);
                 }
-                Next::News(news) => return Ok(Step::Told(Told::News(Box::new(news)))),
+                Next::News(news) => return Ok(Step::Event(ForwardEvent::News(Box::new(news)))),
                 Next::TimeOver => break,
                 Next::End => {
                     self.ended = true;
@@ -289,7 +289,7 @@ impl Forwarder {
             Ok(refused) => refused,
             Err(ExportError::Later { after, cause }) => {
                 let after = self.pause_for(after);
-                return Ok(Step::Told(Told::Later { after, cause }));
+                return Ok(Step::Event(ForwardEvent::Later { after, cause }));
             }
             Err(ExportError::TooLarge(_)) if count > 1 => {
                 (self.piece, self.pause) = (count.div_ceil(2), None);
@@ -312,15 +312,16 @@ impl Forwarder {
             self.file.keep(&self.records.cursor())?;
         }
         let told = lost > 0 || !refused.reason.is_empty();
-        Ok(if told { Step::Told(Told::Refused(refused)) } else { Step::Sent(count) })
+        Ok(if told { Step::Event(ForwardEvent::Refused(refused)) } else { Step::Sent(count) })
     }
 
     /// The pause before the next try: what the receiver wants, or longer each time, a little more
     /// or less, so that many who were sent away do not come back together.
     fn pause_for(&mut self, wanted: Option<Duration>) -> Duration {
         let before = self.pause.map(|(_, pause)| pause);
-        let growing = before.map_or(FIRST_PAUSE, |pause| pause.max(FIRST_PAUSE).mul_f64(1.5));
-        let pause = wanted.unwrap_or(growing).clamp(MIN_PAUSE, MAX_PAUSE);
+        let growing =
+            before.map_or(FIRST_RETRY_DELAY, |pause| pause.max(FIRST_RETRY_DELAY).mul_f64(1.5));
+        let pause = wanted.unwrap_or(growing).clamp(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
         let jitter = if wanted.is_some() { 1.0 } else { 0.8 + 0.4 * chance() };
         let after = pause.mul_f64(jitter);
         self.pause = Some((Instant::now() + after, pause));
@@ -337,7 +338,7 @@ fn chance() -> f64 {
 /// How much a record has, roughly: what its texts have, and its values.
 fn rough_bytes(record: &Record) -> usize {
     // Names of fields, numbers, times.
-    const REST: usize = 256;
+    const OTHER_BYTES: usize = 256;
     let site = &record.site;
     let texts = [&site.template, &site.file, &site.routine, &record.context, &record.uri];
     let texts: usize = texts.into_iter().map(String::len).sum();
@@ -345,18 +346,19 @@ fn rough_bytes(record: &Record) -> usize {
     let data: usize = record.data.iter().map(|(name, value)| name.len() + value_bytes(value)).sum();
     let arguments: usize = record.arguments.iter().map(value_bytes).sum();
     // Arguments are in the message, too.
-    REST + text + data + 2 * arguments
+    OTHER_BYTES + text + data + 2 * arguments
 }
 
 fn value_bytes(value: &Value) -> usize {
-    const EACH: usize = 8;
-    EACH + match value {
-        Value::Text(text) => text.len(),
-        Value::Bytes(bytes) => bytes.len(),
-        Value::Array(values) => values.iter().map(value_bytes).sum(),
-        Value::Map(pairs) => {
-            pairs.iter().map(|(name, value)| name.len() + value_bytes(value)).sum()
+    const VALUE_BYTES: usize = 8;
+    VALUE_BYTES
+        + match value {
+            Value::Text(text) => text.len(),
+            Value::Bytes(bytes) => bytes.len(),
+            Value::Array(values) => values.iter().map(value_bytes).sum(),
+            Value::Map(pairs) => {
+                pairs.iter().map(|(name, value)| name.len() + value_bytes(value)).sum()
+            }
+            Value::Null | Value::Bool(_) | Value::Int(_) | Value::Double(_) => 0,
         }
-        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Double(_) => 0,
-    }
 }

@@ -32,9 +32,9 @@ pub(crate) fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
 
 /// A whole number: as a number, also as one with a point, or as a text.
 pub(crate) fn number<'de, D: Deserializer<'de>, T: TryFrom<i128>>(from: D) -> Result<T, D::Error> {
-    struct Whole;
+    struct IntegerVisitor;
 
-    impl Visitor<'_> for Whole {
+    impl Visitor<'_> for IntegerVisitor {
         type Value = i128;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -63,7 +63,7 @@ pub(crate) fn number<'de, D: Deserializer<'de>, T: TryFrom<i128>>(from: D) -> Re
         }
     }
 
-    let number = from.deserialize_any(Whole)?;
+    let number = from.deserialize_any(IntegerVisitor)?;
     T::try_from(number).map_err(|_| D::Error::custom("the number is out of range"))
 }
 

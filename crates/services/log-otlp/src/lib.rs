@@ -29,7 +29,7 @@ mod write;
 
 pub use export::{ExportError, Exporter, ExporterOptions, Protocol, Refused, TargetError};
 pub use forward::{
-    CursorFile, ForwardError, ForwardFigures, ForwardOptions, Forwarder, Step, Told,
+    CursorFile, ForwardError, ForwardEvent, ForwardFigures, ForwardOptions, Forwarder, Step,
 };
 pub use read::{
     MAX_EXPANDED_BYTES, MAX_LOG_RECORD_BYTES, MAX_REQUEST_RECORDS, ReadError, Received, from_json,

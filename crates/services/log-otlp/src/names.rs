@@ -5,18 +5,13 @@
 //! `helio` or `otel` in front; `otel.*` are ours for what OTLP has and a record has not, after the
 //! names that its "Mapping to non-OTLP formats" has for some of it.
 
-pub(crate) const FILE: &str = "code.file.path";
+use helio_logging::TextField;
+
 pub(crate) const LINE: &str = "code.line.number";
-pub(crate) const ROUTINE: &str = "code.function.name";
-/// What these three were called before semantic conventions 1.30.
+/// The names of file, line and routine before semantic conventions 1.30.
 pub(crate) const FILE_OLD: &str = "code.filepath";
 pub(crate) const LINE_OLD: &str = "code.lineno";
 pub(crate) const ROUTINE_OLD: &str = "code.function";
-pub(crate) const THREAD: &str = "thread.name";
-pub(crate) const CONTEXT: &str = "helio.context";
-pub(crate) const ARRAY: &str = "helio.array";
-pub(crate) const ANTENNA: &str = "helio.antenna";
-pub(crate) const URI: &str = "helio.uri";
 pub(crate) const STACK_ID: &str = "helio.stack.id";
 pub(crate) const STACK_LEVEL: &str = "helio.stack.level";
 pub(crate) const AUDIENCES: &str = "helio.audiences";
@@ -32,19 +27,12 @@ pub(crate) const OBSERVED: &str = "helio.observed.tai";
 /// Data pairs that cannot be attributes of their own names.
 pub(crate) const DATA: &str = "helio.data";
 
-/// Attributes of a record that say a field of ours. Data pairs of these names go to [`DATA`].
-pub(crate) const OF_RECORDS: [&str; 24] = [
-    FILE,
+/// Attributes of a log record for other fields than [texts](TextField::otlp_name).
+const OTHERS: [&str; 17] = [
     LINE,
-    ROUTINE,
     FILE_OLD,
     LINE_OLD,
     ROUTINE_OLD,
-    THREAD,
-    CONTEXT,
-    ARRAY,
-    ANTENNA,
-    URI,
     STACK_ID,
     STACK_LEVEL,
     AUDIENCES,
@@ -59,6 +47,20 @@ pub(crate) const OF_RECORDS: [&str; 24] = [
     OBSERVED,
     DATA,
 ];
+
+/// Whether an attribute of a log record is a field. Data pairs of such names go to [`DATA`].
+pub(crate) fn is_field(name: &str) -> bool {
+    OTHERS.contains(&name) || TextField::of_otlp_name(name).is_some()
+}
+
+/// The text field of an attribute of a log record.
+pub(crate) fn text_field(name: &str) -> Option<TextField> {
+    match name {
+        FILE_OLD => Some(TextField::File),
+        ROUTINE_OLD => Some(TextField::Routine),
+        name => TextField::of_otlp_name(name),
+    }
+}
 
 /// How templates with `%` are marked.
 pub(crate) const PERCENT: &str = "percent";

@@ -23,7 +23,7 @@ pub const MAX_LOG_RECORD_BYTES: usize = 6 * MAX_RECORD_BYTES;
 /// says: many times what a request of programs has, and little enough for a service's memory.
 pub const MAX_EXPANDED_BYTES: usize = 64 << 20;
 /// What a record has besides what it says, roughly.
-const RECORD_BYTES: usize = 512;
+const RECORD_OVERHEAD_BYTES: usize = 512;
 /// How much of a reason is told.
 const MAX_REASON_BYTES: usize = 300;
 
@@ -61,13 +61,14 @@ pub struct Received {
 /// [`ReadError`].
 pub fn from_protobuf(bytes: Bytes, now: Tai) -> Result<Received, ReadError> {
     let wrong = |error: prost::DecodeError| malformed("Protobuf", &error);
-    let mut reading = Reading::at(now);
+    let mut reading = RequestReader::at(now);
     for logs in lazy::Request::decode(bytes).map_err(wrong)?.resource_logs {
         let logs = lazy::ResourceLogs::decode(logs).map_err(wrong)?;
-        let of_resource = OfResource::of(logs.resource.unwrap_or_default(), logs.schema_url);
+        let of_resource = ResourceFields::of(logs.resource.unwrap_or_default(), logs.schema_url);
         for logs in logs.scope_logs {
             let logs = lazy::ScopeLogs::decode(logs).map_err(wrong)?;
-            let shared = Shared::of(&of_resource, logs.scope.unwrap_or_default(), logs.schema_url);
+            let shared =
+                ScopeFields::of(&of_resource, logs.scope.unwrap_or_default(), logs.schema_url);
             for bytes in logs.log_records {
                 let length = bytes.len();
                 reading.record(&shared, length, || {
@@ -85,17 +86,18 @@ pub fn from_protobuf(bytes: Bytes, now: Tai) -> Result<Received, ReadError> {
 /// [`ReadError`].
 pub fn from_json(bytes: &[u8], now: Tai) -> Result<Received, ReadError> {
     let wrong = |error: serde_json::Error| malformed("JSON", &error);
-    let mut reading = Reading::at(now);
+    let mut reading = RequestReader::at(now);
     if bytes.trim_ascii_start().first() != Some(&b'{') {
         return Err(malformed("JSON", &"it is no object"));
     }
     let request: raw::Request<'_> = serde_json::from_slice(bytes).map_err(wrong)?;
     for logs in request.resource_logs {
         let logs: raw::ResourceLogs<'_> = serde_json::from_str(logs.get()).map_err(wrong)?;
-        let of_resource = OfResource::of(logs.resource.unwrap_or_default(), logs.schema_url);
+        let of_resource = ResourceFields::of(logs.resource.unwrap_or_default(), logs.schema_url);
         for logs in logs.scope_logs {
             let logs: raw::ScopeLogs<'_> = serde_json::from_str(logs.get()).map_err(wrong)?;
-            let shared = Shared::of(&of_resource, logs.scope.unwrap_or_default(), logs.schema_url);
+            let shared =
+                ScopeFields::of(&of_resource, logs.scope.unwrap_or_default(), logs.schema_url);
             for text in logs.log_records {
                 let text = RawValue::get(text);
                 reading.record(&shared, text.len(), || {
@@ -121,21 +123,21 @@ pub(crate) fn reason(mut text: String) -> String {
     text
 }
 
-struct Reading {
+struct RequestReader {
     now: Tai,
     seen: usize,
     bytes: usize,
     received: Received,
 }
 
-impl Reading {
+impl RequestReader {
     fn at(now: Tai) -> Self {
         Self { now, seen: 0, bytes: 0, received: Received::default() }
     }
 
     fn record(
         &mut self,
-        shared: &Shared,
+        shared: &ScopeFields,
         length: usize,
         decode: impl FnOnce() -> Result<LogRecord, String>,
     ) -> Result<(), ReadError> {
@@ -143,7 +145,7 @@ impl Reading {
         if self.seen > MAX_REQUEST_RECORDS {
             return Err(ReadError::TooMany);
         }
-        let whole = length + shared.bytes + RECORD_BYTES;
+        let whole = length + shared.bytes + RECORD_OVERHEAD_BYTES;
         let read = if length > MAX_LOG_RECORD_BYTES {
             Err(format!("it has {length} bytes, the limit is {MAX_LOG_RECORD_BYTES}; shorten it"))
         } else if self.bytes.saturating_add(whole) > MAX_EXPANDED_BYTES {
@@ -171,13 +173,13 @@ impl Reading {
 }
 
 /// What all records of a resource have.
-struct OfResource {
+struct ResourceFields {
     record: Record,
     data: Vec<(String, Value)>,
     bytes: usize,
 }
 
-impl OfResource {
+impl ResourceFields {
     fn of(resource: Resource, schema_url: String) -> Self {
         let bytes = resource.encoded_len() + schema_url.len();
         let mut record = Record::default();
@@ -229,15 +231,15 @@ fn push_map(data: &mut Vec<(String, Value)>, name: &str, pairs: Vec<KeyValue>) {
 }
 
 /// What all records of a resource and a logger have.
-struct Shared {
+struct ScopeFields {
     record: Record,
     /// Their last data pairs.
     data: Vec<(String, Value)>,
     bytes: usize,
 }
 
-impl Shared {
-    fn of(resource: &OfResource, scope: Scope, schema_url: String) -> Self {
+impl ScopeFields {
+    fn of(resource: &ResourceFields, scope: Scope, schema_url: String) -> Self {
         let bytes = resource.bytes + scope.encoded_len() + schema_url.len();
         let record = Record { logger: scope.name, ..resource.record.clone() };
         let mut data = Vec::new();
@@ -249,7 +251,7 @@ impl Shared {
     }
 }
 
-fn record(shared: &Shared, from: LogRecord, now: Tai) -> Record {
+fn record(shared: &ScopeFields, from: LogRecord, now: Tai) -> Record {
     let (level, number, severity_text) = level(from.severity_number, &from.severity_text);
     let mut record = Record {
         level,
@@ -372,13 +374,6 @@ impl Fields<'_> {
     fn text(&mut self, key: &str, text: String) -> Option<String> {
         let record = &mut *self.record;
         let field = match key {
-            names::FILE | names::FILE_OLD => &mut record.site.file,
-            names::ROUTINE | names::ROUTINE_OLD => &mut record.site.routine,
-            names::THREAD => &mut record.thread,
-            names::CONTEXT => &mut record.context,
-            names::ARRAY => &mut record.array,
-            names::ANTENNA => &mut record.antenna,
-            names::URI => &mut record.uri,
             names::TEMPLATE => &mut record.site.template,
             names::STACK_ID if record.stack.is_none() => {
                 record.stack = Some(Stack { id: text, level: 0 });
@@ -394,7 +389,10 @@ impl Fields<'_> {
                 record.sequence = number.unwrap_or(0);
                 return number.is_none().then_some(text);
             }
-            _ => return Some(text),
+            key => match names::text_field(key).and_then(|field| field.member_mut(record)) {
+                Some(member) => member,
+                None => return Some(text),
+            },
         };
         if text.is_empty() || !field.is_empty() {
             return Some(text);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use helio_core::Tai;
-use helio_logging::{Record, Style, Value};
+use helio_logging::{Record, Style, TextField, Value};
 use prost::Message as _;
 
 use crate::names;
@@ -50,7 +50,7 @@ fn request(records: &[Record]) -> Request {
 
 /// A record in its three parts.
 fn split(record: &Record) -> (ResourceLogs, ScopeLogs, LogRecord) {
-    let (data, of_otlp) = OfOtlp::taken_from(record);
+    let (data, of_otlp) = OtlpOnlyData::taken_from(record);
     let mut scope = Scope { name: record.logger.clone(), ..Scope::default() };
     scope.version = of_otlp.scope_version.unwrap_or_default().to_owned();
     scope.attributes = attributes(of_otlp.scope_attributes);
@@ -139,18 +139,14 @@ fn flag() -> AnyValue {
 fn of_record(record: &Record, data: &[(String, Value)]) -> Vec<KeyValue> {
     let mut all = Vec::new();
     let site = &record.site;
-    for (name, value) in [
-        (names::FILE, &site.file),
-        (names::ROUTINE, &site.routine),
-        (names::THREAD, &record.thread),
-        (names::CONTEXT, &record.context),
-        (names::ARRAY, &record.array),
-        (names::ANTENNA, &record.antenna),
-        (names::URI, &record.uri),
-        (names::TEMPLATE, &site.template),
-    ] {
-        put_text(&mut all, name, value);
+    for of_site in [true, false] {
+        for field in TextField::ALL.into_iter().filter(|field| field.is_of_site() == of_site) {
+            if let Some(name) = field.otlp_name() {
+                put_text(&mut all, name, &field.text(record));
+            }
+        }
     }
+    put_text(&mut all, names::TEMPLATE, &site.template);
     let mut put = |name, value| all.push(attribute(name, value));
     if site.line > 0 {
         put(names::LINE, int(site.line.into()));
@@ -196,7 +192,7 @@ fn put_data(all: &mut Vec<KeyValue>, data: &[(String, Value)]) {
     let mut others = Vec::new();
     let mut there = std::collections::HashSet::new();
     for (place, (name, value)) in data.iter().enumerate() {
-        let taken = names::OF_RECORDS.contains(&name.as_str());
+        let taken = names::is_field(name);
         if name.is_empty() || taken || !there.insert(name.as_str()) {
             let values = vec![int(place as i64), text(name), any_value(value)];
             others.push(AnyValue { value: Some(Kind::Array(Values { values })) });
@@ -213,7 +209,7 @@ fn put_data(all: &mut Vec<KeyValue>, data: &[(String, Value)]) {
 /// What a record that came by OTLP has of it as its last data pairs, which go back to where they
 /// came from.
 #[derive(Default)]
-struct OfOtlp<'a> {
+struct OtlpOnlyData<'a> {
     severity_number: Option<i32>,
     severity_text: Option<&'a str>,
     body: Option<&'a Value>,
@@ -225,10 +221,10 @@ struct OfOtlp<'a> {
     resource_attributes: &'a [(String, Value)],
 }
 
-impl<'a> OfOtlp<'a> {
+impl<'a> OtlpOnlyData<'a> {
     /// The data without them, and them. A pair that only looks like one of them stays where it is.
     fn taken_from(record: &'a Record) -> (&'a [(String, Value)], Self) {
-        let mut last = Last(&record.data);
+        let mut last = TrailingPairs(&record.data);
         let mut all = Self::default();
         let known = |pairs: &[(String, Value)]| {
             pairs.iter().any(|(name, _)| names::OF_RESOURCES.contains(&name.as_str()))
@@ -278,9 +274,9 @@ impl<'a> OfOtlp<'a> {
 }
 
 /// The last of the data.
-struct Last<'a>(&'a [(String, Value)]);
+struct TrailingPairs<'a>(&'a [(String, Value)]);
 
-impl<'a> Last<'a> {
+impl<'a> TrailingPairs<'a> {
     fn take<T>(&self, name: &str, read: impl FnOnce(&'a Value) -> Option<T>) -> Option<T> {
         let (last, value) = self.0.last()?;
         if last == name { read(value) } else { None }

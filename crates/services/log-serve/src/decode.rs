@@ -158,15 +158,15 @@ mod tests {
 
     use super::*;
     use crate::sender::Peer;
-    use crate::{Intake, Limits, Rate};
+    use crate::{Ingest, Limits, Rate};
 
     /// What takes all, and the way to a bus behind it.
-    static INTAKE: LazyLock<(Logging, Intake)> = LazyLock::new(|| {
+    static INGEST: LazyLock<(Logging, Ingest)> = LazyLock::new(|| {
         let options = LogOptions::default();
         let logging = Logging::start(Bus::connect("memory:").unwrap(), options.clone()).unwrap();
         let rate = Rate { per_s: 1e9, burst: 1e9 };
-        let intake = Intake::new(logging.relay(), &options, Limits { rate, ..Limits::default() });
-        (logging, intake)
+        let ingest = Ingest::new(logging.relay(), &options, Limits { rate, ..Limits::default() });
+        (logging, ingest)
     });
 
     fn formats() -> impl Strategy<Value = Format> {
@@ -188,8 +188,8 @@ mod tests {
     }
 
     fn messages(format: Format, chunks: &[&[u8]], sender: &Sender) -> usize {
-        let intake = &INTAKE.1;
-        let arrival = Arrival { now: intake.now(), offset_s: 0 };
+        let ingest = &INGEST.1;
+        let arrival = Arrival { now: ingest.now(), offset_s: 0 };
         let mut decoder = Decoder::new(format);
         let mut messages = 0;
         for chunk in chunks {
@@ -207,14 +207,14 @@ mod tests {
             bytes in pieces(),
             at in any::<prop::sample::Index>(),
         ) {
-            let sender = INTAKE.1.sender(Peer::Input);
+            let sender = INGEST.1.sender(Peer::Input);
             let received = || locked(&sender.entry.state).tally.received;
             let before = received();
             let (first, second) = bytes.split_at(at.index(bytes.len() + 1));
             let cut = messages(format, &[first, second], &sender);
             prop_assert_eq!(received() - before, cut as u64);
             prop_assert_eq!(messages(format, &[&bytes], &sender), cut);
-            let arrival = Arrival { now: INTAKE.1.now(), offset_s: 0 };
+            let arrival = Arrival { now: INGEST.1.now(), offset_s: 0 };
             datagram(format, &bytes, &sender, &arrival);
         }
     }

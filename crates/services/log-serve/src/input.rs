@@ -6,24 +6,24 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::decode::{Decoder, Format};
-use crate::edge::{DRAIN_MOST, Edge};
-use crate::intake::Intake;
+use crate::endpoint::{DRAIN_TIMEOUT, Edge};
+use crate::ingest::Ingest;
 use crate::sender::Peer;
 
 const READ_BYTES: usize = 64 << 10;
 /// How long it waits before it looks whether the server ends.
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+const CLOSE_POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// Reads until the input ends, or the server does and nothing more is there, or a second later.
 pub(crate) fn run(format: Format, edge: &Edge) {
-    let sender = edge.intake.sender(Peer::Input);
+    let sender = edge.ingest.sender(Peer::Input);
     let mut decoder = Decoder::new(format);
     let mut buffer = vec![0; READ_BYTES];
     let mut input = io::stdin().lock();
     let mut ending: Option<Instant> = None;
     loop {
         let closing = edge.is_closing();
-        if closing && ending.get_or_insert_with(Instant::now).elapsed() >= DRAIN_MOST {
+        if closing && ending.get_or_insert_with(Instant::now).elapsed() >= DRAIN_TIMEOUT {
             break;
         }
         let ready = is_ready(&input);
@@ -34,8 +34,8 @@ pub(crate) fn run(format: Format, edge: &Edge) {
         decoder.feed(&buffer[..count]);
         decoder.hand_on(&sender, &edge.arrival());
         // A pipe or a file can wait.
-        while !edge.intake.has_room() && !edge.is_closing() {
-            std::thread::sleep(Intake::LOOK);
+        while !edge.ingest.has_room() && !edge.is_closing() {
+            std::thread::sleep(Ingest::ROOM_POLL_INTERVAL);
         }
     }
     decoder.end();
@@ -44,5 +44,6 @@ pub(crate) fn run(format: Format, edge: &Edge) {
 
 /// Waits for more, or for the end; whether there is something.
 fn is_ready(input: &io::StdinLock<'_>) -> bool {
-    poll(&mut [PollFd::new(input, PollFlags::IN)], Some(&LOOK)).is_ok_and(|ready| ready > 0)
+    poll(&mut [PollFd::new(input, PollFlags::IN)], Some(&CLOSE_POLL_INTERVAL))
+        .is_ok_and(|ready| ready > 0)
 }

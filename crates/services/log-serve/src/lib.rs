@@ -11,25 +11,25 @@
 //!
 //! Operation. A [`Server`] has an edge for each [`Endpoint`]: sockets (`stream`, `datagram`) and
 //! what makes records of their bytes (`decode`). Whatever the edge, records go to the one
-//! [`Intake`], which has the limits, the counts and the way to the bus.
+//! [`Ingest`], which has the limits, the counts and the way to the bus.
 
-mod account;
 mod datagram;
 mod decode;
-mod edge;
+mod endpoint;
+mod ingest;
 mod input;
-mod intake;
-mod kernel;
 mod limits;
 mod lines;
 mod sender;
 mod server;
+mod statistics;
 mod stream;
+mod udp_drops;
 
-pub use account::{Account, Dropped, SenderAccount};
 pub use decode::Format;
-pub use edge::{Endpoint, Listening, Via};
-pub use intake::Intake;
+pub use endpoint::{Endpoint, Listening, Via};
+pub use ingest::Ingest;
 pub use limits::{Limits, Rate};
 pub use sender::{Cause, Peer, Sender};
 pub use server::{Options, ServeError, Server};
+pub use statistics::{Dropped, SenderStatistics, Statistics};

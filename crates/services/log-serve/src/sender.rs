@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 use helio_bus::transport::locked;
 
-use crate::account::SenderAccount;
 use crate::limits::{Bucket, Limits};
+use crate::statistics::SenderStatistics;
 
 /// How long a sender has said nothing that is forgotten when there is no room for another one: its
 /// buckets are full again by then.
-const QUIET: Duration = Duration::from_secs(60);
+const SENDER_IDLE_TIME: Duration = Duration::from_secs(60);
 /// How often it is looked for such ones: a look goes over all of them.
-const LOOKS: Duration = Duration::from_secs(1);
+const SENDER_SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// The most characters that are kept of why something was dropped.
-const WHY_CHARS: usize = 200;
+const MAX_REASON_CHARS: usize = 200;
 
 /// Who sends, as far as the edge knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -93,7 +93,7 @@ impl fmt::Display for Cause {
 
 /// What became of what came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Tally {
+pub(crate) struct SenderCounts {
     pub(crate) received: u64,
     pub(crate) dropped: [u64; 4],
     /// Connections that were not taken.
@@ -102,7 +102,7 @@ pub(crate) struct Tally {
     pub(crate) timed_out: u64,
 }
 
-impl Tally {
+impl SenderCounts {
     pub(crate) fn all_dropped(&self) -> u64 {
         self.dropped.iter().sum()
     }
@@ -128,12 +128,12 @@ impl Tally {
 }
 
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct SenderState {
     usual: Bucket,
     urgent: Bucket,
-    pub(crate) tally: Tally,
+    pub(crate) tally: SenderCounts,
     /// What of this was told.
-    pub(crate) told: Tally,
+    pub(crate) told: SenderCounts,
     /// When it sent last.
     last: Instant,
     /// Why one of those was dropped that were not told yet.
@@ -141,13 +141,13 @@ pub(crate) struct State {
     pub(crate) connections: usize,
 }
 
-impl State {
+impl SenderState {
     fn new(limits: &Limits, now: Instant) -> Self {
         Self {
             usual: Bucket::new(limits.rate, now),
             urgent: Bucket::new(limits.urgent, now),
-            tally: Tally::default(),
-            told: Tally::default(),
+            tally: SenderCounts::default(),
+            told: SenderCounts::default(),
             last: now,
             why: String::new(),
             connections: 0,
@@ -155,9 +155,9 @@ impl State {
     }
 
     /// Whether the sender may send a record now.
-    pub(crate) fn allows(&mut self, limits: &Limits, urgency: Urgency, now: Instant) -> bool {
+    pub(crate) fn allows(&mut self, limits: &Limits, urgency: RateClass, now: Instant) -> bool {
         self.last = now;
-        let urgent = urgency == Urgency::Urgent && self.urgent.take(limits.urgent, now);
+        let urgent = urgency == RateClass::Urgent && self.urgent.take(limits.urgent, now);
         urgent || self.usual.take(limits.rate, now)
     }
 
@@ -171,30 +171,30 @@ impl State {
         }
         // What a sender has written is in some of them.
         let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-        self.why = why.to_string().chars().map(plain).take(WHY_CHARS).collect();
+        self.why = why.to_string().chars().map(plain).take(MAX_REASON_CHARS).collect();
     }
 }
 
 /// Whether a record has its own limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Urgency {
+pub(crate) enum RateClass {
     Urgent,
     Usual,
 }
 
 /// What is known of a sender.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct SenderEntry {
     /// None: all those for whom there is no room.
     pub(crate) peer: Option<Peer>,
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: Mutex<SenderState>,
 }
 
 /// Whoever sends, as an edge holds it: by connection, by request or by datagram.
 #[derive(Debug, Clone)]
 pub struct Sender {
-    pub(crate) intake: crate::Intake,
-    pub(crate) entry: Arc<Entry>,
+    pub(crate) ingest: crate::Ingest,
+    pub(crate) entry: Arc<SenderEntry>,
     /// Who it is, also where it shares its counts with others.
     pub(crate) peer: Peer,
 }
@@ -202,18 +202,18 @@ pub struct Sender {
 /// All senders, up to a limit.
 #[derive(Debug)]
 pub(crate) struct Senders {
-    known: HashMap<Peer, Arc<Entry>>,
-    others: Arc<Entry>,
+    known: HashMap<Peer, Arc<SenderEntry>>,
+    others: Arc<SenderEntry>,
     looked: Option<Instant>,
 }
 
 impl Senders {
     pub(crate) fn new(limits: &Limits, now: Instant) -> Self {
-        let others = Entry { peer: None, state: Mutex::new(State::new(limits, now)) };
+        let others = SenderEntry { peer: None, state: Mutex::new(SenderState::new(limits, now)) };
         Self { known: HashMap::new(), others: Arc::new(others), looked: None }
     }
 
-    pub(crate) fn of(&mut self, peer: Peer, limits: &Limits, now: Instant) -> Arc<Entry> {
+    pub(crate) fn of(&mut self, peer: Peer, limits: &Limits, now: Instant) -> Arc<SenderEntry> {
         if let Some(entry) = self.known.get(&peer) {
             return Arc::clone(entry);
         }
@@ -223,22 +223,25 @@ impl Senders {
         if self.known.len() >= limits.senders {
             return Arc::clone(&self.others);
         }
-        let state = Mutex::new(State::new(limits, now));
-        let entry = Arc::new(Entry { peer: Some(peer), state });
+        let state = Mutex::new(SenderState::new(limits, now));
+        let entry = Arc::new(SenderEntry { peer: Some(peer), state });
         self.known.insert(peer, Arc::clone(&entry));
         entry
     }
 
     /// Forgets who has been quiet and is not connected; what they had counted is the others'.
     fn forget(&mut self, now: Instant) {
-        if self.looked.is_some_and(|looked| now.saturating_duration_since(looked) < LOOKS) {
+        if self
+            .looked
+            .is_some_and(|looked| now.saturating_duration_since(looked) < SENDER_SWEEP_INTERVAL)
+        {
             return;
         }
         self.looked = Some(now);
         let mut others = locked(&self.others.state);
         self.known.retain(|_, entry| {
             let state = locked(&entry.state);
-            let quiet = now.saturating_duration_since(state.last) >= QUIET;
+            let quiet = now.saturating_duration_since(state.last) >= SENDER_IDLE_TIME;
             // What was dropped and not told yet is told before.
             let keep = !quiet || Arc::strong_count(entry) > 1 || state.tally != told(&state);
             if !keep {
@@ -250,23 +253,25 @@ impl Senders {
     }
 
     /// Everyone, and those who share what they are.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Entry>> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<SenderEntry>> {
         self.known.values().chain([&self.others])
     }
 
-    pub(crate) fn accounts(&self) -> Vec<SenderAccount> {
-        let account =
-            |entry: &Arc<Entry>| SenderAccount::of(entry.peer, locked(&entry.state).tally);
-        let mut all: Vec<_> = self.all().map(account).collect();
-        all.retain(|account| account.peer.is_some() || account.received + account.refused > 0);
-        all.sort_by_key(|account| (account.peer.is_none(), account.peer));
+    pub(crate) fn statistics(&self) -> Vec<SenderStatistics> {
+        let statistics =
+            |entry: &Arc<SenderEntry>| SenderStatistics::of(entry.peer, locked(&entry.state).tally);
+        let mut all: Vec<_> = self.all().map(statistics).collect();
+        all.retain(|statistics| {
+            statistics.peer.is_some() || statistics.received + statistics.refused > 0
+        });
+        all.sort_by_key(|statistics| (statistics.peer.is_none(), statistics.peer));
         all
     }
 }
 
 /// What was told, as if all that was well had been, too.
-fn told(state: &State) -> Tally {
-    Tally { received: state.tally.received, ..state.told }
+fn told(state: &SenderState) -> SenderCounts {
+    SenderCounts { received: state.tally.received, ..state.told }
 }
 
 #[cfg(test)]
@@ -289,14 +294,18 @@ mod tests {
             assert_eq!(entry.peer.is_some(), n <= 2, "{n}");
         }
         let counts = |senders: &Senders| -> Vec<_> {
-            senders.accounts().iter().map(|account| (account.peer, account.received)).collect()
+            senders
+                .statistics()
+                .iter()
+                .map(|statistics| (statistics.peer, statistics.received))
+                .collect()
         };
         assert_eq!(counts(&senders), [(Some(peer(1)), 2), (Some(peer(2)), 1), (None, 2)]);
 
         // One of them is connected; the other one is forgotten once it has been quiet.
         let connected = senders.of(peer(2), &limits, start);
-        assert!(senders.of(peer(3), &limits, start + QUIET / 2).peer.is_none());
-        assert!(senders.of(peer(3), &limits, start + QUIET).peer.is_some());
+        assert!(senders.of(peer(3), &limits, start + SENDER_IDLE_TIME / 2).peer.is_none());
+        assert!(senders.of(peer(3), &limits, start + SENDER_IDLE_TIME).peer.is_some());
         let expected = [(Some(peer(2)), 1), (Some(peer(3)), 0), (None, 4)];
         assert_eq!(counts(&senders), expected);
         drop(connected);
@@ -309,7 +318,7 @@ mod tests {
         let mut senders = Senders::new(&limits, start);
         locked(&senders.of(peer(1), &limits, start).state)
             .count_drop(Cause::Malformed, &"a\u{1b}b");
-        let later = start + 2 * QUIET;
+        let later = start + 2 * SENDER_IDLE_TIME;
         assert!(senders.of(peer(2), &limits, later).peer.is_none());
         let first = senders.of(peer(1), &limits, later);
         let mut state = locked(&first.state);
@@ -317,7 +326,7 @@ mod tests {
         state.told = state.tally;
         drop(state);
         drop(first);
-        assert!(senders.of(peer(2), &limits, later + 2 * LOOKS).peer.is_some());
+        assert!(senders.of(peer(2), &limits, later + 2 * SENDER_SWEEP_INTERVAL).peer.is_some());
     }
 
     #[test]
@@ -325,13 +334,13 @@ mod tests {
         let rate = |burst| crate::Rate { per_s: 0.0, burst };
         let limits = Limits { rate: rate(2.0), urgent: rate(3.0), ..Limits::default() };
         let now = Instant::now();
-        let mut state = State::new(&limits, now);
+        let mut state = SenderState::new(&limits, now);
         let mut taken = |urgency| (0..9).filter(|_| state.allows(&limits, urgency, now)).count();
-        assert_eq!(taken(Urgency::Usual), 2);
-        assert_eq!(taken(Urgency::Urgent), 3);
-        let mut state = State::new(&limits, now);
+        assert_eq!(taken(RateClass::Usual), 2);
+        assert_eq!(taken(RateClass::Urgent), 3);
+        let mut state = SenderState::new(&limits, now);
         let mut taken = |urgency| (0..9).filter(|_| state.allows(&limits, urgency, now)).count();
-        assert_eq!((taken(Urgency::Urgent), taken(Urgency::Usual)), (5, 0));
+        assert_eq!((taken(RateClass::Urgent), taken(RateClass::Usual)), (5, 0));
     }
 
     #[test]

@@ -17,19 +17,19 @@ use tokio::net::{TcpListener, UdpSocket, UnixDatagram, UnixListener};
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
 
-use crate::account::Account;
 use crate::datagram::Datagrams;
-use crate::edge::{Edge, Endpoint, Listening, Via};
+use crate::endpoint::{Edge, Endpoint, Listening, Via};
+use crate::ingest::Ingest;
 use crate::input;
-use crate::intake::Intake;
-use crate::kernel::{self, Inode};
 use crate::limits::Limits;
+use crate::statistics::Statistics;
 use crate::stream::Listener;
+use crate::udp_drops::{self, Inode};
 
 /// How long the end waits for edges: a little longer than they drain.
-const ENDING: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// File descriptors that are not for connections: the bus, the edges.
-const OTHER_FILES: u64 = 128;
+const RESERVED_FILES: u64 = 128;
 
 /// How records are taken and published.
 #[derive(Debug, Clone, Default)]
@@ -68,8 +68,8 @@ pub enum ServeError {
 /// let listening = server.listen(&Endpoint { format: Format::Syslog, via })?;
 /// let Via::Udp(address) = listening.via else { unreachable!() };
 /// std::net::UdpSocket::bind("127.0.0.1:0")?.send_to(b"<29>ntpd: synchronised", address)?;
-/// let account = server.end();
-/// assert_eq!((account.received, account.published), (1, 1));
+/// let statistics = server.end();
+/// assert_eq!((statistics.received, statistics.published), (1, 1));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Server {
@@ -109,11 +109,11 @@ impl Server {
         let (closing, closes) = watch::channel(false);
         let (alive, ended) = mpsc::channel(1);
         let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let files = usize::try_from(files.saturating_sub(OTHER_FILES)).unwrap_or(usize::MAX);
+        let files = usize::try_from(files.saturating_sub(RESERVED_FILES)).unwrap_or(usize::MAX);
         let most_connections = options.limits.connections.min(files.max(1));
-        let intake = Intake::new(logging.relay(), &options.log, options.limits);
+        let ingest = Ingest::new(logging.relay(), &options.log, options.limits);
         let edge = Edge {
-            intake: intake.clone(),
+            ingest: ingest.clone(),
             closing: closes,
             offset_s: options.syslog_offset_s,
             connections: Arc::new(AtomicUsize::new(0)),
@@ -123,8 +123,8 @@ impl Server {
         };
         runtime.spawn(async move {
             loop {
-                tokio::time::sleep(intake.limits().tell).await;
-                intake.tell();
+                tokio::time::sleep(ingest.limits().tell).await;
+                ingest.tell();
             }
         });
         Ok(Self {
@@ -204,8 +204,8 @@ impl Server {
 
     /// Where edges of others hand their records; none where it has ended.
     #[must_use]
-    pub fn intake(&self) -> Option<Intake> {
-        self.edge.as_ref().map(|edge| edge.intake.clone())
+    pub fn ingest(&self) -> Option<Ingest> {
+        self.edge.as_ref().map(|edge| edge.ingest.clone())
     }
 
     /// Whether nothing comes any more: it reads standard input only, and that has ended.
@@ -216,12 +216,12 @@ impl Server {
 
     /// What became of all that came, as of a moment ago.
     #[must_use]
-    pub fn account(&self) -> Account {
+    pub fn statistics(&self) -> Statistics {
         let (Some(edge), Some(logging)) = (&self.edge, &self.logging) else {
-            return Account::default();
+            return Statistics::default();
         };
-        let account = edge.intake.account(&logging.figures());
-        Account { kernel_dropped: kernel::dropped(&self.udp), ..account }
+        let statistics = edge.ingest.statistics(&logging.figures());
+        Statistics { kernel_dropped: udp_drops::dropped(&self.udp), ..statistics }
     }
 
     /// Why the bus takes nothing at the moment, in its words; none where it does.
@@ -233,26 +233,26 @@ impl Server {
     /// Ends: what was sent before is read, and published or kept in the spill file; what became of
     /// all that came.
     #[must_use]
-    pub fn end(mut self) -> Account {
+    pub fn end(mut self) -> Statistics {
         self.close()
     }
 
-    fn close(&mut self) -> Account {
+    fn close(&mut self) -> Statistics {
         let (Some(runtime), Some(edge)) = (self.runtime.take(), self.edge.take()) else {
-            return Account::default();
+            return Statistics::default();
         };
-        let kernel_dropped = kernel::dropped(&self.udp);
-        let intake = edge.intake.clone();
+        let kernel_dropped = udp_drops::dropped(&self.udp);
+        let ingest = edge.ingest.clone();
         drop(edge);
         _ = self.closing.send(true);
-        let ended = async { tokio::time::timeout(ENDING, self.ended.recv()).await };
+        let ended = async { tokio::time::timeout(CLOSE_TIMEOUT, self.ended.recv()).await };
         // Nobody says anything there: it ends when all edges have.
         _ = runtime.block_on(ended);
-        runtime.shutdown_timeout(ENDING);
+        runtime.shutdown_timeout(CLOSE_TIMEOUT);
         self.files.drain(..).for_each(|file| _ = std::fs::remove_file(file));
-        intake.tell();
+        ingest.tell();
         let figures = self.logging.take().map(Logging::end).unwrap_or_default();
-        Account { kernel_dropped, ..intake.account(&figures) }
+        Statistics { kernel_dropped, ..ingest.statistics(&figures) }
     }
 }
 

@@ -8,13 +8,13 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::decode::{Decoder, Format};
-use crate::edge::{Admitted, DRAIN, DRAIN_MOST, Edge};
+use crate::endpoint::{Admitted, DRAIN_IDLE_TIMEOUT, DRAIN_TIMEOUT, Edge};
 use crate::sender::Peer;
 
 /// Bytes that are read at once: each connection has them.
 const READ_BYTES: usize = 16 << 10;
 /// How long nobody is let in after the system has refused it: it has no file descriptors left.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Where connections come in.
 pub(crate) enum Listener {
@@ -50,10 +50,10 @@ impl Listener {
             };
             match accepted {
                 Ok((stream, peer)) => begin(stream, peer, format, &edge),
-                Err(_) => tokio::time::sleep(PAUSE).await,
+                Err(_) => tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await,
             }
         }
-        while let Ok(Ok((stream, peer))) = timeout(DRAIN, self.accept()).await {
+        while let Ok(Ok((stream, peer))) = timeout(DRAIN_IDLE_TIMEOUT, self.accept()).await {
             begin(stream, peer, format, &edge);
         }
     }
@@ -69,7 +69,7 @@ fn begin(stream: Stream, peer: Peer, format: Format, edge: &Edge) {
 async fn serve(mut stream: Stream, format: Format, edge: Edge, admitted: Admitted) {
     let mut decoder = Decoder::new(format);
     let mut buffer = vec![0; READ_BYTES];
-    let limits = edge.intake.limits().clone();
+    let limits = edge.ingest.limits().clone();
     // Since when a message is under way.
     let mut begun: Option<Instant> = None;
     loop {
@@ -99,8 +99,8 @@ async fn serve(mut stream: Stream, format: Format, edge: Edge, admitted: Admitte
         }
     }
     if edge.is_closing() {
-        let most = Instant::now() + DRAIN_MOST;
-        let until = || most.min(Instant::now() + DRAIN);
+        let most = Instant::now() + DRAIN_TIMEOUT;
+        let until = || most.min(Instant::now() + DRAIN_IDLE_TIMEOUT);
         while let Ok(Ok(count @ 1..)) = timeout_at(until(), stream.read(&mut buffer)).await {
             decoder.feed(&buffer[..count]);
             decoder.hand_on(&admitted.sender, &edge.arrival());

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use helio_bus::{Clock as _, SystemClock, TraceId};
-use helio_logging::{Body, Logging, Value};
+use helio_logging::{Body, Logging, TextField, Value};
 use tracing_core::subscriber::Interest;
 use tracing_core::{Event, Metadata, Subscriber, callsite, span};
 use tracing_subscriber::Layer;
@@ -160,7 +160,7 @@ where
     let (mut has_trace, mut has_span) = has;
     for (depth, span) in context.event_scope(event).into_iter().flatten().enumerate() {
         if depth == 0 {
-            body.context(span.name());
+            body.member(TextField::Context, span.name());
         }
         let extensions = span.extensions();
         let Some(kept) = extensions.get::<SpanFields>() else { continue };

@@ -5,6 +5,7 @@
 
 use helio_core::{Tai, TraceId};
 
+use crate::fields::{Position, TextField};
 use crate::record::{Record, Stack};
 use crate::value::{Value, put_double, put_int, put_text};
 use crate::wire::{Bytes, Malformed, put_bytes, put_signed, put_varint};
@@ -12,17 +13,14 @@ use crate::wire::{Bytes, Malformed, put_bytes, put_signed, put_varint};
 const TEXT: u8 = 1;
 const ARGUMENT: u8 = 2;
 const OBSERVED: u8 = 3;
-const THREAD: u8 = 4;
-const CONTEXT: u8 = 5;
-const ARRAY: u8 = 6;
-const ANTENNA: u8 = 7;
 const STACK: u8 = 8;
-const LOG_ID: u8 = 9;
-const URI: u8 = 10;
 const TRACE: u8 = 11;
 const SPAN: u8 = 12;
 const FLAGS: u8 = 13;
 const DATA: u8 = 14;
+/// From this tag on a field's content is its length and that many bytes. Readers skip the tags that
+/// they do not know.
+pub(crate) const FIRST_SKIPPED_TAG: u8 = 128;
 
 /// A field of a body.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,20 +31,10 @@ pub enum Field<'a> {
     Argument(Value),
     /// When it was first seen by who collects.
     Observed(Tai),
-    /// The thread.
-    Thread(&'a str),
-    /// What the process was busy with.
-    Context(&'a str),
-    /// The array of antennas.
-    Array(&'a str),
-    /// The antenna.
-    Antenna(&'a str),
+    /// One of the texts that are [in the body](TextField::is_in_body).
+    Member(TextField, &'a str),
     /// The error that it is about: the stack, and the place in it.
     Stack(&'a str, i32),
-    /// The id of a declared log event.
-    LogId(&'a str),
-    /// Where more is to be found.
-    Uri(&'a str),
     /// The trace.
     Trace(TraceId),
     /// The span in it.
@@ -66,22 +54,17 @@ impl<'a> Fields<'a> {
         Self(Bytes(body))
     }
 
-    fn field(bytes: &mut Bytes<'a>) -> Result<Field<'a>, Malformed> {
-        Ok(match bytes.byte()? {
+    /// The next field; none for one that is skipped.
+    fn field(bytes: &mut Bytes<'a>) -> Result<Option<Field<'a>>, Malformed> {
+        Ok(Some(match bytes.byte()? {
             TEXT => Field::Text(bytes.text()?),
             ARGUMENT => Field::Argument(Value::read(bytes)?),
             OBSERVED => Field::Observed(Tai::from_nanos(bytes.i64()?)),
-            THREAD => Field::Thread(bytes.text()?),
-            CONTEXT => Field::Context(bytes.text()?),
-            ARRAY => Field::Array(bytes.text()?),
-            ANTENNA => Field::Antenna(bytes.text()?),
             STACK => {
                 let id = bytes.text()?;
                 let level = i32::try_from(bytes.signed()?).map_err(|_| Malformed)?;
                 Field::Stack(id, level)
             }
-            LOG_ID => Field::LogId(bytes.text()?),
-            URI => Field::Uri(bytes.text()?),
             TRACE => Field::Trace(TraceId(bytes.array()?)),
             SPAN => Field::Span(bytes.array()?),
             FLAGS => Field::Flags(bytes.byte()?),
@@ -89,8 +72,15 @@ impl<'a> Fields<'a> {
                 let name = bytes.text()?;
                 Field::Data(name, Value::read(bytes)?)
             }
-            _ => return Err(Malformed),
-        })
+            tag => match TextField::of_tag(tag) {
+                Some(field) => Field::Member(field, bytes.text()?),
+                None if tag >= FIRST_SKIPPED_TAG => {
+                    bytes.bytes()?;
+                    return Ok(None);
+                }
+                None => return Err(Malformed),
+            },
+        }))
     }
 }
 
@@ -98,14 +88,17 @@ impl<'a> Iterator for Fields<'a> {
     type Item = Result<Field<'a>, Malformed>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.0.is_empty() {
-            return None;
+        while !self.0.is_empty() {
+            match Self::field(&mut self.0) {
+                Ok(Some(field)) => return Some(Ok(field)),
+                Ok(None) => {}
+                Err(malformed) => {
+                    self.0 = Bytes(&[]);
+                    return Some(Err(malformed));
+                }
+            }
         }
-        let field = Self::field(&mut self.0);
-        if field.is_err() {
-            self.0 = Bytes(&[]);
-        }
-        Some(field)
+        None
     }
 }
 
@@ -113,10 +106,10 @@ impl<'a> Iterator for Fields<'a> {
 /// as the thread, are to be added once.
 ///
 /// ```
-/// use helio_logging::Body;
+/// use helio_logging::{Body, TextField};
 ///
 /// let mut body = Body::default();
-/// body.argument_int(7).argument_text("DV11").antenna("DV11");
+/// body.argument_int(7).argument_text("DV11").member(TextField::Antenna, "DV11");
 /// assert!(body.as_bytes().len() < 32);
 /// ```
 #[derive(Debug, Clone, Default)]
@@ -144,10 +137,6 @@ impl Body {
         self.0.push(tag);
         put_bytes(&mut self.0, bytes);
         self
-    }
-
-    fn put_there(&mut self, tag: u8, text: &str) -> &mut Self {
-        if text.is_empty() { self } else { self.put(tag, text.as_bytes()) }
     }
 
     /// Adds the message as people read it.
@@ -215,24 +204,14 @@ impl Body {
         self
     }
 
-    /// Adds the thread, if it is not empty.
-    pub fn thread(&mut self, thread: &str) -> &mut Self {
-        self.put_there(THREAD, thread)
-    }
-
-    /// Adds what the process was busy with, if it is not empty.
-    pub fn context(&mut self, context: &str) -> &mut Self {
-        self.put_there(CONTEXT, context)
-    }
-
-    /// Adds the array of antennas, if it is not empty.
-    pub fn array(&mut self, array: &str) -> &mut Self {
-        self.put_there(ARRAY, array)
-    }
-
-    /// Adds the antenna, if it is not empty.
-    pub fn antenna(&mut self, antenna: &str) -> &mut Self {
-        self.put_there(ANTENNA, antenna)
+    /// Adds a text, if it is not empty. A field that is not
+    /// [in the body](TextField::is_in_body) becomes a data pair of its name.
+    pub fn member(&mut self, field: TextField, text: &str) -> &mut Self {
+        match field.position() {
+            _ if text.is_empty() => self,
+            Position::Body(tag) => self.put(tag, text.as_bytes()),
+            _ => self.data_text(field.name(), text),
+        }
     }
 
     /// Adds the error that it is about.
@@ -240,16 +219,6 @@ impl Body {
         self.put(STACK, stack.id.as_bytes());
         put_signed(&mut self.0, stack.level.into());
         self
-    }
-
-    /// Adds the id of a declared log event, if it is not empty.
-    pub fn log_id(&mut self, id: &str) -> &mut Self {
-        self.put_there(LOG_ID, id)
-    }
-
-    /// Adds where more is to be found, if it is not empty.
-    pub fn uri(&mut self, uri: &str) -> &mut Self {
-        self.put_there(URI, uri)
     }
 
     /// Adds the trace.
@@ -309,6 +278,13 @@ impl Body {
         self.put_shown(value)
     }
 
+    /// Adds a call site as data, under OpenTelemetry's names: for a record that has no number of
+    /// its site.
+    pub fn site(&mut self, file: &str, line: u32) -> &mut Self {
+        let file_name = TextField::File.otlp_name().unwrap_or_default();
+        self.data_text(file_name, file).data_int("code.line.number", line.into())
+    }
+
     /// Adds all that a record has in its body.
     pub fn record(&mut self, record: &Record) -> &mut Self {
         if let Some(text) = &record.text {
@@ -316,10 +292,15 @@ impl Body {
         }
         record.arguments.iter().for_each(|argument| _ = self.argument(argument));
         record.observed.iter().for_each(|time| _ = self.observed(*time));
-        self.thread(&record.thread).context(&record.context).array(&record.array);
-        self.antenna(&record.antenna);
-        record.stack.iter().for_each(|stack| _ = self.stack(stack));
-        self.log_id(&record.log_id).uri(&record.uri);
+        for field in TextField::ALL {
+            // In the order of the tags.
+            if field == TextField::Stack {
+                record.stack.iter().for_each(|stack| _ = self.stack(stack));
+            }
+            if let Some(text) = field.member(record).filter(|_| field.is_in_body()) {
+                self.member(field, text);
+            }
+        }
         record.trace.iter().for_each(|trace| _ = self.trace(*trace));
         record.span.iter().for_each(|span| _ = self.span(*span));
         self.flags(record.flags);
@@ -335,13 +316,12 @@ impl Record {
             Field::Text(text) => self.text = Some(text.to_owned()),
             Field::Argument(value) => self.arguments.push(value),
             Field::Observed(time) => self.observed = Some(time),
-            Field::Thread(text) => text.clone_into(&mut self.thread),
-            Field::Context(text) => text.clone_into(&mut self.context),
-            Field::Array(text) => text.clone_into(&mut self.array),
-            Field::Antenna(text) => text.clone_into(&mut self.antenna),
+            Field::Member(field, text) => {
+                if let Some(member) = field.member_mut(self) {
+                    text.clone_into(member);
+                }
+            }
             Field::Stack(id, level) => self.stack = Some(Stack { id: id.to_owned(), level }),
-            Field::LogId(text) => text.clone_into(&mut self.log_id),
-            Field::Uri(text) => text.clone_into(&mut self.uri),
             Field::Trace(trace) => self.trace = Some(trace),
             Field::Span(span) => self.span = Some(span),
             Field::Flags(flags) => self.flags = flags,
@@ -359,9 +339,10 @@ mod tests {
         for length in [0, 1, 127, 128, (1 << 14) - 1, 1 << 14, 1 << 20] {
             let message = "m".repeat(length);
             let mut body = Body::default();
-            body.shown(&message).thread("t");
+            body.shown(&message).member(TextField::Thread, "t");
             let fields: Vec<_> = Fields::of(body.as_bytes()).collect();
-            assert_eq!(fields, [Ok(Field::Text(&message)), Ok(Field::Thread("t"))], "{length}");
+            let thread = Field::Member(TextField::Thread, "t");
+            assert_eq!(fields, [Ok(Field::Text(&message)), Ok(thread)], "{length}");
         }
     }
 
@@ -386,7 +367,7 @@ mod tests {
     #[test]
     fn a_damaged_body_ends_with_that() {
         let mut body = Body::default();
-        body.thread("t").stack(&Stack { id: "s".to_owned(), level: -2 });
+        body.member(TextField::Thread, "t").stack(&Stack { id: "s".to_owned(), level: -2 });
         let whole = body.as_bytes();
         for length in 1..whole.len() {
             let fields: Vec<_> = Fields::of(&whole[..length]).collect();
@@ -394,5 +375,18 @@ mod tests {
             assert_eq!(fields.last() == Some(&Err(Malformed)), !cut_between, "{length}");
         }
         assert_eq!(Fields::of(&[99]).collect::<Vec<_>>(), [Err(Malformed)]);
+    }
+
+    #[test]
+    fn fields_of_later_versions_are_skipped() {
+        let mut body = Body::default();
+        body.put(u8::MAX, b"\xff bytes of any kind").member(TextField::Thread, "t");
+        body.put(FIRST_SKIPPED_TAG + 99, &[]).member(TextField::Antenna, "a");
+        body.put(u8::MAX, &[7; 300]);
+        let fields: Vec<_> = Fields::of(body.as_bytes()).collect();
+        let member = |field, text| Ok(Field::Member(field, text));
+        assert_eq!(fields, [member(TextField::Thread, "t"), member(TextField::Antenna, "a")]);
+        let cut = &body.as_bytes()[..body.as_bytes().len() - 1];
+        assert_eq!(Fields::of(cut).last(), Some(Err(Malformed)));
     }
 }

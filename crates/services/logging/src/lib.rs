@@ -11,6 +11,7 @@
 //! the texts and call sites that they name (`docs/formats/log.md`).
 
 mod body;
+mod fields;
 pub mod formats;
 mod lanes;
 mod level;
@@ -27,6 +28,7 @@ mod watch;
 mod wire;
 
 pub use body::{Body, Field};
+pub use fields::{RecordColumn, TextField};
 pub use lanes::Lanes;
 pub use level::{Level, LevelError, Threshold, ThresholdError};
 pub use levels::{

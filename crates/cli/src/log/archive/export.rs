@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use helio_log_archive::{Found, Search, Table};
+use helio_log_archive::{ParquetWriter, Search, SearchItem};
 use helio_logging::Record;
 use helio_logging::formats::csv::{self, Column};
 use helio_logging::formats::{acs_xml, json};
@@ -54,7 +54,7 @@ fn write(format: FormatArg, search: Search, file: File, stop: &Stop) -> CliResul
     let (mut records, mut unread, mut progress) = (0, 0, Progress::new());
     for found in search {
         stop.check()?;
-        let Found::Record(record) = &found else {
+        let SearchItem::Record(record) = &found else {
             super::tell(&found, &mut unread);
             continue;
         };
@@ -69,7 +69,7 @@ fn write(format: FormatArg, search: Search, file: File, stop: &Stop) -> CliResul
 
 enum Writer<W: Write + Send> {
     Text { text: Text, bytes: Vec<u8>, out: W },
-    Table(Box<Table<W>>),
+    Table(Box<ParquetWriter<W>>),
 }
 
 /// A format that is written record by record.
@@ -89,11 +89,11 @@ impl<W: Write + Send> Writer<W> {
                 Text::Xml
             }
             FormatArg::Csv => {
-                let columns: Vec<_> = csv::NAMES.into_iter().map(Column::Field).collect();
+                let columns: Vec<_> = Column::fields().collect();
                 csv::write_header(&columns, &mut bytes);
                 Text::Csv(columns)
             }
-            FormatArg::Parquet => return Ok(Self::Table(Box::new(Table::new(out)?))),
+            FormatArg::Parquet => return Ok(Self::Table(Box::new(ParquetWriter::new(out)?))),
         };
         out.write_all(&bytes)?;
         Ok(Self::Text { text, bytes, out })

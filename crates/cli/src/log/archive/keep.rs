@@ -1,6 +1,6 @@
 //! `helio log archive`: stores a bus's log records in files.
 
-use helio_log_archive::{ArchiveOptions, Keep, Keeper, Told};
+use helio_log_archive::{ArchiveEvent, ArchiveOptions, Archiver, Retention};
 use serde_json::json;
 
 use crate::args::archive::{ArchiveArgs, KeepLevel};
@@ -18,16 +18,16 @@ pub(crate) fn run(args: &ArchiveArgs, url: Option<&str>, stop: &Stop) -> CliResu
     let options = args.keep.iter().fold(
         ArchiveOptions::default().segment_bytes(segment),
         |options, KeepLevel(level, keep)| {
-            options.keep(*level, Keep { age: keep.age, bytes: keep.bytes })
+            options.retention(*level, Retention { age: keep.age, bytes: keep.bytes })
         },
     );
     let now = bus.clock().now();
     let start = args.from.as_ref().map(|from| From::start(Some(from), true, now));
-    let mut keeper = Keeper::open(&bus, &args.lanes.lanes(), &args.folder, options, start)?;
+    let mut keeper = Archiver::open(&bus, &args.lanes.lanes(), &args.folder, options, start)?;
     let until = Until::new(args.time.duration, stop);
     let mut archived = 0;
-    let mut tell = |told: Told| match told {
-        Told::Written { records } => archived += records,
+    let mut tell = |told: ArchiveEvent| match told {
+        ArchiveEvent::Written { records } => archived += records,
         told => eprintln!("helio: {told}"),
     };
     let mut goes_on = true;

@@ -5,7 +5,7 @@ mod keep;
 mod search;
 
 use helio_bus::{Clock as _, SystemClock, Tai};
-use helio_log_archive::{ArchiveError, Found, Search};
+use helio_log_archive::{ArchiveError, Search, SearchItem};
 use helio_logging::Selector;
 
 use crate::args::archive::{WantedArgs, When};
@@ -51,15 +51,15 @@ fn selector(wanted: &WantedArgs, now: Tai) -> CliResult<Selector> {
 }
 
 /// Reports gaps and damage, and counts unreadable records.
-fn tell(found: &Found, unread: &mut u64) {
+fn tell(found: &SearchItem, unread: &mut u64) {
     match found {
-        Found::Record(_) => {}
-        Found::Gap(_, gap) => eprintln!("helio: {}", gap.text),
-        Found::Malformed { producer, sequence } => {
+        SearchItem::Record(_) => {}
+        SearchItem::Gap(_, gap) => eprintln!("helio: {}", gap.text),
+        SearchItem::Malformed { producer, sequence } => {
             *unread += 1;
             eprintln!("helio: record {sequence} of {producer} has a malformed body");
         }
-        Found::Damage(damage) => {
+        SearchItem::Damage(damage) => {
             *unread += u64::from(damage.records);
             let (path, at) = (damage.path.display(), damage.offset);
             eprintln!("helio: {path}, at {at}: {}, {} records", damage.what, damage.records);

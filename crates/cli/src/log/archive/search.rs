@@ -1,6 +1,6 @@
 //! `helio log search`: prints the records of an archive.
 
-use helio_log_archive::Found;
+use helio_log_archive::SearchItem;
 use helio_logging::formats::{acs_xml, json};
 use serde_json::json;
 
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &SearchArgs, stop: &Stop) -> CliResult {
         if stop.asked() {
             break;
         }
-        let Found::Record(record) = &found else {
+        let SearchItem::Record(record) = &found else {
             // Keep the order if both go to one terminal.
             out.flush()?;
             super::tell(&found, &mut unread);

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use helio_bus::Bus;
-use helio_log_archive::{Archive, ArchiveError, Keep, Keeper, Search, Told};
+use helio_log_archive::{Archive, ArchiveError, ArchiveEvent, Archiver, Retention, Search};
 use helio_logging::{Lanes, Level, Record, Selector, Start};
 
 use crate::support::*;
@@ -123,13 +123,13 @@ fn a_full_disk_is_told_and_nothing_is_lost() {
     for _ in 0..5 {
         keeper.step(Duration::ZERO, |item| told.push(item)).unwrap();
     }
-    let trouble = told.iter().filter(|item| matches!(item, Told::Trouble(_))).count();
+    let trouble = told.iter().filter(|item| matches!(item, ArchiveEvent::Trouble(_))).count();
     assert_eq!(trouble, 1, "{told:?}");
     assert_eq!(texts(folder.path(), ""), [""; 0]);
     producer.publish(Level::INFO, &[record(2, Level::INFO, "second")]);
     full.store(false, Ordering::Relaxed);
     let told = run(&mut keeper);
-    assert!(told.contains(&Told::Well), "{told:?}");
+    assert!(told.contains(&ArchiveEvent::Well), "{told:?}");
     keeper.finish(|_| {}).unwrap();
     assert_eq!(texts(folder.path(), ""), ["first", "second"]);
 }
@@ -153,7 +153,7 @@ fn an_archive_of_another_bus_goes_on_only_where_that_is_said() {
     }
     archive(&buses[0], folder.path(), options());
     let lanes = Lanes::default();
-    let open = |start| Keeper::open(&buses[1], &lanes, folder.path(), options(), start);
+    let open = |start| Archiver::open(&buses[1], &lanes, folder.path(), options(), start);
     let refused = open(None).unwrap_err().to_string();
     assert!(refused.contains("another bus"), "{refused}");
     let mut keeper = open(Some(Start::Earliest)).unwrap();
@@ -218,8 +218,9 @@ fn small_blocks_of_a_closed_segment_are_put_together() {
 fn retention_removes_whole_segments_and_says_so() {
     let (bus, folder) = (Bus::connect("memory:").unwrap(), tempfile::tempdir().unwrap());
     let mut producer = Producer::new(&bus, "mount");
-    let keep = Keep { age: None, bytes: Some(2_000) };
-    let options = options().block_age(Duration::ZERO).segment_bytes(1).keep(Level::DEBUG, keep);
+    let keep = Retention { age: None, bytes: Some(2_000) };
+    let options =
+        options().block_age(Duration::ZERO).segment_bytes(1).retention(Level::DEBUG, keep);
     let (mut lost, mut told) = (0, Vec::new());
     for number in 0..20 {
         for level in [Level::DEBUG, Level::INFO] {
@@ -229,7 +230,7 @@ fn retention_removes_whole_segments_and_says_so() {
         // What was finished last is closed by the next one.
     }
     for item in &told {
-        if let Told::Removed { lane, records, .. } = item {
+        if let ArchiveEvent::Removed { lane, records, .. } = item {
             assert_eq!(*lane, Level::DEBUG);
             lost += records;
         }

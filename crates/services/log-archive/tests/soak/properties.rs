@@ -4,7 +4,7 @@ use std::fs::File;
 use std::time::Duration;
 
 use helio_bus::Bus;
-use helio_log_archive::{Archive, Found, Search};
+use helio_log_archive::{Archive, Search, SearchItem};
 use helio_logging::{Lanes, Level, Record};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -114,7 +114,7 @@ proptest! {
         std::fs::write(path, &bytes).unwrap();
         if let Ok(search) = Search::open(folder.path(), selector("")) {
             for found in search {
-                if let Found::Record(record) = found {
+                if let SearchItem::Record(record) = found {
                     prop_assert!(all.contains(&record));
                 }
             }

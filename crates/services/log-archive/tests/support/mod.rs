@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use helio_bus::{Bus, Message, ProducerName, Publisher, Tai};
-use helio_log_archive::{ArchiveOptions, Counts, Found, Keeper, Search, Told};
+use helio_log_archive::{ArchiveEvent, ArchiveOptions, Archiver, Counts, Search, SearchItem};
 use helio_logging::{Lanes, Level, Numbers, PacketWriter, Predicate, Record, Selector, Views};
 
 /// Publishes packets under its name.
@@ -69,18 +69,18 @@ pub(crate) fn options() -> ArchiveOptions {
     ArchiveOptions::default().block_age(Duration::from_secs(3_600))
 }
 
-pub(crate) fn keeper(bus: &Bus, folder: &Path, options: ArchiveOptions) -> Keeper {
-    Keeper::open(bus, &Lanes::default(), folder, options, None).unwrap()
+pub(crate) fn keeper(bus: &Bus, folder: &Path, options: ArchiveOptions) -> Archiver {
+    Archiver::open(bus, &Lanes::default(), folder, options, None).unwrap()
 }
 
-pub(crate) fn run(keeper: &mut Keeper) -> Vec<Told> {
+pub(crate) fn run(keeper: &mut Archiver) -> Vec<ArchiveEvent> {
     let mut told = Vec::new();
     while keeper.step(Duration::ZERO, |item| told.push(item)).unwrap() {}
     told
 }
 
 /// Archives all that there is.
-pub(crate) fn archive(bus: &Bus, folder: &Path, options: ArchiveOptions) -> Vec<Told> {
+pub(crate) fn archive(bus: &Bus, folder: &Path, options: ArchiveOptions) -> Vec<ArchiveEvent> {
     let mut keeper = keeper(bus, folder, options);
     let mut told = run(&mut keeper);
     keeper.finish(|item| told.push(item)).unwrap();
@@ -91,10 +91,12 @@ pub(crate) fn search(folder: &Path, predicate: &str) -> (Vec<Record>, Vec<String
     let (mut records, mut news) = (Vec::new(), Vec::new());
     for found in Search::open(folder, selector(predicate)).unwrap() {
         match found {
-            Found::Record(record) => records.push(*record),
-            Found::Gap(_, gap) => news.push(gap.text),
-            Found::Malformed { producer, sequence } => news.push(format!("{producer} {sequence}")),
-            Found::Damage(damage) => news.push(format!("{damage:?}")),
+            SearchItem::Record(record) => records.push(*record),
+            SearchItem::Gap(_, gap) => news.push(gap.text),
+            SearchItem::Malformed { producer, sequence } => {
+                news.push(format!("{producer} {sequence}"))
+            }
+            SearchItem::Damage(damage) => news.push(format!("{damage:?}")),
         }
     }
     (records, news)

@@ -12,7 +12,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 use super::{ExportError, ExporterOptions, MAX_ANSWER_BYTES, Refused, TargetError};
-use crate::bytes_codec::{EXPORT, Raw};
+use crate::bytes_codec::{EXPORT_PATH, RawCodec};
 use crate::proto;
 use crate::read::reason;
 
@@ -64,8 +64,8 @@ impl Client {
         let answered = self.runtime.block_on(async {
             tokio::time::timeout(self.timeout, async {
                 grpc.ready().await.map_err(|error| later(shown(&error)))?;
-                let path = PathAndQuery::from_static(EXPORT);
-                grpc.unary(request, path, Raw).await.map_err(|status| self.failed(&status))
+                let path = PathAndQuery::from_static(EXPORT_PATH);
+                grpc.unary(request, path, RawCodec).await.map_err(|status| self.failed(&status))
             })
             .await
         });

@@ -15,7 +15,7 @@ use crate::read::reason;
 
 const PROTOBUF: &str = "application/x-protobuf";
 /// How long a connection is kept for the next request: not as long as servers keep theirs.
-const IDLE: Duration = Duration::from_secs(2);
+const CONNECTION_IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) struct Client {
     agent: Agent,
@@ -41,7 +41,7 @@ impl Client {
         let config = Agent::config_builder()
             .timeout_global(Some(options.timeout))
             .http_status_as_error(false)
-            .max_idle_age(IDLE)
+            .max_idle_age(CONNECTION_IDLE_TIMEOUT)
             .max_redirects(0)
             .user_agent("heliograph");
         Ok(Self { agent: tls(config).build().into(), url, headers })

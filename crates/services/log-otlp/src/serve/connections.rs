@@ -37,14 +37,14 @@ impl Bounded {
 }
 
 impl Listener for Bounded {
-    type Io = Held;
+    type Io = BoundedConnection;
     type Addr = SocketAddr;
 
-    async fn accept(&mut self) -> (Held, SocketAddr) {
+    async fn accept(&mut self) -> (BoundedConnection, SocketAddr) {
         // It is never closed; without a permit there would just be no bound.
         let permit = Arc::clone(&self.permits).acquire_owned().await.ok();
         let (stream, sender) = Listener::accept(&mut self.listener).await;
-        (Held { stream, _permit: permit }, sender)
+        (BoundedConnection { stream, _permit: permit }, sender)
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -53,12 +53,12 @@ impl Listener for Bounded {
 }
 
 /// A connection that holds its place.
-pub(super) struct Held {
+pub(super) struct BoundedConnection {
     stream: TcpStream,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-impl AsyncRead for Held {
+impl AsyncRead for BoundedConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -68,7 +68,7 @@ impl AsyncRead for Held {
     }
 }
 
-impl AsyncWrite for Held {
+impl AsyncWrite for BoundedConnection {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

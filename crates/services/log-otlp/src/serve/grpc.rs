@@ -24,8 +24,8 @@ use tonic::{Code, Status};
 
 use super::connections::Sender;
 use super::http::response;
-use super::{Answer, Format, MAX_REQUEST_BYTES, REQUEST_TIME, SOON, Service};
-use crate::bytes_codec::{EXPORT, Raw};
+use super::{Answer, Format, MAX_REQUEST_BYTES, REQUEST_TIMEOUT, RETRY_DELAY, Service};
+use crate::bytes_codec::{EXPORT_PATH, RawCodec};
 use crate::proto;
 
 /// The name of the details of a status that says when to come again.
@@ -36,7 +36,7 @@ pub(super) fn routes(service: Arc<Service>) -> Router {
         let told = "only opentelemetry.proto.collector.logs.v1.LogsService/Export is served here";
         Status::unimplemented(told).into_http::<Body>()
     };
-    Router::new().route(EXPORT, post(export)).fallback(unknown).with_state(service)
+    Router::new().route(EXPORT_PATH, post(export)).fallback(unknown).with_state(service)
 }
 
 async fn export(
@@ -49,13 +49,13 @@ async fn export(
         return StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response();
     }
     let Ok(permit) = Arc::clone(&service.permits).try_acquire_owned() else {
-        return later(SOON).into_http::<Body>();
+        return later(RETRY_DELAY).into_http::<Body>();
     };
     let call = Call { service: Arc::clone(&service), sender, permit: Some(permit) };
-    let mut grpc = Grpc::new(Raw)
+    let mut grpc = Grpc::new(RawCodec)
         .accept_compressed(CompressionEncoding::Gzip)
         .max_decoding_message_size(MAX_REQUEST_BYTES);
-    let answered = tokio::time::timeout(REQUEST_TIME, grpc.unary(call, request)).await;
+    let answered = tokio::time::timeout(REQUEST_TIMEOUT, grpc.unary(call, request)).await;
     let Ok(mut answered) = answered else {
         return Status::deadline_exceeded("the request came too slowly").into_http::<Body>();
     };

@@ -17,7 +17,7 @@ use prost::Message;
 use serde::Serialize;
 
 use super::connections::Sender;
-use super::{Answer, Format, MAX_REQUEST_BYTES, REQUEST_TIME, SOON, Service};
+use super::{Answer, Format, MAX_REQUEST_BYTES, REQUEST_TIMEOUT, RETRY_DELAY, Service};
 use crate::proto;
 
 const PROTOBUF: &str = "application/x-protobuf";
@@ -54,9 +54,9 @@ async fn logs(
         return unsupported("a request comes as it is or in gzip; set Content-Encoding");
     };
     let Ok(permit) = Arc::clone(&service.permits).try_acquire_owned() else {
-        return reply(format, Answer::Later(SOON));
+        return reply(format, Answer::Later(RETRY_DELAY));
     };
-    let body = tokio::time::timeout(REQUEST_TIME, Bytes::from_request(request, &())).await;
+    let body = tokio::time::timeout(REQUEST_TIMEOUT, Bytes::from_request(request, &())).await;
     let body = match body {
         Err(_) => {
             return (StatusCode::REQUEST_TIMEOUT, "the request came too slowly").into_response();

@@ -37,9 +37,9 @@ pub const MAX_REQUESTS: usize = 64;
 /// kilobytes.
 pub const MAX_CONNECTIONS: usize = 1_024;
 /// How long a request may take to come: a slow one holds a place.
-const REQUEST_TIME: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// When to come again where all places are taken.
-const SOON: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// How many requests are unpacked and read at once: as many as small machines have processors.
 const READING_THREADS: usize = 2;
 

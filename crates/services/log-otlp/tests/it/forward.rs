@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use crate::support::bus::{Published, forward, numbers};
 use crate::support::kept::{Kept, served};
-use helio_log_otlp::{CursorFile, Exporter, ExporterOptions, ForwardError, Protocol, Taken, Told};
+use helio_log_otlp::{
+    CursorFile, Exporter, ExporterOptions, ForwardError, ForwardEvent, Protocol, Taken,
+};
 
 fn exporter(url: &str) -> Exporter {
     let options = ExporterOptions { timeout: Duration::from_secs(60), ..Default::default() };
@@ -27,7 +29,7 @@ fn the_next_one_goes_on_where_the_last_batch_was_acknowledged() {
     *kept.answers.lock().unwrap() = vec![later(), Taken::All, Taken::All];
     let mut first = published.forwarder(exporter(&grpc), &file);
     let told = forward(&mut first).unwrap();
-    assert!(matches!(told.as_slice(), [Told::Later { .. }]), "{told:?}");
+    assert!(matches!(told.as_slice(), [ForwardEvent::Later { .. }]), "{told:?}");
     assert_eq!(texts(&kept), numbers(1..=20));
     // It ends as by kill -9: all that outlives it is the file.
     drop(first);
@@ -70,7 +72,7 @@ fn what_is_refused_is_told_and_counted() {
     *kept.answers.lock().unwrap() = vec![Taken::All, but];
     let mut forwarder = published.forwarder(exporter(&grpc), &folder.path().join("cursor"));
     let told = forward(&mut forwarder).unwrap();
-    let [Told::Refused(refused)] = told.as_slice() else { panic!("{told:?}") };
+    let [ForwardEvent::Refused(refused)] = told.as_slice() else { panic!("{told:?}") };
     assert_eq!((refused.records, refused.reason.as_str()), (4, "not wanted"));
     let figures = forwarder.figures();
     assert_eq!((figures.taken, figures.refused), (11, 4));

@@ -8,7 +8,9 @@ use crate::support::bus::{Published, forward};
 use crate::support::kept::served;
 use crate::support::whole;
 use helio_core::{Tai, TraceId};
-use helio_log_otlp::{Exporter, ExporterOptions, ForwardError, Protocol, Told, to_protobuf};
+use helio_log_otlp::{
+    Exporter, ExporterOptions, ForwardError, ForwardEvent, Protocol, to_protobuf,
+};
 use helio_logging::{Level, Record, Value};
 use serde_json::{Value as Json, json};
 
@@ -181,7 +183,7 @@ fn a_forwarder_does_what_opentelemetrys_receivers_say() {
         receiver.tell(&["busy", "large 3"]);
         let mut forwarder = published.forwarder(exporter(protocol, &receiver.ports), &file);
         let told = forward(&mut forwarder).unwrap();
-        assert!(matches!(told.as_slice(), [Told::Later { .. }]), "{told:?}");
+        assert!(matches!(told.as_slice(), [ForwardEvent::Later { .. }]), "{told:?}");
         assert!(forward(&mut forwarder).unwrap().is_empty());
         assert_eq!(forwarder.figures().taken, 10);
         let counts: Vec<_> = std::iter::from_fn(|| Some(receiver.answered())).take(7).collect();

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use helio_bus::{Bus, Message, Publisher};
 use helio_core::Tai;
-use helio_log_otlp::{CursorFile, Exporter, ForwardError, ForwardOptions, Forwarder, Step, Told};
+use helio_log_otlp::{
+    CursorFile, Exporter, ForwardError, ForwardEvent, ForwardOptions, Forwarder, Step,
+};
 use helio_logging::{
     Follow, Lanes, Level, Numbers, PacketWriter, Reader, ReaderOptions, Record, Start,
 };
@@ -50,14 +52,14 @@ impl Published {
 }
 
 /// Steps until the end, or until nothing was taken; what was told.
-pub(crate) fn forward(forwarder: &mut Forwarder) -> Result<Vec<Told>, ForwardError> {
+pub(crate) fn forward(forwarder: &mut Forwarder) -> Result<Vec<ForwardEvent>, ForwardError> {
     let mut all = Vec::new();
     loop {
         match forwarder.step(Duration::from_secs(60))? {
             Step::Waited | Step::Sent(_) => {}
             Step::End => return Ok(all),
-            Step::Told(told) => {
-                let later = matches!(told, Told::Later { .. });
+            Step::Event(told) => {
+                let later = matches!(told, ForwardEvent::Later { .. });
                 all.push(told);
                 if later {
                     return Ok(all);

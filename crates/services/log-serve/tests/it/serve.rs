@@ -79,11 +79,11 @@ fn what_comes_before_the_bus_is_there_is_published_when_it_is() {
     let mut server = Server::connect(Bus::builder(), &url, options()).unwrap();
     let by_tcp = listen(&mut server, Format::Syslog, tcp());
     send_tcp(&by_tcp, b"<29>ntpd: one\n");
-    wait_until(|| server.account().received == 1);
+    wait_until(|| server.statistics().received == 1);
     assert!(server.trouble().is_some_and(|told| told.contains("journal")));
     std::fs::remove_file(&place).unwrap();
     std::fs::create_dir(&place).unwrap();
-    wait_until(|| server.account().published == 1);
+    wait_until(|| server.statistics().published == 1);
     assert_eq!(server.trouble(), None);
     send_tcp(&by_tcp, b"<29>ntpd: two\n");
     let account = server.end();
@@ -203,7 +203,7 @@ fn ten_thousand_connections_of_one_sender_are_not_everyones() {
     for _ in 0..10_000 {
         closed(TcpStream::connect(&by_tcp).unwrap());
     }
-    assert_eq!(server.account().refused, 10_000);
+    assert_eq!(server.statistics().refused, 10_000);
     open.iter_mut().for_each(|stream| stream.write_all(b"<13>a: here\n").unwrap());
     send_udp(&by_udp, &[b"<13>b: there"]);
     let account = server.end();
@@ -262,7 +262,7 @@ fn while_the_bus_is_away_senders_go_on_and_each_record_is_counted() {
     send_tcp(&by_tcp, (debug + &errors).as_bytes());
     // All of it has been read before the bus comes back.
     let all = DEBUGS as u64 + 100;
-    wait_until(|| server.account().received >= all);
+    wait_until(|| server.statistics().received >= all);
     transport.cable().thaw();
     let account = server.end();
     adds_up(&account);
@@ -296,13 +296,13 @@ fn who_sends_in_a_stream_is_held_up_while_the_bus_is_slow_and_loses_nothing() {
     let mut before = 0;
     wait_until(|| {
         std::thread::sleep(Duration::from_millis(200));
-        let now = server.account().received;
+        let now = server.statistics().received;
         now > 0 && std::mem::replace(&mut before, now) == now
     });
     assert!((before as usize) < RECORDS && !sender.is_finished());
     transport.cable().thaw();
     sender.join().unwrap();
-    wait_until(|| server.account().received == RECORDS as u64);
+    wait_until(|| server.statistics().received == RECORDS as u64);
     let account = server.end();
     adds_up(&account);
     assert_eq!((account.dropped.total(), account.published), (0, RECORDS as u64));
@@ -316,7 +316,7 @@ fn drops_are_told_while_it_runs() {
     let mut server = Server::start(bus.clone(), options).unwrap();
     let by_udp = listen(&mut server, Format::Syslog, udp());
     send_udp(&by_udp, &[b"hello"]);
-    wait_until(|| server.account().own > 0);
+    wait_until(|| server.statistics().own > 0);
     let account = server.end();
     adds_up(&account);
     warnings_name(

@@ -27,7 +27,7 @@ fn program(name: &str, package: &str) -> Option<PathBuf> {
 }
 
 fn wait_for(server: &Server, received: u64) {
-    wait_until(|| server.account().received >= received);
+    wait_until(|| server.statistics().received >= received);
 }
 
 fn found<'a>(records: &'a [Record], text: &str) -> &'a Record {

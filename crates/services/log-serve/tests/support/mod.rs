@@ -6,7 +6,7 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::time::{Duration, Instant};
 
 use helio_bus::Bus;
-use helio_log_serve::{Account, Endpoint, Format, Options, Server, Via};
+use helio_log_serve::{Endpoint, Format, Options, Server, Statistics, Via};
 use helio_logging::{Follow, Lanes, Level, Next, Reader, ReaderOptions, Record, Start};
 
 /// Guards against hanging; no test waits that long.
@@ -97,7 +97,7 @@ pub(crate) fn by_origin(bus: &Bus) -> (Vec<Record>, Vec<Record>) {
 }
 
 /// Each record is accounted for.
-pub(crate) fn adds_up(account: &Account) {
+pub(crate) fn adds_up(account: &Statistics) {
     let came = account.received + account.own + account.inherited;
     let went = account.published + account.waiting + account.dropped.total();
     assert_eq!(came, went, "{account:?}");

@@ -4,56 +4,39 @@
 //! a line break is quoted (RFC 4180, section 2). Values are flattened: data are texts as people
 //! read them.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
 
-use super::json::hex;
-use super::utc;
+use crate::fields::RecordColumn;
 use crate::record::Record;
 
-/// A column: what of a record stands in it.
+/// The contents of a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Column {
-    /// One of [`NAMES`].
-    Field(&'static str),
+    /// A field of the record.
+    Field(RecordColumn),
     /// The data pairs of this name, with a line break between them: `data.NAME`.
     Data(String),
 }
 
-/// The columns that every record has.
-pub const NAMES: [&str; 24] = [
-    "time",
-    "level",
-    "logger",
-    "message",
-    "host",
-    "process",
-    "thread",
-    "context",
-    "file",
-    "line",
-    "routine",
-    "audiences",
-    "array",
-    "antenna",
-    "stack_id",
-    "stack_level",
-    "log_id",
-    "uri",
-    "trace_id",
-    "span_id",
-    "producer",
-    "sequence",
-    "observed",
-    "data",
-];
+impl Column {
+    /// The columns of all fields.
+    pub fn fields() -> impl Iterator<Item = Self> {
+        RecordColumn::all().map(Self::Field)
+    }
+}
 
-/// A name that is no column's.
+/// The name of an unknown column.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{0:?} is no column; the columns are {list}, and data.NAME", list = NAMES.join(", "))]
+#[error("unknown column {0:?}; the columns are {list}, and data.NAME", list = names())]
 pub struct ColumnError(pub String);
+
+fn names() -> String {
+    RecordColumn::all().map(RecordColumn::name).collect::<Vec<_>>().join(", ")
+}
 
 impl FromStr for Column {
     type Err = ColumnError;
@@ -62,15 +45,15 @@ impl FromStr for Column {
         if let Some(name) = text.strip_prefix("data.") {
             return Ok(Self::Data(name.to_owned()));
         }
-        let name = NAMES.into_iter().find(|name| *name == text);
-        name.map(Self::Field).ok_or_else(|| ColumnError(text.to_owned()))
+        let column = RecordColumn::all().find(|column| column.name() == text);
+        column.map(Self::Field).ok_or_else(|| ColumnError(text.to_owned()))
     }
 }
 
 impl fmt::Display for Column {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Field(name) => f.write_str(name),
+            Self::Field(column) => f.write_str(column.name()),
             Self::Data(name) => write!(f, "data.{name}"),
         }
     }
@@ -86,8 +69,9 @@ pub fn write(record: &Record, columns: &[Column], into: &mut Vec<u8>) {
     put_line(into, columns.iter().map(|column| field(record, column)));
 }
 
-fn put_line(into: &mut Vec<u8>, fields: impl Iterator<Item = String>) {
+fn put_line<S: AsRef<str>>(into: &mut Vec<u8>, fields: impl Iterator<Item = S>) {
     for (place, field) in fields.enumerate() {
+        let field = field.as_ref();
         if place > 0 {
             into.push(b',');
         }
@@ -100,55 +84,14 @@ fn put_line(into: &mut Vec<u8>, fields: impl Iterator<Item = String>) {
     into.extend_from_slice(b"\r\n");
 }
 
-fn field(record: &Record, column: &Column) -> String {
-    let name = match column {
-        Column::Field(name) => *name,
+fn field<'a>(record: &'a Record, column: &Column) -> Cow<'a, str> {
+    match column {
+        Column::Field(column) => column.text(record),
         Column::Data(name) => {
             let named = record.data.iter().filter(|(known, _)| known == name);
-            return named.map(|(_, value)| value.to_string()).collect::<Vec<_>>().join("\n");
+            named.map(|(_, value)| value.to_string()).collect::<Vec<_>>().join("\n").into()
         }
-    };
-    let count = |count: u64| if count == 0 { String::new() } else { count.to_string() };
-    let stack = record.stack.as_ref();
-    match name {
-        "time" => time(record.time),
-        "observed" => record.observed.map(time).unwrap_or_default(),
-        "level" => record.level.to_string(),
-        "logger" => record.logger.clone(),
-        "message" => record.message(),
-        "host" => record.host.clone(),
-        "process" => record.process.clone(),
-        "thread" => record.thread.clone(),
-        "context" => record.context.clone(),
-        "file" => record.site.file.clone(),
-        "line" => count(record.site.line.into()),
-        "routine" => record.site.routine.clone(),
-        "audiences" if record.audiences.everyone => "*".to_owned(),
-        "audiences" => record.audiences.names.join(" "),
-        "array" => record.array.clone(),
-        "antenna" => record.antenna.clone(),
-        "stack_id" => stack.map(|stack| stack.id.clone()).unwrap_or_default(),
-        "stack_level" => stack.map(|stack| stack.level.to_string()).unwrap_or_default(),
-        "log_id" => record.log_id.clone(),
-        "uri" => record.uri.clone(),
-        "trace_id" => record.trace.map(|trace| hex(&trace.0)).unwrap_or_default(),
-        "span_id" => record.span.map(|span| hex(&span)).unwrap_or_default(),
-        "producer" => record.producer.clone(),
-        "sequence" => count(record.sequence),
-        _ => data(record),
     }
-}
-
-fn time(time: helio_core::Tai) -> String {
-    let mut bytes = Vec::with_capacity(30);
-    utc::put(&mut bytes, time, utc::Digits::Nine);
-    bytes.push(b'Z');
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-fn data(record: &Record) -> String {
-    let pairs = record.data.iter().map(|(name, value)| format!("{name}={value}"));
-    pairs.collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -184,7 +127,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_field_is_read_as_it_was(record in any_records()) {
-            let mut columns = columns(&NAMES);
+            let mut columns: Vec<_> = Column::fields().collect();
             columns.extend(record.data.iter().map(|(name, _)| Column::Data(name.clone())));
             let mut bytes = Vec::new();
             write_header(&columns, &mut bytes);
@@ -193,7 +136,7 @@ mod tests {
             prop_assert_eq!(lines.len(), 2);
             for ((column, name), text) in columns.iter().zip(&lines[0]).zip(&lines[1]) {
                 prop_assert_eq!(&column.to_string(), name);
-                prop_assert_eq!(&field(&record, column), text);
+                prop_assert_eq!(&*field(&record, column), text);
             }
         }
     }
@@ -216,6 +159,9 @@ mod tests {
     #[test]
     fn other_names_are_told() {
         let told = "colour".parse::<Column>().unwrap_err().to_string();
-        assert!(told.starts_with("\"colour\" is no column; the columns are time, level"), "{told}");
+        assert!(
+            told.starts_with("unknown column \"colour\"; the columns are time, level"),
+            "{told}"
+        );
     }
 }

@@ -18,6 +18,7 @@ use serde_json::{Map, Value as Json};
 use thiserror::Error;
 
 use super::{shown, utc};
+use crate::fields::{TextField, hex};
 use crate::level::Level;
 use crate::packet::MAX_RECORD_BYTES;
 use crate::record::{Record, Stack, Style};
@@ -63,20 +64,12 @@ pub fn write(record: &Record, into: &mut Vec<u8>) {
     into.push(b'{');
     write_head(record, into);
     write_message(record, into);
-    let texts = [
-        ("host", &record.host),
-        ("process", &record.process),
-        ("thread", &record.thread),
-        ("context", &record.context),
-        ("array", &record.array),
-        ("antenna", &record.antenna),
-        ("log_id", &record.log_id),
-        ("uri", &record.uri),
-        ("producer", &record.producer),
-        ("file", &record.site.file),
-        ("routine", &record.site.routine),
-    ];
-    texts.into_iter().for_each(|(name, text)| put_text_member(into, name, text));
+    for of_site in [false, true] {
+        let fields = TextField::ALL.into_iter().filter(|field| field.is_of_site() == of_site);
+        for field in fields.filter(|field| *field != TextField::Logger) {
+            put_text_member(into, field.name(), field.member(record).map_or("", |text| text));
+        }
+    }
     put_count_member(into, "line", record.site.line.into());
     put_count_member(into, "sequence", record.sequence);
     write_audiences(record, into);
@@ -293,10 +286,6 @@ fn put_pairs(into: &mut Vec<u8>, pairs: &[(String, Value)], depth: usize) {
     });
 }
 
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// The bytes of hexadecimal digits, where there are as many as that.
 pub(crate) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
@@ -344,23 +333,11 @@ fn read_member(record: &mut Record, name: String, value: Json) -> Result<(), Jso
         "time" => record.time = time(&name, &value)?,
         "observed" => record.observed = Some(time(&name, &value)?),
         "level" => record.level = level(&name, &value)?,
-        "logger" => record.logger = text(&name, value)?,
         "message" => record.text = Some(text(&name, value)?),
         "template" => record.site.template = text(&name, value)?,
         "style" => record.site.style = style(&name, &value)?,
         "names" => record.site.names = texts(&name, value)?,
         "args" => record.arguments = list(&name, value)?.into_iter().map(value_of).collect(),
-        "host" => record.host = text(&name, value)?,
-        "process" => record.process = text(&name, value)?,
-        "thread" => record.thread = text(&name, value)?,
-        "context" => record.context = text(&name, value)?,
-        "array" => record.array = text(&name, value)?,
-        "antenna" => record.antenna = text(&name, value)?,
-        "log_id" => record.log_id = text(&name, value)?,
-        "uri" => record.uri = text(&name, value)?,
-        "producer" => record.producer = text(&name, value)?,
-        "file" => record.site.file = text(&name, value)?,
-        "routine" => record.site.routine = text(&name, value)?,
         "line" => record.site.line = number(&name, &value)?,
         "sequence" => record.sequence = number(&name, &value)?,
         "audiences" => record.audiences.names = texts(&name, value)?,
@@ -370,7 +347,10 @@ fn read_member(record: &mut Record, name: String, value: Json) -> Result<(), Jso
         "span_id" => record.span = Some(digits(&name, &value, "16 hex digits")?),
         "trace_flags" => record.flags = number(&name, &value)?,
         "data" => record.data.extend(pairs(&name, value)?),
-        _ => record.data.push((name, value_of(value))),
+        _ => match TextField::of_name(&name).and_then(|field| field.member_mut(record)) {
+            Some(member) => *member = text(&name, value)?,
+            None => record.data.push((name, value_of(value))),
+        },
     }
     Ok(())
 }

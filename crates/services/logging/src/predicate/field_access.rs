@@ -7,9 +7,10 @@ use helio_core::{Tai, TraceId};
 
 use super::compare::{inside, named};
 use super::select::{AudienceTest, BodyTest, PlaceTest};
-use super::tree::{Field, Path, Root, TextField};
+use super::tree::{Field, Path, Root};
 use super::words::has_phrase;
 use crate::body::Field as InBody;
+use crate::fields::{TextField, hex};
 use crate::level::Level;
 use crate::packet::RecordRef;
 use crate::record::{Record, Site};
@@ -54,7 +55,7 @@ impl FieldAccess for WholeRecord<'_> {
     }
 
     fn place(&self, test: &PlaceTest) -> bool {
-        test.holds(self.record.site.line, |field| fixed(self.record, field))
+        test.holds(self.record.site.line, |field| field.member(self.record).map_or("", |text| text))
     }
 
     fn body(&self, test: &BodyTest) -> Option<bool> {
@@ -62,29 +63,15 @@ impl FieldAccess for WholeRecord<'_> {
     }
 }
 
-/// What a record has at a fixed place.
-fn fixed(record: &Record, field: TextField) -> &str {
-    match field {
-        TextField::Logger => &record.logger,
-        TextField::Host => &record.host,
-        TextField::Process => &record.process,
-        TextField::Producer => &record.producer,
-        TextField::File => &record.site.file,
-        TextField::Routine => &record.site.routine,
-        _ => "",
-    }
-}
-
 /// What a record has in a field, as a text.
 pub(super) fn shown(field: &Field, record: &Record) -> Option<String> {
-    let body = Body::of_record(record);
     match field {
         Field::Level => Some(record.level.to_string()),
         Field::Time => Some(record.time.to_string()),
         Field::Line => (record.site.line > 0).then(|| record.site.line.to_string()),
         Field::Audience => record.audiences.names.first().cloned(),
-        Field::Text(field) => Some(format!("{}{}", fixed(record, *field), body.text_of(*field))),
-        Field::Value(path) => body.values(path).first().map(ToString::to_string),
+        Field::Text(field) => Some(field.text(record).into_owned()),
+        Field::Value(path) => Body::of_record(record).values(path).first().map(ToString::to_string),
     }
 }
 
@@ -94,13 +81,8 @@ pub(super) struct Body<'a> {
     text: Option<&'a str>,
     arguments: Cow<'a, [Value]>,
     pub(super) data: Vec<(&'a str, Cow<'a, Value>)>,
-    thread: &'a str,
-    context: &'a str,
-    array: &'a str,
-    antenna: &'a str,
-    stack: &'a str,
-    log_id: &'a str,
-    uri: &'a str,
+    /// The texts that lie in the body, by their fields.
+    texts: [&'a str; TextField::ALL.len()],
     trace: Option<TraceId>,
     span: Option<[u8; 8]>,
     message: OnceCell<Cow<'a, str>>,
@@ -113,13 +95,7 @@ impl<'a> Body<'a> {
             text: None,
             arguments: Cow::Borrowed(&[]),
             data: Vec::new(),
-            thread: "",
-            context: "",
-            array: "",
-            antenna: "",
-            stack: "",
-            log_id: "",
-            uri: "",
+            texts: [""; _],
             trace: None,
             span: None,
             message: OnceCell::new(),
@@ -128,17 +104,16 @@ impl<'a> Body<'a> {
 
     fn of_record(record: &'a Record) -> Self {
         let data = record.data.iter();
+        let mut texts = TextField::ALL.map(|field| match field.member(record) {
+            Some(text) if field.is_in_body() => text.as_str(),
+            _ => "",
+        });
+        texts[TextField::Stack as usize] = record.stack.as_ref().map_or("", |stack| &stack.id);
         Self {
             text: record.text.as_deref(),
             arguments: Cow::Borrowed(&record.arguments),
             data: data.map(|(name, value)| (name.as_str(), Cow::Borrowed(value))).collect(),
-            thread: &record.thread,
-            context: &record.context,
-            array: &record.array,
-            antenna: &record.antenna,
-            stack: record.stack.as_ref().map_or("", |stack| &stack.id),
-            log_id: &record.log_id,
-            uri: &record.uri,
+            texts,
             trace: record.trace,
             span: record.span,
             ..Self::empty(&record.site)
@@ -153,13 +128,8 @@ impl<'a> Body<'a> {
                 InBody::Text(text) => body.text = Some(text),
                 InBody::Argument(value) => body.arguments.to_mut().push(value),
                 InBody::Data(name, value) => body.data.push((name, Cow::Owned(value))),
-                InBody::Thread(text) => body.thread = text,
-                InBody::Context(text) => body.context = text,
-                InBody::Array(text) => body.array = text,
-                InBody::Antenna(text) => body.antenna = text,
-                InBody::Stack(id, _) => body.stack = id,
-                InBody::LogId(text) => body.log_id = text,
-                InBody::Uri(text) => body.uri = text,
+                InBody::Member(field, text) => body.texts[field as usize] = text,
+                InBody::Stack(id, _) => body.texts[TextField::Stack as usize] = id,
                 InBody::Trace(trace) => body.trace = Some(trace),
                 InBody::Span(span) => body.span = Some(span),
                 InBody::Observed(_) | InBody::Flags(_) => {}
@@ -184,25 +154,12 @@ impl<'a> Body<'a> {
     }
 
     pub(super) fn text_of(&self, field: TextField) -> Cow<'_, str> {
-        Cow::Borrowed(match field {
-            TextField::Message => self.message(),
-            TextField::Thread => self.thread,
-            TextField::Context => self.context,
-            TextField::Array => self.array,
-            TextField::Antenna => self.antenna,
-            TextField::Stack => self.stack,
-            TextField::LogId => self.log_id,
-            TextField::Uri => self.uri,
-            TextField::Trace => return self.trace.map_or(Cow::Borrowed(""), |id| hex(&id.0)),
-            TextField::Span => return self.span.map_or(Cow::Borrowed(""), |id| hex(&id)),
-            // They lie at fixed places.
-            TextField::Logger
-            | TextField::Host
-            | TextField::Process
-            | TextField::Producer
-            | TextField::File
-            | TextField::Routine => "",
-        })
+        match (field, self.trace, self.span) {
+            (TextField::Message, ..) => self.message().into(),
+            (TextField::Trace, Some(id), _) => hex(&id.0).into(),
+            (TextField::Span, _, Some(id)) => hex(&id).into(),
+            (field, ..) => self.texts[field as usize].into(),
+        }
     }
 
     fn values(&self, path: &Path) -> Vec<&Value> {
@@ -214,8 +171,4 @@ impl<'a> Body<'a> {
             (_, names) => named(self.data.iter().map(|(name, value)| (*name, &**value)), names),
         }
     }
-}
-
-fn hex(bytes: &[u8]) -> Cow<'static, str> {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
 }

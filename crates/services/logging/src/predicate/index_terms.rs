@@ -9,8 +9,9 @@ use helio_core::Tai;
 use super::compare::{Order, Sense, TextTest, ValueTest};
 use super::field_access::Body;
 use super::select::{BodyTest, Node, PlaceTest, Question, Selector, Test, bit};
-use super::tree::{Path, Root, TextField};
+use super::tree::{Path, Root};
 use super::words::words;
+use crate::fields::TextField;
 use crate::level::Level;
 use crate::packet::{Packet, RecordRef};
 use crate::record::Site;
@@ -19,44 +20,27 @@ use crate::record::Site;
 /// harm, and each costs as many bytes as it is long.
 const MAX_LOGGER_PREFIXES: usize = 16;
 
-/// What kind of key it is. The numbers are part of the archive's format.
+/// The kind of an index term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
 pub enum IndexTermKind {
     /// A word, as [`words`] gives it, of a message or of a data value as it is shown.
-    Word = 1,
+    Word,
     /// The name of a data pair.
-    Data = 2,
-    /// A logger, or its first parts.
-    Logger = 3,
-    /// A host.
-    Host = 4,
-    /// A process.
-    Process = 5,
-    /// A producer.
-    Producer = 6,
-    /// A source file.
-    File = 7,
-    /// A function.
-    Routine = 8,
-    /// A thread.
-    Thread = 9,
-    /// A context.
-    Context = 10,
-    /// An array of antennas.
-    Array = 11,
-    /// An antenna.
-    Antenna = 12,
-    /// A stack's id.
-    Stack = 13,
-    /// A log event's id.
-    LogId = 14,
-    /// A URI.
-    Uri = 15,
-    /// A trace, in hexadecimal digits.
-    Trace = 16,
-    /// A span, in hexadecimal digits.
-    Span = 17,
+    Data,
+    /// The whole text of a field; of a logger also its first parts. A message has words instead.
+    Text(TextField),
+}
+
+impl IndexTermKind {
+    /// The kind's number in the archive's format.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Word => 1,
+            Self::Data => 2,
+            Self::Text(field) => field.index_number(),
+        }
+    }
 }
 
 /// Something that a record has, and that a filter over many records can know to be in none.
@@ -66,6 +50,12 @@ pub struct IndexTerm<'a> {
     pub kind: IndexTermKind,
     /// The word, or the whole text.
     pub text: &'a str,
+}
+
+impl<'a> IndexTerm<'a> {
+    const fn of(field: TextField, text: &'a str) -> Self {
+        Self { kind: IndexTermKind::Text(field), text }
+    }
 }
 
 /// What is known of many records together.
@@ -131,11 +121,10 @@ fn text(field: TextField, test: &TextTest, records: &impl Outline) -> bool {
         (TextField::Message, _) => true,
         (TextField::Logger, TextTest::Glob(Sense::Is, glob)) => {
             let beginning = glob.beginning(MAX_LOGGER_PREFIXES);
-            let key = IndexTerm { kind: IndexTermKind::Logger, text: &beginning };
-            beginning.is_empty() || records.may_have(key)
+            beginning.is_empty() || records.may_have(IndexTerm::of(field, &beginning))
         }
         (field, TextTest::Order(Order::Equal, wanted)) => {
-            records.may_have(IndexTerm { kind: kind(field), text: wanted })
+            records.may_have(IndexTerm::of(field, wanted))
         }
         _ => true,
     }
@@ -158,27 +147,6 @@ fn all_words(text: &str, records: &impl Outline) -> bool {
     words(text).all(|word| records.may_have(IndexTerm { kind: IndexTermKind::Word, text: &word }))
 }
 
-fn kind(field: TextField) -> IndexTermKind {
-    match field {
-        TextField::Logger => IndexTermKind::Logger,
-        TextField::Host => IndexTermKind::Host,
-        TextField::Process => IndexTermKind::Process,
-        TextField::Producer => IndexTermKind::Producer,
-        TextField::File => IndexTermKind::File,
-        TextField::Routine => IndexTermKind::Routine,
-        TextField::Message => IndexTermKind::Word,
-        TextField::Thread => IndexTermKind::Thread,
-        TextField::Context => IndexTermKind::Context,
-        TextField::Array => IndexTermKind::Array,
-        TextField::Antenna => IndexTermKind::Antenna,
-        TextField::Stack => IndexTermKind::Stack,
-        TextField::LogId => IndexTermKind::LogId,
-        TextField::Uri => IndexTermKind::Uri,
-        TextField::Trace => IndexTermKind::Trace,
-        TextField::Span => IndexTermKind::Span,
-    }
-}
-
 /// All keys of a packet's records, many of them more than once: a [`Selector`] that finds one of
 /// the records says so of an [`Outline`] that has them.
 pub fn index_terms(packet: &Packet<'_>, mut act: impl FnMut(IndexTerm<'_>)) {
@@ -189,12 +157,12 @@ pub fn index_terms(packet: &Packet<'_>, mut act: impl FnMut(IndexTerm<'_>)) {
     for record in packet.records() {
         if !std::mem::replace(&mut loggers[record.logger_number()], true) {
             beginnings(record.logger())
-                .for_each(|text| act(IndexTerm { kind: IndexTermKind::Logger, text }));
+                .for_each(|text| act(IndexTerm::of(TextField::Logger, text)));
         }
         if !std::mem::replace(&mut origins[record.origin_number()], true) {
-            act(IndexTerm { kind: IndexTermKind::Host, text: record.host() });
-            act(IndexTerm { kind: IndexTermKind::Process, text: record.process() });
-            act(IndexTerm { kind: IndexTermKind::Producer, text: record.producer() });
+            act(IndexTerm::of(TextField::Host, record.host()));
+            act(IndexTerm::of(TextField::Process, record.process()));
+            act(IndexTerm::of(TextField::Producer, record.producer()));
         }
         let site = match sites.get_mut(record.site_number()) {
             None => &none,
@@ -206,17 +174,16 @@ pub fn index_terms(packet: &Packet<'_>, mut act: impl FnMut(IndexTerm<'_>)) {
 
 fn site_terms(record: RecordRef<'_>, act: &mut impl FnMut(IndexTerm<'_>)) -> Site {
     let site = record.site().map_or_else(Site::default, |site| site.to_site());
-    act(IndexTerm { kind: IndexTermKind::File, text: &site.file });
-    act(IndexTerm { kind: IndexTermKind::Routine, text: &site.routine });
+    act(IndexTerm::of(TextField::File, &site.file));
+    act(IndexTerm::of(TextField::Routine, &site.routine));
     site
 }
 
 fn body_terms(body: &Body<'_>, act: &mut impl FnMut(IndexTerm<'_>)) {
-    use TextField::{Antenna, Array, Context, LogId, Span, Stack, Thread, Trace, Uri};
-    for field in [Thread, Context, Array, Antenna, Stack, LogId, Uri, Trace, Span] {
+    for field in TextField::ALL.into_iter().filter(|field| *field != TextField::Message) {
         let text = &*body.text_of(field);
         if !text.is_empty() {
-            act(IndexTerm { kind: kind(field), text });
+            act(IndexTerm::of(field, text));
         }
     }
     words(body.message())

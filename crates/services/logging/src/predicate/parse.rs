@@ -15,9 +15,10 @@ use helio_core::Tai;
 
 use super::compare::{Number, Order, Pattern, Sense, TextTest, ValueTest};
 use super::glob::Glob;
-use super::tree::{Expression, Field, KEYWORDS, Moment, Path, Root, Term, TextField, UNITS};
+use super::tree::{Expression, Field, KEYWORDS, Moment, Path, Root, Term, UNITS};
 use super::words::words;
 use super::{MAX_NESTING, MAX_PHRASE_WORDS, MAX_PREDICATE_BYTES, MAX_REGEXES, PredicateError};
+use crate::fields::TextField;
 use crate::level::{Level, LevelError};
 use crate::value::MAX_DEPTH;
 

@@ -13,8 +13,9 @@ use thiserror::Error;
 use super::Predicate;
 use super::compare::{Order, Sense, TextTest, ValueTest};
 use super::field_access::{Body, FieldAccess, WholeRecord};
-use super::tree::{Expression, Field, Moment, Path, Term, TextField};
+use super::tree::{Expression, Field, Moment, Path, Term};
 use super::views::Views;
+use crate::fields::{Position, TextField};
 use crate::level::Level;
 use crate::packet::{EVERYONE, Packet, RecordRef};
 use crate::record::{Record, Site};
@@ -356,10 +357,8 @@ enum Table {
 impl PlaceTest {
     fn table(&self) -> Table {
         match self.question {
-            Question::Text(TextField::Logger, _) => Table::Loggers,
-            Question::Text(TextField::Host | TextField::Process | TextField::Producer, _) => {
-                Table::Origins
-            }
+            Question::Text(field, _) if field.position() == Position::Logger => Table::Loggers,
+            Question::Text(field, _) if field.position() == Position::Origin => Table::Origins,
             Question::Text(..) | Question::Line(..) => Table::Sites,
         }
     }
@@ -588,12 +587,11 @@ impl Compiler<'_> {
     }
 
     fn text(&mut self, field: TextField, test: TextTest) -> Test {
-        use TextField::{File, Host, Logger, Process, Producer, Routine};
-        match field {
-            Logger | Host | Process | Producer | File | Routine => {
+        match field.position() {
+            Position::Logger | Position::Origin | Position::Site => {
                 self.place(Question::Text(field, test))
             }
-            field => Test::Body(BodyTest::Text(field, test)),
+            Position::Body(_) | Position::Derived => Test::Body(BodyTest::Text(field, test)),
         }
     }
 

@@ -7,8 +7,9 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::compare::{Number, Order, Pattern, Sense, TextTest, ValueTest};
-use super::tree::{Expression, Field, Moment, Path, Root, Term, TextField};
+use super::tree::{Expression, Field, Moment, Path, Root, Term};
 use super::*;
+use crate::fields::TextField;
 use crate::level::Level;
 use crate::packet::tests::{packed, records, whole};
 use crate::packet::{Packet, RecordRef};
@@ -354,7 +355,7 @@ fn levels_and_times_are_as_narrow_as_they_can_be_told() {
 fn of_a_malformed_body_what_lies_behind_the_damage_is_not_there() {
     use crate::packet::{Entry, Numbers, Origin, PacketWriter};
     let mut body = crate::Body::default();
-    body.text("off").thread("t");
+    body.text("off").member(TextField::Thread, "t");
     let mut damaged = body.as_bytes().to_vec();
     damaged.truncate(damaged.len() - 1);
     let (audiences, origin) = (Audiences::default(), Origin::default());
@@ -918,17 +919,20 @@ proptest! {
 fn the_names_of_fields_and_the_numbers_of_keys_stay_as_they_are() {
     assert_eq!(
         super::tree::Field::names(),
-        "level, time, logger, audience, message, host, process, thread, context, array, antenna, \
-         file, line, routine, stack, log_id, uri, trace, span, producer, data.NAME, args.NAME"
+        "level, time, audience, line, logger, message, host, process, thread, context, file, \
+         routine, array, antenna, stack, log_id, uri, trace, span, producer, data.NAME, args.NAME"
     );
     assert_eq!(super::tree::KEYWORDS, ["and", "or", "not", "has", "view"]);
-    use crate::IndexTermKind::{
-        Antenna, Array, Context, Data, File, Host, LogId, Logger, Process, Producer, Routine, Span,
-        Stack, Thread, Trace, Uri, Word,
+    use TextField::{
+        Antenna, Array, Context, File, Host, LogId, Logger, Message, Process, Producer, Routine,
+        Span, Stack, Thread, Trace, Uri,
     };
-    let kinds = [
-        Word, Data, Logger, Host, Process, Producer, File, Routine, Thread, Context, Array,
-        Antenna, Stack, LogId, Uri, Trace, Span,
+    let fields = [
+        Logger, Host, Process, Producer, File, Routine, Thread, Context, Array, Antenna, Stack,
+        LogId, Uri, Trace, Span,
     ];
-    assert!(kinds.iter().map(|kind| *kind as u8).eq(1..=17));
+    let kinds = [IndexTermKind::Word, IndexTermKind::Data].into_iter();
+    let kinds = kinds.chain(fields.map(IndexTermKind::Text)).map(IndexTermKind::number);
+    assert!(kinds.eq(1..=17));
+    assert_eq!(IndexTermKind::Text(Message).number(), IndexTermKind::Word.number());
 }

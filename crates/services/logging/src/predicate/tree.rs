@@ -5,6 +5,7 @@ use std::fmt;
 use helio_core::Tai;
 
 use super::compare::{Number, Order, Sense, TextTest, ValueTest};
+use crate::fields::TextField;
 use crate::level::Level;
 
 /// Lists are never of one, nor directly in a list of their kind; only the whole tree may be an
@@ -48,27 +49,6 @@ pub(super) enum Field {
     Value(Path),
 }
 
-/// Fields with a text, which are not there where it is empty.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TextField {
-    Logger,
-    Host,
-    Process,
-    Producer,
-    File,
-    Routine,
-    Message,
-    Thread,
-    Context,
-    Array,
-    Antenna,
-    Stack,
-    LogId,
-    Uri,
-    Trace,
-    Span,
-}
-
 /// A name of a typed value, and of what lies inside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Path {
@@ -83,49 +63,49 @@ pub(super) enum Root {
     Arguments,
 }
 
-static FIELDS: [(&str, Field); 20] = [
-    ("level", Field::Level),
-    ("time", Field::Time),
-    ("logger", Field::Text(TextField::Logger)),
-    ("audience", Field::Audience),
-    ("message", Field::Text(TextField::Message)),
-    ("host", Field::Text(TextField::Host)),
-    ("process", Field::Text(TextField::Process)),
-    ("thread", Field::Text(TextField::Thread)),
-    ("context", Field::Text(TextField::Context)),
-    ("array", Field::Text(TextField::Array)),
-    ("antenna", Field::Text(TextField::Antenna)),
-    ("file", Field::Text(TextField::File)),
-    ("line", Field::Line),
-    ("routine", Field::Text(TextField::Routine)),
-    ("stack", Field::Text(TextField::Stack)),
-    ("log_id", Field::Text(TextField::LogId)),
-    ("uri", Field::Text(TextField::Uri)),
-    ("trace", Field::Text(TextField::Trace)),
-    ("span", Field::Text(TextField::Span)),
-    ("producer", Field::Text(TextField::Producer)),
-];
-static ROOTS: [(&str, Root); 2] = [("data", Root::Data), ("args", Root::Arguments)];
 pub(super) const KEYWORDS: [&str; 5] = ["and", "or", "not", "has", "view"];
 
 impl Field {
-    /// The field of a name, in whatever letters; none of those behind `data.` and `args.`.
+    /// All fields but those of `data.` and `args.`.
+    fn all() -> impl Iterator<Item = Self> {
+        let others = [Self::Level, Self::Time, Self::Audience, Self::Line];
+        others.into_iter().chain(TextField::ALL.map(Self::Text))
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Level => "level",
+            Self::Time => "time",
+            Self::Audience => "audience",
+            Self::Line => "line",
+            Self::Text(field) => field.predicate_name(),
+            Self::Value(path) => path.root.name(),
+        }
+    }
+
+    /// The field of a name, in upper or lower case.
     pub(super) fn of(name: &str) -> Option<Self> {
-        let found = FIELDS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
-        found.map(|(_, field)| field.clone())
+        Self::all().find(|field| field.name().eq_ignore_ascii_case(name))
     }
 
     /// All names, for messages.
     pub(super) fn names() -> String {
-        let names = FIELDS.iter().map(|(name, _)| *name).chain(["data.NAME", "args.NAME"]);
+        let names = Self::all().map(|field| field.name()).chain(["data.NAME", "args.NAME"]);
         names.collect::<Vec<_>>().join(", ")
     }
 }
 
 impl Root {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Data => "data",
+            Self::Arguments => "args",
+        }
+    }
+
     pub(super) fn of(name: &str) -> Option<Self> {
-        let found = ROOTS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
-        found.map(|(_, root)| *root)
+        let mut roots = [Self::Data, Self::Arguments].into_iter();
+        roots.find(|root| root.name().eq_ignore_ascii_case(name))
     }
 }
 
@@ -213,18 +193,14 @@ impl fmt::Display for Field {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Value(path) => path.fmt(f),
-            field => {
-                let name = FIELDS.iter().find(|(_, known)| known == field);
-                f.write_str(name.map_or("", |(name, _)| name))
-            }
+            field => f.write_str(field.name()),
         }
     }
 }
 
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let root = ROOTS.iter().find(|(_, known)| *known == self.root);
-        f.write_str(root.map_or("", |(name, _)| name))?;
+        f.write_str(self.root.name())?;
         self.names.iter().try_for_each(|name| match name.contains('.') {
             true => write!(f, ".{}", Quoted(name)),
             false => write!(f, ".{}", QuotedIfNeeded(name)),

@@ -39,7 +39,6 @@ use crate::level::{Level, Threshold};
 use crate::levels::Rules;
 use crate::packet::Origin;
 use crate::record::{Audiences, Record, Site};
-use crate::value::Value;
 use connect::Connector;
 use interning::Interner;
 use levels::{Levels, Ruling};
@@ -67,9 +66,6 @@ const MAX_URGENT: usize = 8 << 20;
 const MAX_KEPT: usize = 64 << 10;
 /// The number of no call site.
 const NO_SITE: u32 = u32::MAX;
-/// The data that say where a record comes from that has no call site.
-const FILE: &str = "code.file.path";
-const LINE: &str = "code.line.number";
 /// No level: nothing is above it.
 const OFF: u8 = u8::MAX;
 
@@ -684,9 +680,8 @@ impl Logger {
         record.text = Some(record.message());
         record.arguments.clear();
         let Site { file, line, .. } = &record.site;
-        let place = [(FILE, Value::from(file.as_str())), (LINE, Value::from(*line))];
-        record.data.extend(place.map(|(name, value)| (name.to_owned(), value)));
-        self.write(self.inner.clock.now(), level, NO_SITE, |body| _ = body.record(&record));
+        let fill = |body: &mut Body| _ = body.record(&record).site(file, *line);
+        self.write(self.inner.clock.now(), level, NO_SITE, fill);
     }
 
     /// The same, of a record that was made at a time, by a call site that was registered before

@@ -17,9 +17,7 @@ use super::settings::{self, Settings, SettingsError, WatchedFile};
 use super::spill::{SpillFile, SpilledPacket};
 use super::stderr::Printer;
 use super::suppress::{Suppressed, Suppressor};
-use super::{
-    FILE, Flush, Inner, LINE, LogError, LogFigures, LogOptions, MAX_AUDIENCE_SETS, MAX_LOGGERS,
-};
+use super::{Flush, Inner, LogError, LogFigures, LogOptions, MAX_AUDIENCE_SETS, MAX_LOGGERS};
 use crate::body::Body;
 use crate::lanes::Lanes;
 use crate::level::Level;
@@ -652,7 +650,7 @@ impl Sender {
         let mut body = Body::new();
         body.text(&format!("a log record was dropped: {error}"));
         if let Some(Site { file, line, .. }) = site.as_deref() {
-            body.data(FILE, &Value::from(file.as_str())).data(LINE, &Value::from(*line));
+            body.site(file, *line);
         }
         let entry = Entry {
             time: head.time,

@@ -10,6 +10,7 @@ use quick_xml::events::{BytesRef, BytesStart, Event};
 
 use super::split::Splitter;
 use super::{ELEMENTS, ESCAPE, MAX_ATTRIBUTES, XmlError, XmlProblem, is_forbidden};
+use crate::fields::TextField;
 use crate::formats::json::{from_hex, value_of};
 use crate::formats::{shown, utc};
 use crate::level::Level;
@@ -291,24 +292,16 @@ impl Entry {
         let record = &mut self.record;
         let text = || value.to_owned();
         match name {
-            "File" => record.site.file = text(),
             "Line" => record.site.line = value.parse().ok()?,
-            "Routine" => record.site.routine = text(),
-            "Host" => record.host = text(),
-            "Process" => record.process = text(),
-            "Thread" => record.thread = text(),
-            "Context" => record.context = text(),
-            "SourceObject" => record.logger = text(),
             // Audiences, if it is there, has them all, and stands behind it.
             "Audience" if value.is_empty() => {}
             "Audience" => record.audiences.names = vec![text()],
-            "Array" => record.array = text(),
-            "Antenna" => record.antenna = text(),
             "StackId" => record.stack.get_or_insert_default().id = text(),
             "StackLevel" => record.stack.get_or_insert_default().level = value.parse().ok()?,
-            "LogId" => record.log_id = text(),
-            "Uri" => record.uri = text(),
-            _ => return self.ours(name, value),
+            _ => match TextField::of_acs_name(name).and_then(|field| field.member_mut(record)) {
+                Some(member) => value.clone_into(member),
+                None => return self.ours(name, value),
+            },
         }
         Some(())
     }
@@ -318,7 +311,6 @@ impl Entry {
         let record = &mut self.record;
         match name {
             "ObservedTai" => record.observed = Some(Tai::from_nanos(value.parse().ok()?)),
-            "Producer" => record.producer = value.to_owned(),
             "Sequence" => record.sequence = value.parse().ok()?,
             "TraceId" => record.trace = Some(TraceId(from_hex(value)?)),
             "SpanId" => record.span = Some(from_hex(value)?),

@@ -5,7 +5,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use helio_core::Tai;
 
 use super::{ELEMENTS, ESCAPE, is_forbidden};
-use crate::formats::json::{self, hex};
+use crate::fields::TextField;
+use crate::formats::json;
 use crate::formats::utc::{self, Digits};
 use crate::level::Level;
 use crate::record::{Record, Style, audience};
@@ -47,26 +48,38 @@ fn element(level: Level) -> &'static str {
     ELEMENTS.iter().find(|(_, known)| *known == level).map_or("Error", |(name, _)| name)
 }
 
-/// What ACS has attributes for, in the order in which it writes them.
+/// The texts that ACS has attributes for, in the order in which it writes them.
+const ACS_TEXTS: [TextField; 12] = [
+    TextField::File,
+    TextField::Routine,
+    TextField::Host,
+    TextField::Process,
+    TextField::Thread,
+    TextField::Context,
+    TextField::Logger,
+    TextField::Array,
+    TextField::Antenna,
+    TextField::Stack,
+    TextField::LogId,
+    TextField::Uri,
+];
+
+/// Writes ACS's attributes.
 fn write_fields(record: &Record, into: &mut Vec<u8>) {
-    let site = &record.site;
-    put_there(into, "File", &site.file);
-    put_count(into, "Line", site.line.into());
-    put_there(into, "Routine", &site.routine);
-    put_there(into, "Host", &record.host);
-    put_there(into, "Process", &record.process);
-    put_there(into, "Thread", &record.thread);
-    put_there(into, "Context", &record.context);
-    put_there(into, "SourceObject", &record.logger);
-    write_audiences(record, into);
-    put_there(into, "Array", &record.array);
-    put_there(into, "Antenna", &record.antenna);
-    if let Some(stack) = &record.stack {
-        put_attribute(into, "StackId", &stack.id);
-        put_attribute(into, "StackLevel", &stack.level.to_string());
+    for field in ACS_TEXTS {
+        match (field, &record.stack) {
+            (TextField::Stack, Some(stack)) => {
+                put_attribute(into, field.acs_name(), &stack.id);
+                put_attribute(into, "StackLevel", &stack.level.to_string());
+            }
+            _ => put_there(into, field.acs_name(), &field.text(record)),
+        }
+        match field {
+            TextField::File => put_count(into, "Line", record.site.line.into()),
+            TextField::Logger => write_audiences(record, into),
+            _ => {}
+        }
     }
-    put_there(into, "LogId", &record.log_id);
-    put_there(into, "Uri", &record.uri);
     if !Level::ALL.contains(&record.level) {
         put_count(into, "Priority", record.level.number().into());
     }
@@ -90,7 +103,7 @@ fn write_audiences(record: &Record, into: &mut Vec<u8>) {
     }
 }
 
-/// What ACS has no attributes for, and passes over.
+/// Writes the attributes that ACS has not, and skips.
 fn write_more(record: &Record, into: &mut Vec<u8>) {
     if !is_in_milliseconds(record.time) {
         put_attribute(into, "TimeTai", &record.time.nanos().to_string());
@@ -98,10 +111,13 @@ fn write_more(record: &Record, into: &mut Vec<u8>) {
     if let Some(observed) = record.observed {
         put_attribute(into, "ObservedTai", &observed.nanos().to_string());
     }
-    put_there(into, "Producer", &record.producer);
+    for field in TextField::ALL.into_iter().filter(|field| !ACS_TEXTS.contains(field)) {
+        put_there(into, field.acs_name(), field.member(record).map_or("", |text| text));
+    }
     put_count(into, "Sequence", record.sequence);
-    record.trace.iter().for_each(|trace| put_attribute(into, "TraceId", &hex(&trace.0)));
-    record.span.iter().for_each(|span| put_attribute(into, "SpanId", &hex(span)));
+    for field in [TextField::Trace, TextField::Span] {
+        put_there(into, field.acs_name(), &field.text(record));
+    }
     put_count(into, "TraceFlags", record.flags.into());
     put_there(into, "Template", &record.site.template);
     if record.site.style == Style::Percent {

@@ -6,6 +6,7 @@ use helio_core::{Tai, TraceId};
 
 use super::write::{DATA, FIELDS};
 use super::{Arrival, FACILITIES, FACILITY, MAX_MESSAGE_BYTES, RAW, SyslogError};
+use crate::fields::TextField;
 use crate::formats::json::from_hex;
 use crate::formats::shown;
 use crate::formats::utc::{self, Civil, Digit};
@@ -157,27 +158,9 @@ fn field_of_record(record: &mut Record, name: &str, value: &str) -> Option<()> {
         }
         "audiences" if value == "*" => record.audiences = Audiences::everyone(),
         "audiences" => record.audiences = Audiences::of(value.split(' ')),
-        name => value.clone_into(text_of(record, name)?),
+        name => value.clone_into(TextField::of_name(name)?.member_mut(record)?),
     }
     Some(())
-}
-
-fn text_of<'a>(record: &'a mut Record, name: &str) -> Option<&'a mut String> {
-    Some(match name {
-        "host" => &mut record.host,
-        "logger" => &mut record.logger,
-        "process" => &mut record.process,
-        "log_id" => &mut record.log_id,
-        "thread" => &mut record.thread,
-        "context" => &mut record.context,
-        "file" => &mut record.site.file,
-        "routine" => &mut record.site.routine,
-        "array" => &mut record.array,
-        "antenna" => &mut record.antenna,
-        "uri" => &mut record.uri,
-        "producer" => &mut record.producer,
-        _ => return None,
-    })
 }
 
 /// A value up to its quote, and what stands behind it. A backslash before anything but a quote, a

@@ -1,4 +1,5 @@
 use super::*;
+use crate::fields::TextField;
 use crate::formats::tests::{any_records, mount, same};
 use crate::level::Level;
 use crate::record::Record;
@@ -271,19 +272,10 @@ proptest! {
         let line = message.strip_suffix("\r\n").or_else(|| message.strip_suffix('\n'));
         message.truncate(line.map_or(message.len(), str::len));
         prop_assert_eq!(read.message(), message);
+        for field in TextField::ALL {
+            prop_assert_eq!(field.member(&read), field.member(&record));
+        }
         for field in [
-            |record: &Record| record.host.clone(),
-            |record: &Record| record.logger.clone(),
-            |record: &Record| record.process.clone(),
-            |record: &Record| record.log_id.clone(),
-            |record: &Record| record.thread.clone(),
-            |record: &Record| record.context.clone(),
-            |record: &Record| record.site.file.clone(),
-            |record: &Record| record.site.routine.clone(),
-            |record: &Record| record.array.clone(),
-            |record: &Record| record.antenna.clone(),
-            |record: &Record| record.uri.clone(),
-            |record: &Record| record.producer.clone(),
             |record: &Record| record.site.line.to_string(),
             |record: &Record| record.sequence.to_string(),
             |record: &Record| format!("{:?}", (&record.stack, &record.trace, &record.span)),

@@ -1,9 +1,11 @@
 //! Converts records to syslog messages.
 
+use std::borrow::Cow;
+
 use helio_core::Tai;
 
 use super::{FACILITIES, FACILITY, RAW};
-use crate::formats::json::hex;
+use crate::fields::{RecordColumn, TextField};
 use crate::formats::utc::{self, Digits};
 use crate::level::Level;
 use crate::record::Record;
@@ -16,11 +18,15 @@ pub(super) const DATA: &str = "data@32473";
 /// The elements that need no number (RFC 5424, section 7).
 const REGISTERED: [&str; 3] = ["timeQuality", "origin", "meta"];
 
-/// The header's limits (RFC 5424, section 6).
-const HOSTNAME: usize = 255;
-const APP_NAME: usize = 48;
-const PROCID: usize = 128;
-const MSGID: usize = 32;
+/// The header's fields in order, HOSTNAME, APP-NAME, PROCID and MSGID, and the most characters of
+/// each (RFC 5424, section 6).
+const HEADER: [(TextField, usize); 4] = [
+    (TextField::Host, 255),
+    (TextField::Logger, 48),
+    (TextField::Process, 128),
+    (TextField::LogId, 32),
+];
+/// The most characters of a name in structured data.
 const NAME: usize = 32;
 
 /// Adds a record as a message of RFC 5424, without a frame. A message may have line breaks in it:
@@ -38,19 +44,14 @@ pub fn write(record: &Record, into: &mut Vec<u8>) {
     let priority = facility.unwrap_or(1) * 8 + usize::from(record.level.syslog());
     into.extend_from_slice(format!("<{priority}>1 ").as_bytes());
     put_time(into, record.time);
-    let header = [
-        ("host", &record.host, HOSTNAME),
-        ("logger", &record.logger, APP_NAME),
-        ("process", &record.process, PROCID),
-        ("log_id", &record.log_id, MSGID),
-    ];
     let mut more = Vec::new();
-    for (name, text, limit) in header {
+    for (field, limit) in HEADER {
+        let text = field.text(record);
         into.push(b' ');
-        let written = printable(text, limit, "");
+        let written = printable(&text, limit, "");
         into.extend_from_slice(if written.is_empty() { b"-" } else { written.as_bytes() });
-        if written != *text || text == "-" {
-            more.push((name.to_owned(), text.clone()));
+        if written != text || text == "-" {
+            more.push((field.name(), text));
         }
     }
     more.extend(fields(record));
@@ -84,51 +85,34 @@ fn printable(text: &str, limit: usize, none_of: &str) -> String {
     text.chars().take(limit).map(|c| if right(c) { c } else { '_' }).collect()
 }
 
-/// What a header has no place for, where it is there.
-fn fields(record: &Record) -> Vec<(String, String)> {
-    let number = |number: u64| if number == 0 { String::new() } else { number.to_string() };
-    let stack = record.stack.as_ref();
-    let told = Level::from_syslog(record.level.syslog()) == record.level;
-    let audiences = if record.audiences.everyone { "*" } else { &record.audiences.names.join(" ") };
-    let fields = [
-        ("level", if told { String::new() } else { record.level.to_string() }),
-        ("thread", record.thread.clone()),
-        ("context", record.context.clone()),
-        ("file", record.site.file.clone()),
-        ("line", number(record.site.line.into())),
-        ("routine", record.site.routine.clone()),
-        ("audiences", audiences.to_owned()),
-        ("array", record.array.clone()),
-        ("antenna", record.antenna.clone()),
-        ("stack_id", stack.map(|stack| stack.id.clone()).unwrap_or_default()),
-        ("stack_level", stack.map(|stack| stack.level.to_string()).unwrap_or_default()),
-        ("uri", record.uri.clone()),
-        ("trace_id", record.trace.map(|trace| hex(&trace.0)).unwrap_or_default()),
-        ("span_id", record.span.map(|span| hex(&span)).unwrap_or_default()),
-        ("producer", record.producer.clone()),
-        ("sequence", number(record.sequence)),
-    ];
-    let there = fields.into_iter().filter(|(_, text)| !text.is_empty());
-    there.map(|(name, text)| (name.to_owned(), text)).collect()
+/// The fields that have no place in a message outside the structured data.
+fn fields(record: &Record) -> impl Iterator<Item = (&'static str, Cow<'_, str>)> {
+    use RecordColumn::{Data, Level as LevelColumn, Observed, Text, Time};
+    let columns = RecordColumn::all().filter(|column| match column {
+        Time | Observed | Data | Text(TextField::Message) => false,
+        LevelColumn => Level::from_syslog(record.level.syslog()) != record.level,
+        Text(field) => HEADER.iter().all(|(known, _)| known != field),
+        _ => true,
+    });
+    let fields = columns.map(|column| (column.name(), column.text(record)));
+    fields.filter(|(_, text)| !text.is_empty())
 }
 
 /// Writes these fields, and data pairs: those that came as structured data as they came.
-fn put_structured_data(into: &mut Vec<u8>, record: &Record, fields: Vec<(String, String)>) {
-    let mut elements: Vec<(&str, Vec<(&str, String)>)> = Vec::new();
+fn put_structured_data(into: &mut Vec<u8>, record: &Record, fields: Vec<(&str, Cow<'_, str>)>) {
+    let mut elements: Vec<(&str, Vec<(&str, Cow<'_, str>)>)> = Vec::new();
     let mut add =
         |id, parameter: Option<_>| match elements.iter_mut().find(|(known, _)| *known == id) {
             Some((_, parameters)) => parameters.extend(parameter),
             None => elements.push((id, parameter.into_iter().collect())),
         };
-    for (name, text) in &fields {
-        add(FIELDS, Some((name.as_str(), text.clone())));
-    }
+    fields.into_iter().for_each(|field| add(FIELDS, Some(field)));
     for (name, value) in &record.data {
         match (element(name), value) {
             (_, _) if name == FACILITY || name == RAW => {}
             (Some((id, None)), Value::Null) => add(id, None),
-            (Some((id, Some(name))), value) => add(id, Some((name, value.to_string()))),
-            (_, value) => add(DATA, Some((name, value.to_string()))),
+            (Some((id, Some(name))), value) => add(id, Some((name, value.to_string().into()))),
+            (_, value) => add(DATA, Some((name, value.to_string().into()))),
         }
     }
     if elements.is_empty() {

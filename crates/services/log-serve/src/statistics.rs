@@ -1,6 +1,6 @@
 //! What became of all that came.
 
-use crate::sender::{Cause, Peer, Tally};
+use crate::sender::{Cause, Peer, SenderCounts};
 
 /// What was dropped, by cause, in records or what should have been one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -22,7 +22,7 @@ impl Dropped {
         self.malformed + self.too_large + self.rate + self.shed
     }
 
-    pub(crate) fn of(tally: &Tally) -> Self {
+    pub(crate) fn of(tally: &SenderCounts) -> Self {
         let count = |cause: Cause| tally.dropped[cause as usize];
         Self {
             malformed: count(Cause::Malformed),
@@ -40,7 +40,7 @@ impl Dropped {
 
 /// What became of what one sender sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SenderAccount {
+pub struct SenderStatistics {
     /// Who it is; none: all those for whom there was no room.
     pub peer: Option<Peer>,
     /// What came, in records or what should have been one.
@@ -54,9 +54,9 @@ pub struct SenderAccount {
     pub timed_out: u64,
 }
 
-impl SenderAccount {
-    pub(crate) fn of(peer: Option<Peer>, tally: Tally) -> Self {
-        let Tally { received, refused, timed_out, .. } = tally;
+impl SenderStatistics {
+    pub(crate) fn of(peer: Option<Peer>, tally: SenderCounts) -> Self {
+        let SenderCounts { received, refused, timed_out, .. } = tally;
         Self { peer, received, dropped: Dropped::of(&tally), refused, timed_out }
     }
 }
@@ -64,7 +64,7 @@ impl SenderAccount {
 /// What became of all that came: `received + own + inherited = published + waiting +
 /// dropped.total()`, once nothing comes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Account {
+pub struct Statistics {
     /// What came, in records or what should have been one.
     pub received: u64,
     /// Records of the service itself: what it told of drops.
@@ -84,5 +84,5 @@ pub struct Account {
     /// Datagrams that the kernel dropped before they were read: these are not among what came.
     pub kernel_dropped: u64,
     /// Each sender's part.
-    pub senders: Vec<SenderAccount>,
+    pub senders: Vec<SenderStatistics>,
 }

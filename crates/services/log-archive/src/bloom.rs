@@ -9,20 +9,20 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// With these, one key of a hundred that is not there seems to be.
 const BITS_PER_KEY: usize = 10;
-const PROBES: u32 = 7;
+const PROBES_PER_KEY: u32 = 7;
 /// No packet has as many keys as fill this; it keeps every place in 32 bits.
 const MAX_BYTES: usize = 1 << 24;
 
 /// A key's hash; its kind is the seed.
 pub(crate) fn hash(key: IndexTerm<'_>) -> u64 {
-    xxh3_64_with_seed(key.text.as_bytes(), key.kind as u64)
+    xxh3_64_with_seed(key.text.as_bytes(), key.kind.number().into())
 }
 
 /// Hashes that are their own.
 #[derive(Default)]
-struct Same(u64);
+struct IdentityHasher(u64);
 
-impl Hasher for Same {
+impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -38,7 +38,7 @@ impl Hasher for Same {
 
 /// The filter of a packet's keys.
 pub(crate) fn of_packet(packet: &Packet<'_>) -> Vec<u8> {
-    let mut hashes: HashSet<u64, BuildHasherDefault<Same>> = HashSet::default();
+    let mut hashes: HashSet<u64, BuildHasherDefault<IdentityHasher>> = HashSet::default();
     index_terms(packet, |key| _ = hashes.insert(hash(key)));
     let bytes = (hashes.len() * BITS_PER_KEY).div_ceil(64) * 8;
     let mut filter = vec![0; bytes.min(MAX_BYTES)];
@@ -57,7 +57,7 @@ pub(crate) fn may_have(filter: &[u8], hash: u64) -> bool {
 
 fn places(hash: u64, bytes: usize) -> impl Iterator<Item = (usize, u8)> {
     let (first, step) = (hash as u32, (hash >> 32) as u32 | 1);
-    (0..PROBES).map(move |probe| {
+    (0..PROBES_PER_KEY).map(move |probe| {
         let place = u64::from(first.wrapping_add(probe.wrapping_mul(step)));
         let at = (place * (bytes as u64 * 8)) >> 32;
         ((at / 8) as usize, 1 << (at % 8))
@@ -68,7 +68,7 @@ fn places(hash: u64, bytes: usize) -> impl Iterator<Item = (usize, u8)> {
 mod tests {
     use super::*;
     use helio_core::Tai;
-    use helio_logging::{IndexTermKind, Level, Numbers, PacketWriter, Record};
+    use helio_logging::{IndexTermKind, Level, Numbers, PacketWriter, Record, TextField};
 
     #[test]
     fn what_is_there_is_always_found_and_what_is_not_seldom() {
@@ -84,7 +84,8 @@ mod tests {
         assert!((0..1_000).all(|number| has(&format!("w{number}"))));
         let wrong = (0..10_000).filter(|number| has(&format!("x{number}"))).count();
         assert!(wrong < 200, "{wrong} of 10,000 words that are not there seem to be");
-        assert!(!may_have(&filter, hash(IndexTerm { kind: IndexTermKind::Host, text: "step" })));
+        let host = IndexTerm { kind: IndexTermKind::Text(TextField::Host), text: "step" };
+        assert!(!may_have(&filter, hash(host)));
         assert!(!may_have(&[], 7));
     }
 }

@@ -11,13 +11,13 @@ use helio_logging::formats::syslog::Arrival;
 use tokio::sync::{Mutex, mpsc, watch};
 
 use crate::decode::Format;
-use crate::intake::Intake;
+use crate::ingest::Ingest;
 use crate::sender::{Peer, Sender};
 
 /// How long an edge waits, at the end, for more of what was sent before.
-pub(crate) const DRAIN: Duration = Duration::from_millis(100);
+pub(crate) const DRAIN_IDLE_TIMEOUT: Duration = Duration::from_millis(100);
 /// How long it does that at most.
-pub(crate) const DRAIN_MOST: Duration = Duration::from_secs(1);
+pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// By what records come.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,7 +80,7 @@ pub type Listening = Endpoint;
 /// What an edge has of its server. As long as a clone of it is there, the server's end waits.
 #[derive(Clone)]
 pub(crate) struct Edge {
-    pub(crate) intake: Intake,
+    pub(crate) ingest: Ingest,
     pub(crate) closing: watch::Receiver<bool>,
     /// Seconds that senders' clocks are ahead of UTC where they do not say so.
     pub(crate) offset_s: i32,
@@ -107,28 +107,28 @@ impl Edge {
     /// Holds up one who sends faster than the bus takes.
     pub(crate) async fn room(&self) {
         let since = Instant::now();
-        if !self.intake.holds(since) {
+        if !self.ingest.holds(since) {
             return;
         }
         let _turn = self.gate.lock().await;
-        while self.intake.holds(since) {
-            tokio::time::sleep(Intake::LOOK).await;
+        while self.ingest.holds(since) {
+            tokio::time::sleep(Ingest::ROOM_POLL_INTERVAL).await;
         }
     }
 
     /// What arrives now.
     pub(crate) fn arrival(&self) -> Arrival {
-        Arrival { now: self.intake.now(), offset_s: self.offset_s }
+        Arrival { now: self.ingest.now(), offset_s: self.offset_s }
     }
 
     /// Takes a connection in; none where there are too many, which is counted.
     pub(crate) fn admit(&self, peer: Peer) -> Option<Admitted> {
-        let sender = self.intake.sender(peer);
+        let sender = self.ingest.sender(peer);
         let all = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
         let admitted = Admitted { sender, connections: Arc::clone(&self.connections) };
         let mut state = locked(&admitted.sender.entry.state);
         state.connections += 1;
-        let most = self.intake.limits().connections_per_sender;
+        let most = self.ingest.limits().connections_per_sender;
         let taken = all <= self.most_connections && state.connections <= most;
         state.tally.refused += u64::from(!taken);
         drop(state);

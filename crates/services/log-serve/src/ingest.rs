@@ -9,18 +9,18 @@ use helio_bus::transport::locked;
 use helio_bus::{Clock, SystemClock, Tai};
 use helio_logging::{EncodedRecord, Lanes, Level, LogFigures, LogOptions, Record, Relay, Value};
 
-use crate::account::{Account, Dropped};
 use crate::limits::Limits;
-use crate::sender::{Cause, Entry, Peer, Sender, Senders, Tally, Urgency};
+use crate::sender::{Cause, Peer, RateClass, Sender, SenderCounts, SenderEntry, Senders};
+use crate::statistics::{Dropped, Statistics};
 
 /// The logger of what the service itself tells.
 const LOGGER: &str = "helio/log/serve";
 /// The most senders of whom it is told one by one each time: the rest come together in one record.
-const TOLD_AT_ONCE: usize = 16;
+const MAX_REPORTED_SENDERS: usize = 16;
 
 /// Takes records of all edges. Cloning shares it.
 #[derive(Debug, Clone)]
-pub struct Intake(Arc<Shared>);
+pub struct Ingest(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -37,7 +37,7 @@ struct Shared {
     in_vain: AtomicU64,
 }
 
-impl Intake {
+impl Ingest {
     pub(crate) fn new(relay: Relay, log: &LogOptions, limits: Limits) -> Self {
         let senders = Mutex::new(Senders::new(&limits, Instant::now()));
         Self(Arc::new(Shared {
@@ -58,7 +58,7 @@ impl Intake {
     pub fn sender(&self, peer: Peer) -> Sender {
         let now = Instant::now();
         let entry = locked(&self.0.senders).of(peer, &self.0.limits, now);
-        Sender { intake: self.clone(), entry, peer }
+        Sender { ingest: self.clone(), entry, peer }
     }
 
     /// The limits.
@@ -67,8 +67,8 @@ impl Intake {
         &self.0.limits
     }
 
-    /// How long one is held up from one look at [`Intake::holds`] to the next.
-    pub const LOOK: Duration = Duration::from_millis(1);
+    /// How long one is held up from one look at [`Ingest::holds`] to the next.
+    pub const ROOM_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
     /// Whether one who can be held up, and has been since then, is to be on: the bus takes less
     /// than comes, and [`Limits::hold`] is not over. Where that was over for somebody, nobody is
@@ -98,27 +98,27 @@ impl Intake {
     }
 
     /// What became of what came, with what the way to the bus says.
-    pub(crate) fn account(&self, figures: &LogFigures) -> Account {
-        let senders = locked(&self.0.senders).accounts();
-        let mut account = Account {
+    pub(crate) fn statistics(&self, figures: &LogFigures) -> Statistics {
+        let senders = locked(&self.0.senders).statistics();
+        let mut statistics = Statistics {
             own: self.0.own.load(Ordering::Relaxed),
             inherited: figures.inherited,
             published: figures.published,
             waiting: figures.waiting,
-            ..Account::default()
+            ..Statistics::default()
         };
         for sender in &senders {
-            account.received += sender.received;
-            account.dropped.malformed += sender.dropped.malformed;
-            account.dropped.too_large += sender.dropped.too_large;
-            account.dropped.rate += sender.dropped.rate;
-            account.refused += sender.refused;
-            account.timed_out += sender.timed_out;
+            statistics.received += sender.received;
+            statistics.dropped.malformed += sender.dropped.malformed;
+            statistics.dropped.too_large += sender.dropped.too_large;
+            statistics.dropped.rate += sender.dropped.rate;
+            statistics.refused += sender.refused;
+            statistics.timed_out += sender.timed_out;
         }
         // Those that were shed at the queue are among them.
-        account.dropped.shed = figures.shed;
-        account.senders = senders;
-        account
+        statistics.dropped.shed = figures.shed;
+        statistics.senders = senders;
+        statistics
     }
 
     /// Publishes a record of the service's own for each sender of whom something was dropped since
@@ -126,13 +126,13 @@ impl Intake {
     pub(crate) fn tell(&self) {
         let mut news = self.news();
         news.sort_by_key(|(_, tally, _)| std::cmp::Reverse(tally.all_dropped() + tally.refused));
-        for (peer, tally, why) in news.iter().take(TOLD_AT_ONCE) {
+        for (peer, tally, why) in news.iter().take(MAX_REPORTED_SENDERS) {
             let name = peer.map_or_else(|| "senders without a place".to_owned(), |p| p.to_string());
             self.warn(&name, tally, why);
         }
-        let rest = news.get(TOLD_AT_ONCE..).unwrap_or_default();
+        let rest = news.get(MAX_REPORTED_SENDERS..).unwrap_or_default();
         if !rest.is_empty() {
-            let all = rest.iter().fold(Tally::default(), |mut all, (_, tally, _)| {
+            let all = rest.iter().fold(SenderCounts::default(), |mut all, (_, tally, _)| {
                 all.add(*tally);
                 all
             });
@@ -141,9 +141,9 @@ impl Intake {
     }
 
     /// What was dropped since it was told last, by sender.
-    fn news(&self) -> Vec<(Option<Peer>, Tally, String)> {
+    fn news(&self) -> Vec<(Option<Peer>, SenderCounts, String)> {
         let senders = locked(&self.0.senders);
-        let new = |entry: &Arc<Entry>| {
+        let new = |entry: &Arc<SenderEntry>| {
             let mut state = locked(&entry.state);
             let since = state.tally.since(state.told);
             state.told = state.tally;
@@ -153,7 +153,7 @@ impl Intake {
     }
 
     /// A record that says what was dropped of whom. Where the bus takes none it is counted as shed.
-    fn warn(&self, sender: &str, tally: &Tally, why: &str) {
+    fn warn(&self, sender: &str, tally: &SenderCounts, why: &str) {
         let mut record =
             Record::new(self.now(), Level::WARNING, LOGGER, &words(sender, tally, why));
         record.host.clone_from(&self.0.host);
@@ -173,7 +173,7 @@ impl Intake {
 }
 
 /// What was dropped of whom, as people read it.
-fn words(sender: &str, tally: &Tally, why: &str) -> String {
+fn words(sender: &str, tally: &SenderCounts, why: &str) -> String {
     let mut parts = Vec::new();
     let causes = Dropped::of(tally).causes().filter(|(_, count)| *count > 0);
     let causes: Vec<_> = causes.map(|(cause, count)| format!("{count} {}", cause)).collect();
@@ -202,9 +202,9 @@ impl Sender {
     /// # Errors
     /// [`Cause`], counted already.
     pub fn take(&self, record: Record) -> Result<(), Cause> {
-        let shared = &self.intake.0;
+        let shared = &self.ingest.0;
         let urgent = shared.lanes.is_urgent(record.level);
-        let urgency = if urgent { Urgency::Urgent } else { Urgency::Usual };
+        let urgency = if urgent { RateClass::Urgent } else { RateClass::Usual };
         {
             let mut state = locked(&self.entry.state);
             state.tally.received += 1;
@@ -241,7 +241,7 @@ impl Sender {
     }
 
     fn completed(&self, mut record: Record) -> Record {
-        let now = self.intake.now();
+        let now = self.ingest.now();
         // One who collected it before us may have observed it; nobody has observed it tomorrow.
         record.observed = record.observed.filter(|observed| *observed <= now).or(Some(now));
         if record.producer.is_empty() {
@@ -250,7 +250,7 @@ impl Sender {
         if record.host.is_empty() {
             record.host = match self.peer {
                 Peer::Ip(address) => address.to_string(),
-                Peer::User(_) | Peer::Local | Peer::Input => self.intake.0.host.clone(),
+                Peer::User(_) | Peer::Local | Peer::Input => self.ingest.0.host.clone(),
             };
         }
         if record.sequence > 0 {
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn what_was_dropped_is_said_in_a_sentence() {
-        let tally = Tally { received: 9, dropped: [2, 0, 5, 0], refused: 1, timed_out: 0 };
+        let tally = SenderCounts { received: 9, dropped: [2, 0, 5, 0], refused: 1, timed_out: 0 };
         assert_eq!(
             words("10.0.0.7", &tally, "more than 5 a second"),
             "7 messages of 10.0.0.7 dropped: 2 malformed, 5 over the sender's rate; 1 connections \

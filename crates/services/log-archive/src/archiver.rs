@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 use helio_bus::Bus;
 use helio_logging::{Cursor, Item, Lanes, News, Reader, ReaderOptions, RecordRef, Start, Waited};
 
-use crate::archive::{Archive, ArchiveOptions, Told};
+use crate::archive::{Archive, ArchiveEvent, ArchiveOptions};
 use crate::error::ArchiveError;
 
 /// Records of a visit of the reader: what lies between two looks at what is due.
-const VISIT: usize = 8_192;
+const VISIT_MAX_RECORDS: usize = 8_192;
 /// Bytes of them: so much waits in memory besides what a block has.
-const VISIT_BYTES: usize = 4 << 20;
+const VISIT_MAX_BYTES: usize = 4 << 20;
 /// How long it waits before it tries again what has failed.
-const RETRY: Duration = Duration::from_millis(500);
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// How often it looks for segments to close and to remove.
-const TIDY: Duration = Duration::from_secs(1);
+const RETENTION_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Fills an archive with all log records of a bus, from where it ended; a new one begins with the
 /// oldest that are kept.
@@ -28,7 +28,7 @@ const TIDY: Duration = Duration::from_secs(1);
 /// use std::time::Duration;
 ///
 /// use helio_bus::Bus;
-/// use helio_log_archive::{ArchiveOptions, Keeper, Search};
+/// use helio_log_archive::{ArchiveOptions, Archiver, Search};
 /// use helio_logging::{Lanes, Level, LogOptions, Logging, Predicate, Views, log};
 ///
 /// let bus = Bus::connect("memory:")?;
@@ -39,7 +39,7 @@ const TIDY: Duration = Duration::from_secs(1);
 ///
 /// let folder = tempfile::tempdir()?;
 /// let options = ArchiveOptions::default();
-/// let mut keeper = Keeper::open(&bus, &Lanes::default(), folder.path(), options, None)?;
+/// let mut keeper = Archiver::open(&bus, &Lanes::default(), folder.path(), options, None)?;
 /// while keeper.step(Duration::ZERO, |_| {})? {}
 /// keeper.finish(|_| {})?;
 ///
@@ -48,17 +48,17 @@ const TIDY: Duration = Duration::from_secs(1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct Keeper {
+pub struct Archiver {
     bus: Bus,
     reader: Reader,
     archive: Archive,
-    opened: Vec<Told>,
+    opened: Vec<ArchiveEvent>,
     /// What fails at the moment.
     trouble: Option<String>,
     tidied: Option<Instant>,
 }
 
-impl Keeper {
+impl Archiver {
     /// Opens the archive and the bus's lanes. `start` is where to begin in place of where the
     /// archive has ended.
     ///
@@ -96,13 +96,13 @@ impl Keeper {
     pub fn step(
         &mut self,
         timeout: Duration,
-        mut tell: impl FnMut(Told),
+        mut tell: impl FnMut(ArchiveEvent),
     ) -> Result<bool, ArchiveError> {
         self.opened.drain(..).for_each(&mut tell);
         if self.archive.is_waiting_for_room() {
             self.commit(Some(Instant::now()), &mut tell);
             if self.archive.is_waiting_for_room() {
-                std::thread::sleep(timeout.min(RETRY));
+                std::thread::sleep(timeout.min(RETRY_INTERVAL));
                 return Ok(true);
             }
         }
@@ -114,17 +114,17 @@ impl Keeper {
             Ok(_) => Ok(true),
             Err(error) => {
                 self.trouble(&error.to_string(), &mut tell);
-                std::thread::sleep(timeout.min(RETRY));
+                std::thread::sleep(timeout.min(RETRY_INTERVAL));
                 Ok(!self.reader.is_ended())
             }
         }
     }
 
-    fn visit(&mut self, tell: &mut impl FnMut(Told)) -> Result<usize, ArchiveError> {
+    fn visit(&mut self, tell: &mut impl FnMut(ArchiveEvent)) -> Result<usize, ArchiveError> {
         let (archive, now) = (&mut self.archive, self.bus.clock().now());
         archive.forget();
         let mut bytes = 0;
-        let handed = self.reader.visit(VISIT, |item| {
+        let handed = self.reader.visit(VISIT_MAX_RECORDS, |item| {
             match item {
                 Item::Record(record, place) => {
                     let packet = (place.partition, place.offset);
@@ -139,10 +139,10 @@ impl Keeper {
                         }
                         News::Malformed(_) | News::Bus { .. } => {}
                     }
-                    tell(Told::News(news.to_string()));
+                    tell(ArchiveEvent::News(news.to_string()));
                 }
             }
-            if bytes < VISIT_BYTES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if bytes < VISIT_MAX_BYTES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         Ok(handed?)
     }
@@ -151,7 +151,7 @@ impl Keeper {
     fn wait(
         &mut self,
         timeout: Duration,
-        tell: &mut impl FnMut(Told),
+        tell: &mut impl FnMut(ArchiveEvent),
     ) -> Result<bool, ArchiveError> {
         let due = self.archive.due().map(|due| due.saturating_duration_since(Instant::now()));
         let until = due.unwrap_or(timeout).min(timeout);
@@ -164,13 +164,13 @@ impl Keeper {
             Ok(Waited::Ended) => Ok(false),
             Err(error) => {
                 self.trouble(&error.to_string(), tell);
-                std::thread::sleep(timeout.min(RETRY));
+                std::thread::sleep(timeout.min(RETRY_INTERVAL));
                 Ok(true)
             }
         }
     }
 
-    fn commit(&mut self, until: Option<Instant>, tell: &mut impl FnMut(Told)) {
+    fn commit(&mut self, until: Option<Instant>, tell: &mut impl FnMut(ArchiveEvent)) {
         let is_due = |due| until.is_none_or(|until| due <= until);
         if !self.archive.is_waiting_for_room() && !self.archive.due().is_some_and(is_due) {
             return;
@@ -180,16 +180,16 @@ impl Keeper {
             Ok(0) => {}
             Ok(records) => {
                 if self.trouble.take().is_some() {
-                    tell(Told::Well);
+                    tell(ArchiveEvent::Well);
                 }
-                tell(Told::Written { records });
+                tell(ArchiveEvent::Written { records });
             }
             Err(error) => self.trouble(&error.to_string(), tell),
         }
     }
 
-    fn tidy(&mut self, tell: &mut impl FnMut(Told)) {
-        if self.tidied.is_some_and(|last| last.elapsed() < TIDY) {
+    fn tidy(&mut self, tell: &mut impl FnMut(ArchiveEvent)) {
+        if self.tidied.is_some_and(|last| last.elapsed() < RETENTION_INTERVAL) {
             return;
         }
         self.tidied = Some(Instant::now());
@@ -200,10 +200,10 @@ impl Keeper {
     }
 
     /// Tells what fails, once as long as it is the same.
-    fn trouble(&mut self, text: &str, tell: &mut impl FnMut(Told)) {
+    fn trouble(&mut self, text: &str, tell: &mut impl FnMut(ArchiveEvent)) {
         if self.trouble.as_deref() != Some(text) {
             self.trouble = Some(text.to_owned());
-            tell(Told::Trouble(text.to_owned()));
+            tell(ArchiveEvent::Trouble(text.to_owned()));
         }
     }
 
@@ -211,11 +211,11 @@ impl Keeper {
     ///
     /// # Errors
     /// [`ArchiveError::File`]: what could not be written is read again by the next one.
-    pub fn finish(mut self, mut tell: impl FnMut(Told)) -> Result<(), ArchiveError> {
+    pub fn finish(mut self, mut tell: impl FnMut(ArchiveEvent)) -> Result<(), ArchiveError> {
         let (cursor, now) = (self.reader.cursor(), self.bus.clock().now());
         let records = self.archive.commit(&cursor, (now, None))?;
         if records > 0 {
-            tell(Told::Written { records });
+            tell(ArchiveEvent::Written { records });
         }
         Ok(())
     }
