@@ -1,7 +1,7 @@
-//! The fields of a record without a fixed position in the packet: tagged, each optional.
+//! The body of a record: tagged, optional fields without a fixed position in the packet.
 //!
-//! A body is self-contained: it refers to nothing outside. The producer writes it where the record
-//! is made; packets, spill files and archives copy it unchanged.
+//! A body is self-contained. The producer writes it in the logging thread; packets, spill files and
+//! archives copy it unchanged.
 
 use helio_core::{Tai, TraceId};
 
@@ -25,19 +25,19 @@ pub(crate) const FIRST_SKIPPED_TAG: u8 = 128;
 /// A field of a body.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Field<'a> {
-    /// The message as people read it.
+    /// The formatted message.
     Text(&'a str),
     /// The message's next argument.
     Argument(Value),
-    /// When it was first seen by who collects.
+    /// The time when a collector first received the record.
     Observed(Tai),
     /// One of the texts that are [in the body](TextField::is_in_body).
     Member(TextField, &'a str),
-    /// The error that it is about: the stack, and the place in it.
+    /// The error: the stack's id, and the place in the stack.
     Stack(&'a str, i32),
     /// The trace.
     Trace(TraceId),
-    /// The span in it.
+    /// The span in the trace.
     Span([u8; 8]),
     /// The trace's flags.
     Flags(u8),
@@ -45,7 +45,7 @@ pub enum Field<'a> {
     Data(&'a str, Value),
 }
 
-/// The fields of a body, in the order in which they were written.
+/// Iterates over the fields of a body, in the order in which they were written.
 #[derive(Debug, Clone)]
 pub(crate) struct Fields<'a>(Bytes<'a>);
 
@@ -102,8 +102,8 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// Bytes of a body that is being written. Each call adds a field; those of which there is one, such
-/// as the thread, are to be added once.
+/// Writes a body. Each call adds a field. Fields that occur once, such as the thread, must be added
+/// once.
 ///
 /// ```
 /// use helio_logging::{Body, TextField};
@@ -116,7 +116,7 @@ impl<'a> Iterator for Fields<'a> {
 pub struct Body(Vec<u8>);
 
 impl Body {
-    /// Without any field.
+    /// An empty body.
     #[must_use]
     pub const fn new() -> Self {
         Self(Vec::new())
@@ -128,7 +128,7 @@ impl Body {
         &self.0
     }
 
-    /// Takes everything out of it and keeps its memory.
+    /// Removes all fields and keeps the memory.
     pub fn clear(&mut self) {
         self.0.clear();
     }
@@ -139,12 +139,12 @@ impl Body {
         self
     }
 
-    /// Adds the message as people read it.
+    /// Adds the formatted message.
     pub fn text(&mut self, text: &str) -> &mut Self {
         self.put(TEXT, text.as_bytes())
     }
 
-    /// Adds the message as it is shown, without making a text of it before.
+    /// Adds the message and formats it in place.
     pub fn shown(&mut self, message: &dyn std::fmt::Display) -> &mut Self {
         self.0.push(TEXT);
         self.put_shown(message)
@@ -152,10 +152,11 @@ impl Body {
 
     fn put_shown(&mut self, shown: &dyn std::fmt::Display) -> &mut Self {
         use std::io::Write as _;
-        // Most texts are shorter than 16 kB: two bytes of length, whatever it is.
+        // Most texts are shorter than 16 kB: the length takes two bytes, even if one is enough.
         let start = self.0.len();
         self.0.extend_from_slice(&[0x80, 0]);
-        // Writing into a vector fails only where the value's own formatting does: then it is short.
+        // Writing to a vector fails only if the value's formatting does; the text is then
+        // incomplete.
         _ = write!(self.0, "{shown}");
         let length = self.0.len() - start - 2;
         if length < 1 << 14 {
@@ -176,28 +177,28 @@ impl Body {
         self
     }
 
-    /// The same, a whole number.
+    /// Adds an integer as the next argument.
     pub fn argument_int(&mut self, value: i64) -> &mut Self {
         self.0.push(ARGUMENT);
         put_int(&mut self.0, value);
         self
     }
 
-    /// The same, a number.
+    /// Adds a floating-point number as the next argument.
     pub fn argument_double(&mut self, value: f64) -> &mut Self {
         self.0.push(ARGUMENT);
         put_double(&mut self.0, value);
         self
     }
 
-    /// The same, a text.
+    /// Adds a text as the next argument.
     pub fn argument_text(&mut self, value: &str) -> &mut Self {
         self.0.push(ARGUMENT);
         put_text(&mut self.0, value);
         self
     }
 
-    /// Adds when it was first seen by who collects.
+    /// Adds the time when a collector first received the record.
     pub fn observed(&mut self, time: Tai) -> &mut Self {
         self.0.push(OBSERVED);
         self.0.extend_from_slice(&time.nanos().to_le_bytes());
@@ -214,7 +215,7 @@ impl Body {
         }
     }
 
-    /// Adds the error that it is about.
+    /// Adds the error's place in a stack.
     pub fn stack(&mut self, stack: &Stack) -> &mut Self {
         self.put(STACK, stack.id.as_bytes());
         put_signed(&mut self.0, stack.level.into());
@@ -235,7 +236,7 @@ impl Body {
         self
     }
 
-    /// Adds the trace's flags, if there are any.
+    /// Adds the trace's flags, if they are not 0.
     pub fn flags(&mut self, flags: u8) -> &mut Self {
         if flags != 0 {
             self.0.extend_from_slice(&[FLAGS, flags]);
@@ -250,14 +251,14 @@ impl Body {
         self
     }
 
-    /// Adds a whole number by name.
+    /// Adds an integer by name.
     pub fn data_int(&mut self, name: &str, value: i64) -> &mut Self {
         self.put(DATA, name.as_bytes());
         put_int(&mut self.0, value);
         self
     }
 
-    /// Adds a number by name.
+    /// Adds a floating-point number by name.
     pub fn data_double(&mut self, name: &str, value: f64) -> &mut Self {
         self.put(DATA, name.as_bytes());
         put_double(&mut self.0, value);
@@ -271,21 +272,20 @@ impl Body {
         self
     }
 
-    /// Adds, by name, a text that is a value as it is shown.
+    /// Adds a value's text by name and formats it in place.
     pub fn data_shown(&mut self, name: &str, value: &dyn std::fmt::Display) -> &mut Self {
         self.put(DATA, name.as_bytes());
         self.0.push(crate::value::TEXT);
         self.put_shown(value)
     }
 
-    /// Adds a call site as data, under OpenTelemetry's names: for a record that has no number of
-    /// its site.
+    /// Adds a call site as data, under OpenTelemetry's names, for a record without a site number.
     pub fn site(&mut self, file: &str, line: u32) -> &mut Self {
         let file_name = TextField::File.otlp_name().unwrap_or_default();
         self.data_text(file_name, file).data_int("code.line.number", line.into())
     }
 
-    /// Adds all that a record has in its body.
+    /// Adds all fields of a record that belong to the body.
     pub fn record(&mut self, record: &Record) -> &mut Self {
         if let Some(text) = &record.text {
             self.text(text);
@@ -310,7 +310,7 @@ impl Body {
 }
 
 impl Record {
-    /// Takes a field of its body.
+    /// Sets a field from its body.
     pub(crate) fn take(&mut self, field: Field<'_>) {
         match field {
             Field::Text(text) => self.text = Some(text.to_owned()),

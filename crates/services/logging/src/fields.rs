@@ -95,7 +95,7 @@ text_fields! {
     /// The logger's name.
     Logger [logger]
         "logger" "logger" Logger, 3 "SourceObject" None;
-    /// The message as people read it.
+    /// The formatted message.
     Message []
         "message" "message" Derived, 1 "" None;
     /// The machine.
@@ -137,7 +137,7 @@ text_fields! {
     /// The span in the trace, in hexadecimal digits.
     Span []
         "span_id" "span" Derived, 17 "SpanId" None;
-    /// The producer's name on the bus, or the sender's at an edge.
+    /// The producer's name on the bus, or the sender's at an endpoint.
     Producer [producer]
         "producer" "producer" Origin, 6 "Producer" None;
 }

@@ -1,14 +1,14 @@
 //! Log records of a facility: those of ALMA's ACS and of OpenTelemetry, on the bus.
 //!
-//! It knows the bus, levels, audiences and the formats that log records have elsewhere; it must not
-//! know any transport.
+//! It knows the bus, levels, audiences and foreign formats of log records. It must not know any
+//! transport.
 //!
-//! Constraints. A producer never blocks, and what it drops is counted. A record's time, level,
-//! logger and audiences are read without anything else of it being looked at. What a consumer gets
-//! stands for itself, whenever it came.
+//! Constraints. A producer never blocks, and counts the records that it drops. A record's time,
+//! level, logger and audiences are read without its body. Each packet is self-contained.
 //!
-//! Format. A sample of a log topic is a [`Packet`]: records of one producer, and of one level, with
-//! the texts and call sites that they name (`docs/formats/log.md`).
+//! Format. A sample of a log topic is a [`Packet`]: records of one producer and level, with the
+//! texts and call sites that they refer to (`docs/formats/log.md`). `fields` is the table of a
+//! record's fields.
 
 mod body;
 mod fields;

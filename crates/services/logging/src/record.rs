@@ -5,28 +5,28 @@ use helio_core::{Tai, TraceId};
 use crate::level::Level;
 use crate::value::Value;
 
-/// Who a record is for.
+/// The readers that a record is meant for.
 ///
 /// Audiences are names, so that sites can have their own; ACS's are in [`audience`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Audiences {
-    /// All of them, whatever their names.
+    /// All audiences, whatever their names.
     pub everyone: bool,
-    /// These.
+    /// The audiences by name.
     pub names: Vec<String>,
 }
 
 /// ACS's audiences (module `log_audience` of its `acscommon.idl`).
 pub mod audience {
-    /// Who runs the observatory.
+    /// Operators of the observatory.
     pub const OPERATOR: &str = "Operator";
-    /// Who writes the software.
+    /// Developers of the software.
     pub const DEVELOPER: &str = "Developer";
-    /// Who runs the machines.
+    /// Administrators of the machines.
     pub const SYSADMIN: &str = "Sysadmin";
-    /// Who runs the databases.
+    /// Administrators of the databases.
     pub const DBA: &str = "DBA";
-    /// Who reads what was observed: the science log.
+    /// Readers of the science log.
     pub const SCILOG: &str = "SciLog";
 }
 
@@ -43,14 +43,14 @@ impl Audiences {
         Self { everyone: true, names: Vec::new() }
     }
 
-    /// Whether it is for nobody in particular.
+    /// Whether there is no audience.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         !self.everyone && self.names.is_empty()
     }
 }
 
-/// How the places of arguments are written in a message's template.
+/// The notation of arguments in a message's template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Style {
     /// `{}` and `{name}`, `{{` for a brace: Rust's and Python's `str.format`.
@@ -60,89 +60,88 @@ pub enum Style {
     Percent,
 }
 
-/// A place in a program where records come from: registered once, named by each of its records.
+/// A call site: a place in a program that logs. It is registered once, and records refer to it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Site {
-    /// The message with places for its arguments; empty where it has none.
+    /// The message with placeholders for its arguments; empty if it has none.
     pub template: String,
-    /// How these are written.
+    /// The notation of the placeholders.
     pub style: Style,
-    /// The names of the arguments, in order, each without a line break; fewer than the arguments,
-    /// or none, where they go by their places.
+    /// The names of the arguments, in order, each without a line break. The list is shorter than
+    /// the arguments, or empty, if arguments are positional.
     pub names: Vec<String>,
-    /// The source file; empty where it is not known.
+    /// The source file; empty if unknown.
     pub file: String,
-    /// The line in it, from 1; 0 where it is not known.
+    /// The line in the file, from 1; 0 if unknown.
     pub line: u32,
-    /// The function; empty where it is not known.
+    /// The function; empty if unknown.
     pub routine: String,
 }
 
-/// The place in a stack of errors that a record is about, as ACS's `LogEntryWithStack` has it.
+/// A record's place in a stack of errors: ACS's `LogEntryWithStack`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Stack {
-    /// The stack.
+    /// The stack's id.
     pub id: String,
-    /// The place in it: 0 is where the error came from.
+    /// The place in the stack; 0 is the origin of the error.
     pub level: i32,
 }
 
 /// One log record: a superset of ACS's `LogEntry` (`loggingMI.xsd`) and of OpenTelemetry's
-/// `LogRecord` (logs data model). Texts that are not there are empty.
+/// `LogRecord` (logs data model). Absent texts are empty.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Record {
-    /// When it happened.
+    /// The time of the event.
     pub time: Tai,
-    /// When it was first seen by who collects, where that is somebody else.
+    /// The time when a collector first received the record.
     pub observed: Option<Tai>,
-    /// How grave it is.
+    /// The severity.
     pub level: Level,
     /// The logger's name, with slashes between its parts: `CONTROL/DV11/Mount`. ACS's
     /// SourceObject, OpenTelemetry's scope.
     pub logger: String,
-    /// The message as people read it, where it was made into that already: it is shown and not
-    /// the template.
+    /// The formatted message. If it is set, it is shown instead of the template.
     pub text: Option<String>,
     /// The message's arguments, in the order of the template.
     pub arguments: Vec<Value>,
-    /// Where it comes from.
+    /// The call site.
     pub site: Site,
     /// The machine.
     pub host: String,
-    /// The process: its name, and its number behind a colon where it has one.
+    /// The process: its name, then a colon and its number if known.
     pub process: String,
     /// The thread.
     pub thread: String,
-    /// What the process was busy with.
+    /// The task of the process.
     pub context: String,
-    /// Who it is for.
+    /// The readers that the record is meant for.
     pub audiences: Audiences,
     /// The array of antennas.
     pub array: String,
     /// The antenna.
     pub antenna: String,
-    /// The error that it is about.
+    /// The error, as a place in a stack.
     pub stack: Option<Stack>,
     /// The id of a declared log event: ACS's LogId, OpenTelemetry's EventName.
     pub log_id: String,
-    /// Where more is to be found.
+    /// The address of further information.
     pub uri: String,
     /// The trace (W3C Trace Context).
     pub trace: Option<TraceId>,
-    /// The span in it.
+    /// The span in the trace.
     pub span: Option<[u8; 8]>,
     /// The trace's flags.
     pub flags: u8,
     /// Typed values by name: ACS's Data, OpenTelemetry's attributes.
     pub data: Vec<(String, Value)>,
-    /// Who sent it: the producer's name on the bus, or the sender's at an edge.
+    /// The producer's name on the bus, or the sender's at an endpoint.
     pub producer: String,
-    /// Its number among those of its producer in its topic, from 1.
+    /// The record's number among its producer's in the topic, from 1.
     pub sequence: u64,
 }
 
 impl Record {
-    /// A record of a logger with a text, and nothing else.
+    /// A record with a logger and a message.
     #[must_use]
     pub fn new(time: Tai, level: Level, logger: &str, text: &str) -> Self {
         Self {
@@ -154,7 +153,7 @@ impl Record {
         }
     }
 
-    /// The message as people read it.
+    /// The formatted message.
     #[must_use]
     pub fn message(&self) -> String {
         match &self.text {

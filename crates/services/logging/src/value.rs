@@ -1,22 +1,22 @@
-//! Values of arguments and data pairs: those that OpenTelemetry's `AnyValue` has.
+//! Values of arguments and data pairs: the types of OpenTelemetry's `AnyValue`.
 
 use std::fmt;
 
 use crate::wire::{Bytes, Malformed, put_bytes, put_signed, put_varint};
 
-/// How deep arrays and maps may lie in each other: what is read is as deep as the stack is.
+/// The deepest nesting of arrays and maps. Reading is recursive, so this bounds the stack.
 pub const MAX_DEPTH: usize = 16;
 
-/// A typed value, as OpenTelemetry's `AnyValue` (its `common.proto`) has it.
+/// A typed value: OpenTelemetry's `AnyValue` (`common.proto`).
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// No value.
     Null,
     /// True or false.
     Bool(bool),
-    /// A whole number.
+    /// An integer.
     Int(i64),
-    /// A number.
+    /// A floating-point number.
     Double(f64),
     /// A text.
     Text(String),
@@ -39,7 +39,7 @@ const ARRAY: u8 = 7;
 const MAP: u8 = 8;
 
 impl Value {
-    /// How deep it is: 1 where nothing lies in it.
+    /// The depth of nesting; 1 for a value without elements.
     #[must_use]
     pub fn depth(&self) -> usize {
         let inner = match self {
@@ -50,7 +50,7 @@ impl Value {
         1 + inner.unwrap_or(0)
     }
 
-    /// Writes it; what lies deeper than [`MAX_DEPTH`] is written as the text that shows it.
+    /// Writes the value. Values below [`MAX_DEPTH`] are written as their text.
     pub(crate) fn write(&self, into: &mut Vec<u8>) {
         self.write_at(into, 1);
     }
@@ -130,7 +130,7 @@ pub(crate) fn put_text(into: &mut Vec<u8>, value: &str) {
     put_bytes(into, value.as_bytes());
 }
 
-/// As people read it: texts as they are, bytes in hexadecimal digits.
+/// Shows texts unchanged and bytes in hexadecimal digits.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -186,7 +186,7 @@ impl From<usize> for Value {
     }
 }
 
-/// Numbers above those of [`Value::Int`] are kept as a text.
+/// Numbers above the range of [`Value::Int`] become a text.
 impl From<u64> for Value {
     fn from(value: u64) -> Self {
         i64::try_from(value).map_or_else(|_| Self::Text(value.to_string()), Self::Int)

@@ -1,6 +1,6 @@
 //! Little-endian numbers and short texts, written to and read from bytes.
 
-/// Bytes that end early, or are none of what was expected.
+/// Bytes that end early, or are not of the expected form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
@@ -68,7 +68,7 @@ impl<'a> Bytes<'a> {
         Ok((folded >> 1).cast_signed() ^ -(folded & 1).cast_signed())
     }
 
-    /// A count of things of at least one byte each.
+    /// A number of elements, each of at least one byte.
     pub(crate) fn count(&mut self) -> Result<usize, Malformed> {
         let count = usize::try_from(self.varint()?).map_err(|_| Malformed)?;
         if count > self.0.len() { Err(Malformed) } else { Ok(count) }

@@ -18,7 +18,7 @@ use crate::record::Record;
 pub enum Column {
     /// A field of the record.
     Field(RecordColumn),
-    /// The data pairs of this name, with a line break between them: `data.NAME`.
+    /// The data pairs of this name, separated by line breaks: `data.NAME`.
     Data(String),
 }
 

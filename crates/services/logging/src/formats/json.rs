@@ -24,42 +24,42 @@ use crate::packet::MAX_RECORD_BYTES;
 use crate::record::{Record, Stack, Style};
 use crate::value::{MAX_DEPTH, Value};
 
-/// The longest line that is read, in bytes: six for one, as an escaped control character has them.
+/// The longest line that is read, in bytes: an escaped control character has six.
 pub const MAX_LINE_BYTES: usize = 6 * MAX_RECORD_BYTES;
 
-/// The largest whole number up to which a double has all.
+/// Doubles represent all integers up to this one.
 const EXACT: u64 = 1 << 53;
 
-/// A line that is no record.
+/// An error in a line.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum JsonError {
-    /// It is too long.
+    /// The line is too long.
     #[error("the line has {0} bytes, the limit is {MAX_LINE_BYTES}")]
     TooLarge(usize),
-    /// It is no JSON object.
+    /// The line is not a JSON object.
     #[error("the line {line} is no JSON object: {cause}")]
     Malformed {
         /// How it begins.
         line: String,
-        /// What is wrong, and where.
+        /// The parser's error.
         cause: String,
     },
-    /// There is no time in it.
+    /// The object has no time.
     #[error("the object has no \"time\"; give it one like \"2026-11-21T03:00:00Z\"")]
     NoTime,
-    /// A member has a value that it cannot have.
+    /// A member has an invalid value.
     #[error("{name:?} is {value}, not {expected}")]
     Member {
-        /// Its name.
+        /// The member's name.
         name: String,
-        /// How its value begins.
+        /// The beginning of its value.
         value: String,
-        /// What it may be.
+        /// The expected value.
         expected: &'static str,
     },
 }
 
-/// Adds a record as one line, with its end.
+/// Adds a record as one line, with its line end.
 pub fn write(record: &Record, into: &mut Vec<u8>) {
     into.push(b'{');
     write_head(record, into);
@@ -184,7 +184,7 @@ pub(crate) fn put_text(into: &mut Vec<u8>, text: &str) {
 }
 
 fn put_time(into: &mut Vec<u8>, time: Tai) {
-    // What this costs is looked at where the table of leap seconds begins, and where 64 bits end.
+    // The round trip is checked only before the table of leap seconds and near the end of 64 bits.
     const NEAR: std::ops::Range<i64> = 100_000_000_000_000_000..8_500_000_000_000_000_000;
     into.push(b'"');
     let start = into.len();
@@ -198,7 +198,7 @@ fn put_time(into: &mut Vec<u8>, time: Tai) {
     into.push(b'"');
 }
 
-/// Writes a value; what lies deeper than [`MAX_DEPTH`] is written as the text that shows it.
+/// Writes a value. Values below [`MAX_DEPTH`] are written as their text.
 pub(crate) fn put_value(into: &mut Vec<u8>, value: &Value) {
     put_value_at(into, value, 1);
 }
@@ -240,7 +240,7 @@ fn put_tagged(into: &mut Vec<u8>, tag: &str, text: &str) {
 fn put_double(into: &mut Vec<u8>, number: f64) {
     let name = match number {
         number if number.is_finite() => {
-            // Debug has the shortest digits that are read back, and always a point or an exponent.
+            // Debug writes the shortest digits that round-trip, always with a point or an exponent.
             return into.extend_from_slice(format!("{number:?}").as_bytes());
         }
         f64::INFINITY => "Infinity",
@@ -286,7 +286,7 @@ fn put_pairs(into: &mut Vec<u8>, pairs: &[(String, Value)], depth: usize) {
     });
 }
 
-/// The bytes of hexadecimal digits, where there are as many as that.
+/// The bytes of hexadecimal digits; none if their number is not `N`.
 pub(crate) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
     if pairs.len() != N || !rest.is_empty() {
@@ -300,7 +300,7 @@ pub(crate) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// Reads a record from a line, with or without its end.
+/// Reads a record from a line, with or without its line end.
 ///
 /// # Errors
 /// [`JsonError`].
@@ -382,7 +382,7 @@ fn boolean(name: &str, value: &Json) -> Result<bool, JsonError> {
     value.as_bool().ok_or_else(|| wrong(name, value, "true or false"))
 }
 
-/// A whole number, or the text of one.
+/// An integer, or its text.
 fn number<N: std::str::FromStr + TryFrom<u64>>(name: &str, value: &Json) -> Result<N, JsonError> {
     let number = match value {
         Json::String(text) => text.parse().ok(),
@@ -440,7 +440,7 @@ fn pairs(name: &str, value: Json) -> Result<Vec<(String, Value)>, JsonError> {
     }
 }
 
-/// The pairs of an array of names and values.
+/// The pairs of an array of `[name, value]`.
 fn pairs_of(value: &Json, depth: usize) -> Option<Vec<(String, Value)>> {
     let pair = |pair: &Json| match pair.as_array()?.as_slice() {
         [Json::String(name), value] => Some((name.clone(), value_at(value.clone(), depth + 1))),
@@ -449,7 +449,7 @@ fn pairs_of(value: &Json, depth: usize) -> Option<Vec<(String, Value)>> {
     value.as_array()?.iter().map(pair).collect()
 }
 
-/// The value that [`put_value`] has written in this way.
+/// Reads a value in the form of [`put_value`].
 pub(crate) fn value_of(json: Json) -> Value {
     value_at(json, 1)
 }
@@ -484,7 +484,7 @@ fn map_at(object: Map<String, Json>, depth: usize) -> Value {
     Value::Map(object.into_iter().map(pair).collect())
 }
 
-/// What an object with one of our tags stands for; none where it is just an object.
+/// The value of an object with one of our tags; none for any other object.
 fn tagged(object: &Map<String, Json>, depth: usize) -> Option<Value> {
     let (tag, value) = object.iter().next()?;
     match (tag.as_str(), value.as_str()) {

@@ -1,5 +1,5 @@
-//! Formats that log records have elsewhere, as pure functions: bytes or text in, records out, and
-//! the other way. There is no I/O here and no clock.
+//! Foreign formats of log records, as pure functions between bytes and records. There is no I/O and
+//! no clock.
 //!
 //! | module | what |
 //! | --- | --- |
@@ -14,9 +14,9 @@ pub mod json;
 pub mod syslog;
 pub(crate) mod utc;
 
-/// The first of some bytes as one line of visible characters, for an error's message.
+/// The beginning of some bytes as one line of visible characters, for an error's message.
 fn shown(bytes: &[u8]) -> String {
-    // As much as tells people where it came from.
+    // Enough to recognize the source.
     const MOST: usize = 48;
     let dots = if bytes.len() > MOST { "..." } else { "" };
     format!("\"{}\"{dots}", bytes[..bytes.len().min(MOST)].escape_ascii())

@@ -5,7 +5,7 @@ use helio_core::Tai;
 const SECOND: i64 = 1_000_000_000;
 const DAY_SECONDS: i64 = 86_400;
 
-/// A calendar's time, with a leap second's 60 where it is one.
+/// A calendar time; the second is 60 in a leap second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Civil {
     pub(crate) year: i64,
@@ -18,10 +18,10 @@ pub(crate) struct Civil {
 }
 
 impl Civil {
-    /// A time in UTC.
+    /// Converts a time to UTC.
     pub(crate) fn of(time: Tai) -> Self {
         let unix = time.unix_nanos();
-        // Of a leap second POSIX time says the second before once more.
+        // In a leap second POSIX time repeats the second before it.
         let leap = time.nanos().saturating_sub(Tai::from_unix_nanos(unix).nanos()) == SECOND;
         let seconds = unix.div_euclid(SECOND);
         let (year, month, day) = date(seconds.div_euclid(DAY_SECONDS));
@@ -37,8 +37,8 @@ impl Civil {
         }
     }
 
-    /// The instant, where the clock showed it `offset` seconds ahead of UTC; none where there is no
-    /// such time, or it is out of range.
+    /// The instant, for a clock that is `offset` seconds ahead of UTC; none for an invalid or
+    /// out-of-range time.
     pub(crate) fn to_tai(self, offset: i64) -> Option<Tai> {
         let right = (1..=12).contains(&self.month)
             && (1..=days_of_month(self.year, self.month)).contains(&self.day)
@@ -89,18 +89,18 @@ fn days_of_month(year: i64, month: u32) -> u32 {
     }
 }
 
-/// How many digits a second's fraction is written with.
+/// The digits of a second's fraction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Digits {
-    /// Milliseconds; what is smaller is cut off.
+    /// Milliseconds, truncated.
     Three,
-    /// Microseconds; what is smaller is cut off.
+    /// Microseconds, truncated.
     Six,
     /// Nanoseconds.
     Nine,
 }
 
-/// Writes a time in UTC like 2026-11-21T03:00:00.123, without a zone behind it.
+/// Writes a time in UTC like 2026-11-21T03:00:00.123, without a zone.
 pub(crate) fn put(into: &mut Vec<u8>, time: Tai, digits: Digits) {
     let civil = Civil::of(time);
     // All times of 64 bits of nanoseconds are of the years 1677 to 2262.
@@ -128,8 +128,8 @@ pub(crate) fn put(into: &mut Vec<u8>, time: Tai, digits: Digits) {
     into.extend_from_slice(&text[..length]);
 }
 
-/// Reads what [`put`] writes, with any number of digits behind a second's point and with or without
-/// a zone: the calendar's time, and how many seconds that zone is ahead of UTC.
+/// Reads the output of [`put`], with any number of digits in the fraction and an optional zone.
+/// Returns the calendar time and the zone's offset, in seconds ahead of UTC.
 pub(crate) fn parse(text: &str) -> Option<(Civil, Option<i64>)> {
     let mut rest = Digit(text.as_bytes());
     let year = rest.number(4)?.into();
@@ -159,24 +159,24 @@ pub(crate) fn parse(text: &str) -> Option<(Civil, Option<i64>)> {
     Some((civil, zone))
 }
 
-/// Reads a time in UTC, or of the zone that stands behind it.
+/// Reads a time in the given zone, by default UTC.
 pub(crate) fn parse_utc(text: &str) -> Option<Tai> {
     let (civil, zone) = parse(text)?;
     civil.to_tai(zone.unwrap_or(0))
 }
 
-/// Digits that are read from the front.
+/// Reads digits from the front.
 pub(crate) struct Digit<'a>(pub(crate) &'a [u8]);
 
 impl Digit<'_> {
-    /// Itself without its first byte, where that is one of these.
+    /// Skips the first byte if it is one of these.
     pub(crate) fn behind(&mut self, these: &[u8]) -> Option<&mut Self> {
         let (first, rest) = self.0.split_first()?;
         these.contains(first).then(|| self.0 = rest)?;
         Some(self)
     }
 
-    /// A number of so many digits.
+    /// A number of this many digits.
     pub(crate) fn number(&mut self, count: usize) -> Option<u32> {
         let (digits, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
@@ -185,7 +185,7 @@ impl Digit<'_> {
         })
     }
 
-    /// The nanoseconds of a fraction; what is smaller is cut off.
+    /// The nanoseconds of a fraction, truncated.
     pub(crate) fn fraction(&mut self) -> Option<u32> {
         let count = self.0.iter().take_while(|digit| digit.is_ascii_digit()).count();
         let (digits, rest) = self.0.split_at(count);

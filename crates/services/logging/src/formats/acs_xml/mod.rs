@@ -30,9 +30,9 @@ use crate::packet::MAX_RECORD_BYTES;
 pub use read::{Reader, read};
 pub use write::{DOCUMENT_END, DOCUMENT_START, write};
 
-/// The largest element that is read, in bytes: six for each of a record, as `&quot;` has them.
+/// The largest element that is read, in bytes: six for each byte of a record, as for `&quot;`.
 pub const MAX_ELEMENT_BYTES: usize = 6 * MAX_RECORD_BYTES;
-/// The most attributes of an element: ACS has 20, we 15 more, and the rest is for those of a site.
+/// The most attributes of an element: ACS defines 20, Heliograph 15 more, and sites add their own.
 pub const MAX_ATTRIBUTES: usize = 64;
 
 /// The elements of log entries, by the level's number.
@@ -48,58 +48,58 @@ const ELEMENTS: [(&str, Level); 10] = [
     ("Alert", Level::ALERT),
     ("Emergency", Level::EMERGENCY),
 ];
-/// Other elements that ACS's programs and its schema have; their level is that of Priority.
+/// Other elements of ACS's programs and schema; their level is in Priority.
 const OTHERS: [&str; 5] = ["Archive", "Alarm", "Startup", "Shutdown", "Unknown"];
 
-/// What shows that a character was replaced: U+241B, the code in hexadecimal digits, a semicolon.
+/// Marks a replaced character: U+241B, the code in hexadecimal digits, a semicolon.
 const ESCAPE: char = '\u{241b}';
 
-/// Whether XML 1.0 has no place for a character (section 2.2, "Char").
+/// Whether XML 1.0 forbids a character (section 2.2, "Char").
 fn is_forbidden(c: char) -> bool {
     matches!(c, '\0'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}')
 }
 
-/// Something that is no log entry, and where.
+/// An error in the input, and its position.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("at byte {position}: {problem}")]
 pub struct XmlError {
-    /// The first byte of the element or text that is wrong, from 0.
+    /// The first byte of the wrong element or text, from 0.
     pub position: u64,
-    /// What is wrong with it.
+    /// The error.
     pub problem: XmlProblem,
 }
 
-/// What is wrong in XML.
+/// An error in XML.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum XmlProblem {
     /// Characters between entries.
     #[error("there is text where a log entry is expected: {0}")]
     Text(String),
-    /// A document type declaration, with which entities are made that grow.
+    /// A document type declaration. It is refused, since entities can expand without bound.
     #[error("document type declarations are refused")]
     Dtd,
-    /// A tag that is none, or at a place where it cannot be.
+    /// A malformed or misplaced tag.
     #[error("the tag {0} cannot be here")]
     Tag(String),
-    /// It is larger than [`MAX_ELEMENT_BYTES`].
+    /// The element is larger than [`MAX_ELEMENT_BYTES`].
     #[error("the element has more than {MAX_ELEMENT_BYTES} bytes")]
     TooLarge,
-    /// It has more attributes than [`MAX_ATTRIBUTES`].
+    /// The element has more attributes than [`MAX_ATTRIBUTES`].
     #[error("the element has more than {MAX_ATTRIBUTES} attributes")]
     Attributes,
-    /// The input ends in it.
+    /// The input ends in the element.
     #[error("the input ends within an element")]
     Cut,
-    /// It is not well-formed.
+    /// The element is not well-formed.
     #[error("the element is not well-formed: {0}")]
     Malformed(String),
-    /// A reference to an entity that is none of XML's five.
+    /// A reference to an unknown entity.
     #[error("the entity {0} is none of lt, gt, amp, quot and apos")]
     Entity(String),
-    /// It has no time.
+    /// The element has no time.
     #[error("<{0}> has no TimeStamp; it is no log entry")]
     NoTime(String),
-    /// It has a time that is none.
+    /// The element has an invalid time.
     #[error("the TimeStamp {0} is none; it is like 2026-11-21T03:00:00.123, in UTC")]
     Time(String),
 }

@@ -34,23 +34,23 @@ use crate::value::Value;
 pub struct Reader(Splitter);
 
 impl Reader {
-    /// Takes the stream's next bytes.
+    /// Adds the stream's next bytes.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.0.feed(bytes);
     }
 
-    /// Says that there are no more.
+    /// Marks the end of the stream.
     pub fn end(&mut self) {
         self.0.end();
     }
 
-    /// Whether what it was fed ends between records.
+    /// Whether the bytes so far end between records.
     #[must_use]
     pub fn is_between(&self) -> bool {
         self.0.is_between()
     }
 
-    /// The next record, or what is none; nothing until it is fed.
+    /// The next record or error; none until more bytes are added.
     pub fn record(&mut self) -> Option<Result<Record, XmlError>> {
         let range = match self.0.entry()? {
             Ok(range) => range,
@@ -62,7 +62,7 @@ impl Reader {
     }
 }
 
-/// The records of bytes that are all there, and what is none.
+/// The records and errors of a complete input.
 pub fn read(bytes: &[u8]) -> impl Iterator<Item = Result<Record, XmlError>> {
     let mut reader = Reader::default();
     reader.feed(bytes);
@@ -70,7 +70,7 @@ pub fn read(bytes: &[u8]) -> impl Iterator<Item = Result<Record, XmlError>> {
     std::iter::from_fn(move || reader.record())
 }
 
-/// What is no UTF-8 is ISO 8859-1: so ACS's documents say, and write bytes as they come.
+/// Text that is not UTF-8 is read as ISO 8859-1: ACS's documents declare it, but write raw bytes.
 fn text_of(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.into(),
@@ -78,11 +78,11 @@ fn text_of(bytes: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// An entry that is being read.
+/// The entry that is read.
 #[derive(Default)]
 struct Entry {
     record: Record,
-    /// Attributes that are none of a record's.
+    /// Unknown attributes.
     more: Vec<(String, Value)>,
     types: String,
     filled: bool,
@@ -127,7 +127,7 @@ fn record(element: &str) -> Result<Record, XmlProblem> {
     Ok(entry.whole(message, pairs))
 }
 
-/// Text in an element: sections of CDATA, and what is between them where it is not blank.
+/// Text in an element: sections of CDATA, and any text between them that is not blank.
 #[derive(Default)]
 struct Text {
     whole: Option<String>,
@@ -148,7 +148,7 @@ impl Text {
     }
 }
 
-/// The character that a reference stands for.
+/// The character of a reference.
 fn referred(reference: &BytesRef<'_>) -> Result<char, XmlProblem> {
     let malformed = |error: quick_xml::Error| XmlProblem::Malformed(error.to_string());
     if let Some(c) = reference.resolve_char_ref().map_err(malformed)? {
@@ -169,7 +169,7 @@ fn entity(name: &str) -> Option<char> {
     })
 }
 
-/// An attribute's value; an ampersand that begins no reference stays, as ACS escapes none.
+/// An attribute's value. An ampersand that begins no reference is kept, as ACS does not escape it.
 fn unescaped(value: &str) -> Result<Cow<'_, str>, XmlProblem> {
     if !value.contains('&') {
         return Ok(original(value));
@@ -207,7 +207,7 @@ fn numbered(name: &str) -> Option<char> {
     char::from_u32(number.ok()?)
 }
 
-/// A text with the characters that were replaced because XML forbids them.
+/// A text with its [`ESCAPE`] sequences decoded.
 fn original(text: &str) -> Cow<'_, str> {
     if !text.contains(ESCAPE) {
         return text.into();
@@ -270,8 +270,8 @@ impl Entry {
         Ok(())
     }
 
-    /// For ACS an entry's level is its element, and Priority a number beside it that may be
-    /// another. An element that has no level has that of its Priority.
+    /// In ACS an entry's level is its element; Priority is a separate number and may differ. An
+    /// element without a level has the level of its Priority.
     fn level(&mut self, element: &str, priority: Option<u8>) {
         let named = ELEMENTS.iter().find(|(name, _)| *name == element).map(|(_, level)| *level);
         let said = priority.and_then(Level::new);
@@ -287,13 +287,13 @@ impl Entry {
         self.more.splice(..0, told);
     }
 
-    /// Takes an attribute; none where it is not a record's, or not of its form.
+    /// Sets an attribute's field; none for an unknown attribute or an invalid value.
     fn attribute(&mut self, name: &str, value: &str) -> Option<()> {
         let record = &mut self.record;
         let text = || value.to_owned();
         match name {
             "Line" => record.site.line = value.parse().ok()?,
-            // Audiences, if it is there, has them all, and stands behind it.
+            // The attribute Audiences, if present, follows and has them all.
             "Audience" if value.is_empty() => {}
             "Audience" => record.audiences.names = vec![text()],
             "StackId" => record.stack.get_or_insert_default().id = text(),
@@ -306,7 +306,7 @@ impl Entry {
         Some(())
     }
 
-    /// Takes an attribute that only we write.
+    /// Sets the field of an attribute that only Heliograph writes.
     fn ours(&mut self, name: &str, value: &str) -> Option<()> {
         let record = &mut self.record;
         match name {
@@ -340,7 +340,7 @@ impl Entry {
             record.text = message.whole.map(|text| original(&text).into_owned());
         }
         if record.stack.as_ref().is_some_and(|stack| {
-            // As ACS writes that there is none.
+            // ACS's way to write that there is no stack.
             stack.id.is_empty() && matches!(stack.level, 0 | -1)
         }) {
             record.stack = None;
@@ -356,7 +356,7 @@ impl Entry {
     }
 }
 
-/// A data pair's value; none where it is not of its type.
+/// A data pair's value; none if it is not of its type.
 fn typed(name: &str, text: &str) -> Option<Value> {
     Some(match name {
         "empty" => Value::Text(String::new()),

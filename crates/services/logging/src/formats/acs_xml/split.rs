@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::{ELEMENTS, MAX_ELEMENT_BYTES, OTHERS, XmlError, XmlProblem};
 use crate::formats::shown;
 
-/// Between which tags it is.
+/// The position relative to tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Section {
     /// Between entries.
@@ -20,22 +20,22 @@ enum Section {
     Entry,
     /// In a Data of an entry.
     Data,
-    /// Behind something wrong, which was told.
+    /// After an error, which was reported.
     Lost,
 }
 
-/// Within what it is, between these tags.
+/// The position within a tag or section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Inside {
     #[default]
     Text,
-    /// A tag that was opened there, and the quote of an attribute's value in it.
+    /// In a tag, and the open quote of an attribute's value.
     Tag(usize, Option<u8>),
-    /// A comment, an instruction or a CDATA section, which ends with this.
+    /// In a comment, an instruction or a CDATA section, and its end.
     Until(&'static str),
 }
 
-/// What a step came to.
+/// The result of a step.
 enum Step {
     On,
     Starved,
@@ -43,15 +43,15 @@ enum Step {
     Wrong(usize, XmlProblem),
 }
 
-/// Finds entries in bytes that come one after the other.
+/// Finds entries in a stream of bytes.
 #[derive(Debug, Default)]
 pub(super) struct Splitter {
     buffer: Vec<u8>,
     /// The position of the buffer's first byte in the stream.
     base: u64,
-    /// Where what it is in began.
+    /// The start of the current part.
     start: usize,
-    /// Up to where it has looked.
+    /// The end of the examined bytes.
     at: usize,
     place: Section,
     inside: Inside,
@@ -59,7 +59,7 @@ pub(super) struct Splitter {
 }
 
 impl Splitter {
-    /// Takes bytes.
+    /// Adds bytes.
     pub(super) fn feed(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.start);
         self.base += self.start as u64;
@@ -71,12 +71,12 @@ impl Splitter {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// There are no more bytes.
+    /// Marks the end of the stream.
     pub(super) fn end(&mut self) {
         self.ended = true;
     }
 
-    /// Whether it is between entries, and no tag has begun.
+    /// Whether the position is between entries and outside of tags.
     pub(super) fn is_between(&self) -> bool {
         self.place == Section::Outside
             && self.inside == Inside::Text
@@ -121,7 +121,7 @@ impl Splitter {
         XmlError { position: self.position(place), problem }
     }
 
-    /// Whatever it was in is wrong: the search goes on from there.
+    /// Abandons the current part; the search continues from there.
     fn lose(&mut self, on: usize, problem: XmlProblem) -> Step {
         let began = self.start;
         (self.place, self.inside) = (Section::Lost, Inside::Text);
@@ -129,7 +129,7 @@ impl Splitter {
         Step::Wrong(began, problem)
     }
 
-    /// There are no more bytes for now: what is too large is given up, and so is what is cut.
+    /// Called without further bytes: abandons an element that is too large or cut.
     fn starved(&mut self) -> Step {
         let end = self.buffer.len();
         if matches!(self.place, Section::Lost | Section::Header) && self.inside == Inside::Text {
@@ -165,7 +165,7 @@ impl Splitter {
         start + mark + blank
     }
 
-    /// Goes on to the next bracket.
+    /// Advances to the next bracket.
     fn text(&mut self) -> Step {
         let Some(found) = memchr::memchr(b'<', &self.buffer[self.at..]) else {
             self.at = self.buffer.len();
@@ -186,7 +186,7 @@ impl Splitter {
         self.markup(open)
     }
 
-    /// What begins with a bracket.
+    /// Handles the part that begins with a bracket.
     fn markup(&mut self, open: usize) -> Step {
         const COMMENT: &[u8] = b"<!--";
         const CDATA: &[u8] = b"<![CDATA[";
@@ -226,19 +226,19 @@ impl Splitter {
                 Step::On
             }
             None => {
-                // All but what may be the end's first bytes.
+                // All but the bytes that may begin the end.
                 self.at = self.at.max((self.buffer.len() + 1).saturating_sub(end.len()));
                 Step::Starved
             }
         }
     }
 
-    /// Goes on to the end of a tag.
+    /// Advances to the end of a tag.
     fn tag(&mut self, opened: usize, mut quote: Option<u8>) -> Step {
         for place in self.at..self.buffer.len() {
             match (quote, self.buffer[place]) {
-                // Not even a value may have one, and so an entry that was cut in a tag costs no
-                // other one.
+                // Not even a value may contain it. A tag that was cut therefore costs no other
+                // entry.
                 (_, b'<') if self.place == Section::Lost => {
                     (self.inside, self.at, self.start) = (Inside::Text, place, place);
                     return Step::On;
@@ -260,7 +260,7 @@ impl Splitter {
         Step::Starved
     }
 
-    /// What a tag means at its place.
+    /// Handles a tag at its position.
     fn tagged(&mut self, range: Range<usize>) -> Step {
         let tag = &self.buffer[range.clone()];
         let (closes, empty) = (tag[1] == b'/', tag.ends_with(b"/>"));
@@ -294,7 +294,7 @@ impl Splitter {
             }
             Section::Entry | Section::Data => {
                 let tag = XmlProblem::Tag(shown(tag));
-                // Where another entry begins, it is read.
+                // Another entry begins and is read.
                 return self.lose(range.start, tag);
             }
             _ if closes => {
@@ -320,7 +320,7 @@ fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
 }
 
-/// Whether an element of this name is a log entry of ACS's.
+/// Whether ACS has a log entry of this name.
 fn is_entry(name: &[u8]) -> bool {
     ELEMENTS.iter().any(|(known, _)| known.as_bytes() == name)
         || OTHERS.iter().any(|known| known.as_bytes() == name)

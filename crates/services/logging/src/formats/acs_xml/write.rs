@@ -12,13 +12,13 @@ use crate::level::Level;
 use crate::record::{Record, Style, audience};
 use crate::value::Value;
 
-/// What stands before the entries of a document.
+/// The text before the entries of a document.
 pub const DOCUMENT_START: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Log>\n\
      <Header Name=\"Heliograph\" Type=\"LOGFILE\" />\n";
-/// What stands behind them.
+/// The text after the entries.
 pub const DOCUMENT_END: &str = "</Log>\n";
 
-/// Adds a record as one element, with a line's end behind it.
+/// Adds a record as one element and a line end.
 pub fn write(record: &Record, into: &mut Vec<u8>) {
     let name = element(record.level);
     into.push(b'<');
@@ -42,8 +42,8 @@ pub fn write(record: &Record, into: &mut Vec<u8>) {
     into.extend_from_slice(b">\n");
 }
 
-/// The element's name. ACS has none for the reserved level, so it goes as an error, which nobody
-/// filters away, with the Priority 7.
+/// The element's name. ACS has none for the reserved level, so it is written as an Error, which no
+/// filter drops, with the Priority 7.
 fn element(level: Level) -> &'static str {
     ELEMENTS.iter().find(|(_, known)| *known == level).map_or("Error", |(name, _)| name)
 }
@@ -85,14 +85,14 @@ fn write_fields(record: &Record, into: &mut Vec<u8>) {
     }
 }
 
-/// ACS has one audience: where there are several, the first one, and all of them beside it.
+/// ACS has one audience: the first is written there, and the full list in `Audiences`.
 fn write_audiences(record: &Record, into: &mut Vec<u8>) {
     let audiences = &record.audiences;
     if audiences.is_empty() {
         return;
     }
     if audiences.everyone {
-        // Of ACS's viewers the operator's is the one that would not show it.
+        // Only the operator's viewer of ACS would hide it otherwise.
         put_attribute(into, "Audience", audience::OPERATOR);
         put_attribute(into, "Everyone", "true");
     } else {
@@ -103,7 +103,7 @@ fn write_audiences(record: &Record, into: &mut Vec<u8>) {
     }
 }
 
-/// Writes the attributes that ACS has not, and skips.
+/// Writes the attributes that ACS does not have. Its readers skip them.
 fn write_more(record: &Record, into: &mut Vec<u8>) {
     if !is_in_milliseconds(record.time) {
         put_attribute(into, "TimeTai", &record.time.nanos().to_string());
@@ -135,7 +135,7 @@ fn write_more(record: &Record, into: &mut Vec<u8>) {
     }
 }
 
-/// Whether a time is what its time stamp gives back.
+/// Whether a time round-trips through its time stamp.
 fn is_in_milliseconds(time: Tai) -> bool {
     time.nanos() % 1_000_000 == 0 && {
         let mut text = Vec::with_capacity(23);
@@ -150,7 +150,7 @@ fn write_message(record: &Record, into: &mut Vec<u8>) {
         None => {
             let message = record.message();
             if !message.is_empty() {
-                // Said in the tag that is closed already: its last byte is the bracket.
+                // The attribute belongs into the closed tag, whose last byte is the bracket.
                 into.pop();
                 put_attribute(into, "Filled", "true");
                 into.push(b'>');
@@ -176,7 +176,7 @@ fn type_of(value: &Value) -> &'static str {
 
 fn put_data(into: &mut Vec<u8>, value: &Value) {
     match value {
-        // As ACS has it, some of whose readers take no empty element.
+        // ACS writes N/A, since some of its readers reject empty elements.
         Value::Text(text) if text.is_empty() => into.extend_from_slice(b"N/A"),
         Value::Text(text) => put_cdata(into, text),
         Value::Bytes(bytes) => put_cdata(into, &BASE64.encode(bytes)),
@@ -242,7 +242,7 @@ fn put_cdata(into: &mut Vec<u8>, text: &str) {
     into.extend_from_slice(b"]]>");
 }
 
-/// Writes a text with these replacements, and what XML forbids as [`ESCAPE`] says.
+/// Writes a text with these replacements. Characters that XML forbids are escaped by [`ESCAPE`].
 fn put_escaped(into: &mut Vec<u8>, text: &str, replaced: impl Fn(u8) -> Option<&'static str>) {
     let mut start = 0;
     for (at, byte) in text.bytes().enumerate() {

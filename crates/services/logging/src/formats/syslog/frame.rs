@@ -4,10 +4,10 @@ use thiserror::Error;
 
 use super::MAX_MESSAGE_BYTES;
 
-/// Why a part of a stream is no message.
+/// An error in a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum FrameError {
-    /// The message is too long; it is passed over.
+    /// The message is too long and is skipped.
     #[error("a message has more than {MAX_MESSAGE_BYTES} bytes; it is passed over")]
     TooLarge,
     /// The stream ends in a message.
@@ -15,19 +15,19 @@ pub enum FrameError {
     Cut,
 }
 
-/// What has to be passed over of a message that is too long.
+/// The rest of a message that is too long, to be skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Over {
     #[default]
     Nothing,
-    /// So many bytes.
+    /// This many bytes.
     Octets(usize),
-    /// All up to the end of the line.
+    /// Everything up to the end of the line.
     Line,
 }
 
-/// Cuts a stream into messages: each has the number of its bytes before it, or a line's end behind
-/// it; a sender may mix them.
+/// Splits a stream into messages. Each is preceded by its length or followed by a line end; a
+/// sender may mix both.
 ///
 /// ```
 /// use helio_logging::formats::syslog::Framer;
@@ -42,17 +42,17 @@ enum Over {
 pub struct Framer {
     buffer: Vec<u8>,
     start: usize,
-    /// Up to where a line's end was looked for.
+    /// The end of the bytes searched for a line end.
     at: usize,
     over: Over,
     ended: bool,
 }
 
-/// Where a message lies, and where the next one begins.
+/// The range of a message, and the start of the next one.
 type Cut = (std::ops::Range<usize>, usize);
 
 impl Framer {
-    /// Takes the stream's next bytes.
+    /// Adds the stream's next bytes.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.start);
         self.at = self.at.saturating_sub(self.start);
@@ -60,23 +60,23 @@ impl Framer {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Says that there are no more.
+    /// Marks the end of the stream.
     pub fn end(&mut self) {
         self.ended = true;
     }
 
-    /// Whether what it was fed ends where a message does.
+    /// Whether the bytes so far end between messages.
     #[must_use]
     pub fn is_between(&self) -> bool {
         self.start == self.buffer.len() && self.over == Over::Nothing
     }
 
-    /// The next message, or why there is none; nothing until it is fed.
+    /// The next message or error; none until more bytes are added.
     pub fn message(&mut self) -> Option<Result<&[u8], FrameError>> {
         if !self.pass_over() {
             return None;
         }
-        // What some senders have between messages.
+        // Some senders write these between messages.
         while matches!(self.buffer.get(self.start), Some(b'\n' | b'\r' | b'\0')) {
             self.start += 1;
         }
@@ -93,7 +93,7 @@ impl Framer {
         }
     }
 
-    /// Passes over what has to be; false where that is not all there yet.
+    /// Skips the rest of a long message; false if more bytes are needed.
     fn pass_over(&mut self) -> bool {
         let there = &self.buffer[self.start..];
         let (passed, done) = match self.over {
@@ -114,9 +114,9 @@ impl Framer {
         done
     }
 
-    /// A message behind its length; none where it does not begin with one.
+    /// A message after its length; none if there is no length.
     fn octets(&mut self) -> Option<Option<Result<Cut, FrameError>>> {
-        // More than any length that is passed over rather than taken for a line.
+        // More digits than any length that is skipped rather than read as a line.
         const MOST_DIGITS: usize = 9;
         let there = &self.buffer[self.start..];
         let count = there.iter().take(MOST_DIGITS).take_while(|c| c.is_ascii_digit()).count();
@@ -145,7 +145,7 @@ impl Framer {
         Some(Some(Err(FrameError::Cut)))
     }
 
-    /// A message up to its line's end.
+    /// A message up to its line end.
     fn line(&mut self) -> Option<Result<Cut, FrameError>> {
         self.at = self.at.max(self.start);
         let found = memchr::memchr(b'\n', &self.buffer[self.at..]);

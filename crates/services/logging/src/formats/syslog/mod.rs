@@ -25,38 +25,38 @@ pub use frame::{FrameError, Framer};
 pub use parse::read;
 pub use write::write;
 
-/// The longest message that is read, in bytes: as long as a datagram can be, and eight times what
-/// receivers should take (RFC 5425, section 4.3.1).
+/// The longest message that is read, in bytes: the longest datagram, and eight times the size that
+/// receivers should accept (RFC 5425, section 4.3.1).
 pub const MAX_MESSAGE_BYTES: usize = 65_535;
 
-/// The data pair that has a message's facility.
+/// The data pair with a message's facility.
 const FACILITY: &str = "syslog.facility";
-/// The data pair that has a message's bytes where they are no UTF-8.
+/// The data pair with the bytes of a message that is not UTF-8.
 const RAW: &str = "syslog.raw";
-/// The facilities by their numbers (RFC 5424, table 1), by the names that syslog programs have.
+/// The facilities by number (RFC 5424, table 1), with the usual names.
 const FACILITIES: [&str; 24] = [
     "kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv",
     "ftp", "ntp", "audit", "alert", "clock", "local0", "local1", "local2", "local3", "local4",
     "local5", "local6", "local7",
 ];
 
-/// What is known of a message besides its bytes.
+/// The circumstances of a message's arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
-    /// When it came: the record's observed time, and its time where the message has none. The year
-    /// of a time without one is that which is next to it.
+    /// The time of arrival: the record's observed time, and its time if the message has none. A
+    /// time without a year gets the year closest to it.
     pub now: Tai,
-    /// How many seconds the sender's clock is ahead of UTC, where it does not say so itself.
+    /// The seconds that the sender's clock is ahead of UTC, for messages without a zone.
     pub offset_s: i32,
 }
 
-/// Why bytes are no message.
+/// An error in a message.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SyslogError {
-    /// It is too long.
+    /// The message is too long.
     #[error("the message has {0} bytes, the limit is {MAX_MESSAGE_BYTES}")]
     TooLarge(usize),
-    /// It does not begin with its priority.
+    /// The message does not begin with its priority.
     #[error("the message {0} does not begin with a priority from <0> to <191>")]
     Priority(String),
     /// A field of RFC 5424's header is missing or malformed.
@@ -64,7 +64,7 @@ pub enum SyslogError {
     Header {
         /// The field's name in the RFC.
         field: &'static str,
-        /// How the message begins.
+        /// The beginning of the message.
         message: String,
     },
 }

@@ -14,7 +14,7 @@ use crate::level::Level;
 use crate::record::{Audiences, Record};
 use crate::value::Value;
 
-/// Reads a message, without a frame around it; a line's end or a zero byte behind it is none of it.
+/// Reads a message without a frame. A trailing line end or zero byte is ignored.
 ///
 /// ```
 /// use helio_logging::Level;
@@ -58,7 +58,7 @@ pub fn read(bytes: &[u8], arrival: &Arrival) -> Result<Record, SyslogError> {
     Ok(record)
 }
 
-/// The number in brackets, which has facility and severity in it, and what stands behind.
+/// The number in brackets (facility and severity), and the rest.
 fn priority(text: &str) -> Option<(u8, &str)> {
     let (number, rest) = text.strip_prefix('<')?.split_once('>')?;
     let right = (1..=3).contains(&number.len()) && number.bytes().all(|c| c.is_ascii_digit());
@@ -66,11 +66,11 @@ fn priority(text: &str) -> Option<(u8, &str)> {
     Some((priority?, rest))
 }
 
-/// What stands behind the version; the name of a field that is wrong.
+/// Reads the part after the version; fails with the name of the wrong field.
 fn rfc5424(text: &str, record: &mut Record) -> Result<(), &'static str> {
     let (time, rest) = field(text).ok_or("TIMESTAMP")?;
     if time != "-" {
-        // The one place where a zone has to be.
+        // A zone is required only here.
         let (civil, zone) = utc::parse(time).ok_or("TIMESTAMP")?;
         record.time = civil.to_tai(zone.ok_or("TIMESTAMP")?).ok_or("TIMESTAMP")?;
     }
@@ -89,7 +89,7 @@ fn rfc5424(text: &str, record: &mut Record) -> Result<(), &'static str> {
         None => structured_data(rest, record).ok_or("STRUCTURED-DATA")?,
     };
     record.text = match message.strip_prefix(' ') {
-        // The mark says that the message is UTF-8, which is known by now.
+        // The mark declares UTF-8, which was checked before.
         Some(text) => Some(text.strip_prefix('\u{feff}').unwrap_or(text).to_owned()),
         None if message.is_empty() => None,
         None => return Err("STRUCTURED-DATA"),
@@ -97,12 +97,12 @@ fn rfc5424(text: &str, record: &mut Record) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// What stands before the next space, at least one character, and what stands behind it.
+/// The text up to the next space, at least one character, and the rest.
 fn field(text: &str) -> Option<(&str, &str)> {
     text.split_once(' ').filter(|(field, _)| !field.is_empty())
 }
 
-/// Takes elements in brackets, at least one, and gives what stands behind them.
+/// Reads elements in brackets, at least one, and returns the rest.
 fn structured_data<'a>(text: &'a str, record: &mut Record) -> Option<&'a str> {
     let mut rest = text.strip_prefix('[')?;
     loop {
@@ -130,7 +130,7 @@ fn structured_data<'a>(text: &'a str, record: &mut Record) -> Option<&'a str> {
     }
 }
 
-/// Takes a parameter: those that are written here come back as what they were, others are data.
+/// Takes a parameter: fields that `write` wrote are restored, others become data.
 fn parameter(record: &mut Record, id: &str, name: &str, value: String) {
     if id == DATA {
         record.data.push((name.to_owned(), Value::Text(value)));
@@ -139,10 +139,10 @@ fn parameter(record: &mut Record, id: &str, name: &str, value: String) {
     }
 }
 
-/// Sets what the header has no place for; none where it is no field, or not such a value.
+/// Sets a field without a place in the header; none for an unknown field or an invalid value.
 fn field_of_record(record: &mut Record, name: &str, value: &str) -> Option<()> {
     match name {
-        // Who passes messages on by their severity has not passed on another one.
+        // A relay that changed the severity has not changed this.
         "level" => {
             let level = value.parse::<Level>().ok();
             record.level = level.filter(|level| level.syslog() == record.level.syslog())?;
@@ -163,8 +163,8 @@ fn field_of_record(record: &mut Record, name: &str, value: &str) -> Option<()> {
     Some(())
 }
 
-/// A value up to its quote, and what stands behind it. A backslash before anything but a quote, a
-/// backslash and a bracket is one (section 6.3.3).
+/// A value up to its quote, and the rest. A backslash before anything but a quote, a backslash or a
+/// bracket is literal (section 6.3.3).
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut rest = text;
@@ -181,7 +181,7 @@ fn quoted(text: &str) -> Option<(String, &str)> {
     }
 }
 
-/// What stands behind the priority. All is message that is not certainly something else.
+/// Reads the part after the priority. Text that is not certainly a header belongs to the message.
 fn rfc3164(text: &str, arrival: &Arrival, record: &mut Record) {
     let Some((time, rest)) = time(text, arrival) else {
         record.text = Some(text.to_owned());
@@ -190,7 +190,7 @@ fn rfc3164(text: &str, arrival: &Arrival, record: &mut Record) {
     record.time = time;
     let (first, behind) = rest.split_once(' ').unwrap_or((rest, ""));
     let (named, rest) = match tag(first) {
-        // As programs write to the socket of their own machine.
+        // The form that programs write to their machine's socket.
         Some(named) => (Some(named), behind),
         None => {
             first.clone_into(&mut record.host);
@@ -221,8 +221,8 @@ fn tag(word: &str) -> Option<(&str, &str)> {
     (!name.is_empty()).then_some((name, process))
 }
 
-/// The time at a message's start and what stands behind it: as RFC 3164 has it, with or without a
-/// year, or as RFC 3339 does, which rsyslog sends.
+/// The time at a message's start, and the rest: in the form of RFC 3164, with or without a year, or
+/// of RFC 3339, which rsyslog sends.
 fn time<'a>(text: &'a str, arrival: &Arrival) -> Option<(Tai, &'a str)> {
     let offset = i64::from(arrival.offset_s);
     if let Some((word, rest)) = text.split_once(' ')
@@ -267,7 +267,7 @@ fn month(name: &str) -> Option<u32> {
     Some(place as u32 + 1)
 }
 
-/// The time of that year, of those about now, in which it is next to now.
+/// The time in the year in which it is closest to now.
 fn nearest(now: Tai, of: impl Fn(i64) -> Option<Tai>) -> Option<Tai> {
     let year = Civil::of(now).year;
     // Four, for the 29th of February.

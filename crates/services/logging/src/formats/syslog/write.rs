@@ -11,8 +11,8 @@ use crate::level::Level;
 use crate::record::Record;
 use crate::value::Value;
 
-/// The elements of structured data for what a header has no place for, and for data pairs. The
-/// number is the one that is reserved for examples (RFC 5612) until the project has one of its own.
+/// The elements of structured data for fields without a place in the header, and for data pairs.
+/// The number is the one reserved for examples (RFC 5612), until the project has its own.
 pub(super) const FIELDS: &str = "record@32473";
 pub(super) const DATA: &str = "data@32473";
 /// The elements that need no number (RFC 5424, section 7).
@@ -29,18 +29,18 @@ const HEADER: [(TextField, usize); 4] = [
 /// The most characters of a name in structured data.
 const NAME: usize = 32;
 
-/// Adds a record as a message of RFC 5424, without a frame. A message may have line breaks in it:
-/// in a stream it is to be sent with its length before it.
+/// Adds a record as a message of RFC 5424, without a frame. A message may contain line breaks; in a
+/// stream it must be framed by its length.
 ///
-/// Header fields have printable ASCII only and are cut at their limits; one that is not whole there
-/// is in the structured data.
+/// Header fields are printable ASCII and truncated at their limits. A field that does not fit is
+/// written in full to the structured data.
 pub fn write(record: &Record, into: &mut Vec<u8>) {
     let facility = record.data.iter().find(|(name, _)| name == FACILITY);
     let facility = facility.and_then(|(_, value)| match value {
         Value::Text(name) => FACILITIES.iter().position(|known| known == name),
         _ => None,
     });
-    // 1 is what user programs have.
+    // Facility 1 is for user programs.
     let priority = facility.unwrap_or(1) * 8 + usize::from(record.level.syslog());
     into.extend_from_slice(format!("<{priority}>1 ").as_bytes());
     put_time(into, record.time);
@@ -67,7 +67,7 @@ pub fn write(record: &Record, into: &mut Vec<u8>) {
     }
 }
 
-/// RFC 5424 has six digits, and no leap seconds: of one it is the last instant before.
+/// RFC 5424 has six digits and no leap seconds: a leap second becomes the last instant before it.
 fn put_time(into: &mut Vec<u8>, time: Tai) {
     let start = into.len();
     utc::put(into, time, Digits::Six);
@@ -79,7 +79,7 @@ fn put_time(into: &mut Vec<u8>, time: Tai) {
     into.push(b'Z');
 }
 
-/// A text for where only printable ASCII may be, and none of these.
+/// A text as printable ASCII without these characters.
 fn printable(text: &str, limit: usize, none_of: &str) -> String {
     let right = |c: char| c.is_ascii_graphic() && !none_of.contains(c);
     text.chars().take(limit).map(|c| if right(c) { c } else { '_' }).collect()
@@ -98,7 +98,8 @@ fn fields(record: &Record) -> impl Iterator<Item = (&'static str, Cow<'_, str>)>
     fields.filter(|(_, text)| !text.is_empty())
 }
 
-/// Writes these fields, and data pairs: those that came as structured data as they came.
+/// Writes these fields and the data pairs. Pairs that were read from structured data are written as
+/// such.
 fn put_structured_data(into: &mut Vec<u8>, record: &Record, fields: Vec<(&str, Cow<'_, str>)>) {
     let mut elements: Vec<(&str, Vec<(&str, Cow<'_, str>)>)> = Vec::new();
     let mut add =
@@ -130,8 +131,8 @@ fn put_structured_data(into: &mut Vec<u8>, record: &Record, fields: Vec<(&str, C
     }
 }
 
-/// The element and the parameter that a data pair of this name came from; none where it came from
-/// elsewhere.
+/// The element and the parameter that a data pair of this name was read from; none for any other
+/// pair.
 fn element(name: &str) -> Option<(&str, Option<&str>)> {
     let end = match name.split_once('@') {
         Some((id, rest)) => {
