@@ -10,12 +10,11 @@ use crate::level::Level;
 const MIB: u64 = 1 << 20;
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// The topics of a facility's log records: one for each of ACS's levels, named by it behind a
-/// prefix (`log/WARNING`). Records of the reserved level 7 go with those of ERROR, so that nobody
-/// drops them.
+/// The topics of a facility's log records: one for each of ACS's levels, with a prefix and the
+/// level's name (`log/WARNING`). Records of the reserved level 7 go to ERROR's topic, where they
+/// are not dropped.
 ///
-/// Levels from the urgent one on are durable and kept for 30 days; of the others each level has a
-/// number of bytes.
+/// Urgent levels are durable and retained for 30 days; each of the others is limited by bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lanes {
     prefix: String,
@@ -31,67 +30,66 @@ impl Default for Lanes {
 }
 
 impl Lanes {
-    /// The same topics behind another prefix, such as `site/log`.
+    /// Sets the prefix, such as `site/log`.
     #[must_use]
     pub fn prefix(mut self, prefix: &str) -> Self {
         prefix.clone_into(&mut self.prefix);
         self
     }
 
-    /// The same with another level from which on records are urgent, ACS's
-    /// immediateDispatchLevel; without this it is ALERT.
+    /// Sets the lowest urgent level (ACS's immediateDispatchLevel). The default is ALERT.
     #[must_use]
     pub fn urgent(mut self, level: Level) -> Self {
         self.urgent = level;
         self
     }
 
-    /// The same with another quality of service of the topics that are not urgent, all alike:
-    /// where a site wants less kept, or no guarantees. Their readers are to be told the same.
+    /// Sets one quality of service for all topics that are not urgent, for less retention or weaker
+    /// guarantees. Readers must use the same.
     #[must_use]
     pub fn ordinary(mut self, qos: &Qos) -> Self {
         self.ordinary = Some(qos.clone());
         self
     }
 
-    /// Whether records of this level are urgent: written at once, durable, kept for late joiners.
+    /// Whether records of this level are urgent: published at once, durable, stored for late
+    /// joiners.
     #[must_use]
     pub fn is_urgent(&self, level: Level) -> bool {
         level >= self.urgent
     }
 
-    /// The level whose topic has the records of a level.
+    /// The level in whose topic the records of a level are.
     #[must_use]
     pub fn lane(level: Level) -> Level {
         if Level::ALL.contains(&level) { level } else { Level::ERROR }
     }
 
-    /// The name of the topic that has the records of a level.
+    /// The name of the topic for the records of a level.
     #[must_use]
     pub fn topic_name(&self, level: Level) -> String {
         format!("{}/{}", self.prefix, Self::lane(level))
     }
 
-    /// The name of the topic that says which levels loggers have
-    /// ([`LevelTable`](crate::LevelTable)).
+    /// The name of the topic that sets the loggers' levels ([`LevelTable`](crate::LevelTable)).
     #[must_use]
     pub fn levels_name(&self) -> String {
         format!("{}/levels", self.prefix)
     }
 
-    /// The topic that has the records of a level.
+    /// The topic for the records of a level.
     ///
     /// # Errors
-    /// [`TopicError::Name`] where the prefix is none.
+    /// [`TopicError::Name`] if the prefix is invalid.
     pub fn topic(&self, level: Level) -> Result<TopicSpec, TopicError> {
         Ok(TopicSpec::new(&self.topic_name(level))?.qos(self.qos(level)))
     }
 
-    /// The quality of service of the topic that has the records of a level.
+    /// The quality of service of the topic for the records of a level.
     #[must_use]
     pub fn qos(&self, level: Level) -> Qos {
         let level = Self::lane(level);
-        // A producer has queues of its own, and drops by level when these are full.
+        // A producer has its own queues, and drops records by level when they are full.
         let qos = Qos { overload: Overload::Refuse, partitions: self.partitions, ..Qos::log() };
         if self.is_urgent(level) {
             let retention = Retention { bytes: None, age: Some(30 * DAY), last_value: false };

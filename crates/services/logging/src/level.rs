@@ -1,13 +1,12 @@
-//! Levels: those of ALMA's ACS, 1 to 11, and what OpenTelemetry and syslog call them.
+//! Levels: ALMA's ACS's, 1 to 11, and their counterparts in OpenTelemetry and syslog.
 
 use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
 
-/// How grave a record is: a number of ACS, 1 (trace) to 11 (emergency), as in the module
-/// `AcsLogLevels` of its `logging_idl.idl`. 7 is reserved there, and is kept and shown where it
-/// comes.
+/// A record's severity: ACS's number, 1 (trace) to 11 (emergency), as in the module `AcsLogLevels`
+/// of its `logging_idl.idl`. 7 is reserved there; it is accepted and shown.
 ///
 /// ```
 /// use helio_logging::Level;
@@ -19,7 +18,7 @@ use thiserror::Error;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Level(u8);
 
-/// A text or number that is no level.
+/// An invalid name or number of a level.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "{0:?} is no level; the levels are TRACE, DELOUSE, DEBUG, INFO, NOTICE, WARNING, ERROR, \
@@ -40,7 +39,7 @@ const NAMES: [&str; 11] = [
     "ALERT",
     "EMERGENCY",
 ];
-/// Other names that are read: syslog's and those of common loggers.
+/// Other accepted names: syslog's, and those of common logging libraries.
 const OTHERS: [(&str, Level); 6] = [
     ("WARN", Level::WARNING),
     ("ERR", Level::ERROR),
@@ -51,8 +50,8 @@ const OTHERS: [(&str, Level); 6] = [
 ];
 /// No level at all.
 const OFF: &str = "OFF";
-/// OpenTelemetry's SeverityNumber of each level: its logs data model, appendix B, for those that
-/// syslog has, too.
+/// OpenTelemetry's SeverityNumber of each level (logs data model, appendix B, for levels that
+/// syslog has, too).
 const SEVERITIES: [u8; 11] = [1, 3, 5, 9, 10, 13, 14, 17, 18, 19, 21];
 /// Syslog's severity of each level (RFC 5424, table 2).
 const SYSLOG: [u8; 11] = [7, 7, 7, 6, 5, 4, 4, 3, 2, 1, 0];
@@ -60,21 +59,21 @@ const SYSLOG: [u8; 11] = [7, 7, 7, 6, 5, 4, 4, 3, 2, 1, 0];
 impl Level {
     /// Steps of a program.
     pub const TRACE: Self = Self(1);
-    /// Coarser steps, for who hunts a fault.
+    /// Coarser steps, for debugging a fault.
     pub const DELOUSE: Self = Self(2);
     /// For developers.
     pub const DEBUG: Self = Self(3);
-    /// What is usual.
+    /// Normal operation.
     pub const INFO: Self = Self(4);
-    /// What is usual and matters.
+    /// Normal, but significant.
     pub const NOTICE: Self = Self(5);
-    /// What may become an error.
+    /// A possible error.
     pub const WARNING: Self = Self(6);
     /// Something failed.
     pub const ERROR: Self = Self(8);
-    /// Something failed that others need.
+    /// A failure that affects other parts.
     pub const CRITICAL: Self = Self(9);
-    /// Somebody has to act at once.
+    /// Immediate action is needed.
     pub const ALERT: Self = Self(10);
     /// The system is unusable.
     pub const EMERGENCY: Self = Self(11);
@@ -99,13 +98,13 @@ impl Level {
         if matches!(number, 1..=11) { Some(Self(number)) } else { None }
     }
 
-    /// Its number.
+    /// The number.
     #[must_use]
     pub const fn number(self) -> u8 {
         self.0
     }
 
-    /// Its name; `LEVEL7` where it is the reserved one.
+    /// The name; `LEVEL7` for the reserved level.
     #[must_use]
     pub const fn name(self) -> &'static str {
         NAMES[self.place()]
@@ -117,8 +116,8 @@ impl Level {
         SEVERITIES[self.place()]
     }
 
-    /// The level of one of OpenTelemetry's SeverityNumbers; 0 and what is above 24 is what it says
-    /// of no severity: information.
+    /// The level of an OpenTelemetry SeverityNumber. 0 and numbers above 24 are INFO, as for
+    /// records without a severity.
     #[must_use]
     pub const fn from_severity(number: i32) -> Self {
         match number {
@@ -141,7 +140,7 @@ impl Level {
         SYSLOG[self.place()]
     }
 
-    /// The level of a severity of syslog; only its lowest three bits count, as in a PRI.
+    /// The level of a syslog severity; only the lowest three bits count, as in a PRI.
     #[must_use]
     pub const fn from_syslog(severity: u8) -> Self {
         match severity & 7 {
@@ -161,7 +160,7 @@ impl Level {
     }
 }
 
-/// Information, as OpenTelemetry says of records without a severity.
+/// INFO, as in OpenTelemetry for records without a severity.
 impl Default for Level {
     fn default() -> Self {
         Self::INFO
@@ -196,7 +195,7 @@ impl fmt::Debug for Level {
     }
 }
 
-/// A lowest level, or none: nothing goes where it is OFF.
+/// A lowest level, or OFF, which admits no record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Threshold {
     /// Records of this level and above.

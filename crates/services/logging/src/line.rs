@@ -1,4 +1,4 @@
-//! A record as a line for people.
+//! Formats a record as a line.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;
@@ -6,17 +6,17 @@ use std::io::IsTerminal;
 use crate::level::Level;
 use crate::record::Record;
 
-/// Whether lines have colours.
+/// Whether lines are coloured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Colours {
-    /// They have, by level.
+    /// Coloured by level.
     Yes,
-    /// They are for a file, or for another program.
+    /// Without colours, for a file or another program.
     No,
 }
 
 impl Colours {
-    /// Colours on a terminal, but where `NO_COLOR` is set or `TERM` is `dumb` or not there.
+    /// Colours on a terminal, unless `NO_COLOR` is set or `TERM` is `dumb` or missing.
     #[must_use]
     pub fn of(output: &impl IsTerminal) -> Self {
         let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
@@ -38,12 +38,12 @@ fn colour(level: Level) -> &'static str {
     }
 }
 
-/// A record as one line: time (UTC, microseconds), level, logger, message, data. What would move a
-/// cursor, or begin another line, is shown as an escape.
+/// A record as one line: time (UTC, microseconds), level, logger, message, data. Control characters
+/// are escaped.
 #[must_use]
 pub fn line(record: &Record, colours: Colours) -> String {
     let time = record.time.to_utc_string();
-    // Microseconds are enough for people.
+    // Lines show microseconds.
     let mut out = format!("{}Z ", time.get(..time.len() - 4).unwrap_or(&time));
     let level = record.level;
     match colours {

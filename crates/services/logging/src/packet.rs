@@ -22,14 +22,14 @@ use crate::level::Level;
 use crate::record::{Audiences, Record, Site, Style};
 use crate::wire::{Bytes, Malformed};
 
-/// The most bytes of a packet: the smallest limit of what carries it, Kafka's brokers' default
-/// `message.max.bytes`, with some room for headers.
+/// The most bytes of a packet: the smallest limit of the transports, Kafka's default
+/// `message.max.bytes`, minus some room for headers.
 pub const MAX_PACKET_BYTES: usize = 1_000_000;
 /// The most bytes of a record: a quarter of a packet, so that one record delays no others.
 pub const MAX_RECORD_BYTES: usize = 250_000;
 /// The most records of a packet.
 pub const MAX_RECORDS: usize = 65_535;
-/// The most audiences that a packet's records name, as many as an entry has bits for.
+/// The most audiences in a packet: the number of bits in an entry.
 pub const MAX_AUDIENCES: usize = 31;
 
 const MAGIC: [u8; 4] = *b"HLOG";
@@ -43,66 +43,66 @@ const ENTRY_BYTES: usize = 28;
 /// The bit of records for all audiences.
 pub(crate) const EVERYONE: u32 = 1 << 31;
 
-/// Where a record was made.
+/// The origin of a record.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Origin {
     /// The machine.
     pub host: String,
     /// The process.
     pub process: String,
-    /// The producer, where it is not the sample's: records that another one hands on.
+    /// The producer, if it is not the sample's, as for forwarded records.
     pub producer: String,
 }
 
 /// A record to be added to a packet.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry<'a> {
-    /// When it happened.
+    /// The time of the event.
     pub time: Tai,
-    /// How grave it is.
+    /// The severity.
     pub level: Level,
     /// The logger's name.
     pub logger: &'a str,
-    /// Who it is for.
+    /// The readers that the record is meant for.
     pub audiences: &'a Audiences,
-    /// Where it was made.
+    /// The origin.
     pub origin: &'a Origin,
-    /// Where in the program, where that is known.
+    /// The call site, if known.
     pub site: Option<&'a Site>,
-    /// The number under which the caller knows this logger, these audiences, this origin and this
-    /// site, always the same: none of them is looked at again for the next record that has it.
+    /// The caller's number of this combination of logger, audiences, origin and site. The writer
+    /// looks up the combination once per packet.
     pub registered: Option<u64>,
-    /// Its fields.
+    /// The body.
     pub body: &'a [u8],
 }
 
 /// Why a record was not added to a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum PushError {
-    /// There is no room: finish this packet, and add it to the next one.
+    /// The packet has no room: finish it, and add the record to the next one.
     #[error("the packet is full")]
     Full,
-    /// No packet has room for it.
+    /// The record does not fit into any packet.
     #[error("the record has {0} bytes, the limit is {MAX_RECORD_BYTES}; shorten it")]
     TooLarge(usize),
-    /// It is for more audiences than an entry has bits for.
+    /// The record has more audiences than an entry has bits.
     #[error("the record is for {0} audiences, the limit is {MAX_AUDIENCES}; give it to everyone")]
     Audiences(usize),
 }
 
-/// What a packet says of itself.
+/// The numbers in a packet's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Numbers {
-    /// The level of its topic; none where it is in no topic, as in a file.
+    /// The level of the packet's topic; none outside of topics, as in a file.
     pub lane: Option<Level>,
-    /// The first record's number among those of its producer in the topic, from 1.
+    /// The first record's number among its producer's in the topic, from 1.
     pub first: u64,
-    /// How many records for the topic its producer has dropped before this packet.
+    /// The number of records for the topic that the producer has dropped before this packet.
     pub shed: u64,
 }
 
-/// What an entry names in its packet: logger, site, audiences and origin. Records of one packet
-/// that have equal ones have all of these in common; of two packets they say nothing.
+/// An entry's references into its packet: logger, site, audiences and origin. They are comparable
+/// only within one packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Names {
     logger: u32,
@@ -113,7 +113,7 @@ pub struct Names {
 
 const NO_SITE: u32 = u32::MAX;
 
-/// Puts records into packets. After the first few it allocates nothing but for what is new.
+/// Writes packets. After the first few packets it allocates memory only for new texts and sites.
 #[derive(Debug, Default)]
 pub struct PacketWriter {
     audiences: Vec<String>,
@@ -131,19 +131,19 @@ pub struct PacketWriter {
 }
 
 impl PacketWriter {
-    /// How many records it holds.
+    /// The number of records.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len() / ENTRY_BYTES
     }
 
-    /// Whether it holds none.
+    /// Whether there are no records.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// How many bytes the packet has so far.
+    /// The packet's size so far, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let audiences = self.audiences.iter().map(|name| name.len() + 4).sum::<usize>();
@@ -173,7 +173,7 @@ impl PacketWriter {
         })
     }
 
-    /// Adds a record whose body is written already.
+    /// Adds a record with an encoded body.
     ///
     /// # Errors
     /// [`PushError`]; the packet is as it was then.
@@ -189,8 +189,8 @@ impl PacketWriter {
         Ok(())
     }
 
-    /// Adds a record of which all but time, level and body is registered; none where this packet
-    /// does not know that number yet: then [`push_entry`](Self::push_entry) says what it is.
+    /// Adds a record whose combination is registered in this packet. Returns none if the number is
+    /// new to the packet; use [`push_entry`](Self::push_entry) then.
     ///
     /// # Errors
     /// [`PushError`]; the packet is as it was then.
@@ -280,7 +280,7 @@ impl PacketWriter {
         number
     }
 
-    /// A text's number, without the audiences before it, which are not all known yet.
+    /// A text's number, not counting the audiences before it, as more may follow.
     fn text(&mut self, text: &str) -> u32 {
         if let Some(number) = self.texts.get(text) {
             return *number;
@@ -292,7 +292,7 @@ impl PacketWriter {
         number
     }
 
-    /// Gives the packet's bytes, and is empty then.
+    /// Returns the packet's bytes and empties the writer.
     pub fn finish(&mut self, numbers: Numbers) -> &[u8] {
         let mut out = std::mem::take(&mut self.finished);
         out.clear();
@@ -341,12 +341,12 @@ impl PacketWriter {
 }
 
 impl Entry<'_> {
-    /// The most bytes that it takes in a packet.
+    /// The most bytes that the entry takes in a packet.
     pub(crate) fn bytes(&self) -> usize {
         self.named_bytes() + ENTRY_BYTES + self.body.len()
     }
 
-    /// The most bytes that what it names takes in a packet.
+    /// The most bytes that its references take in a packet.
     fn named_bytes(&self) -> usize {
         let origin = self.origin;
         let site = self.site.map_or(0, |site| {
@@ -375,17 +375,17 @@ impl Audiences {
     }
 }
 
-/// Of everything but itself.
+/// The checksum of everything but itself.
 fn checksum(packet: &[u8]) -> u32 {
     let sum = crc32c::crc32c(&packet[..CHECKSUM.start]);
     crc32c::crc32c_append(sum, &packet[CHECKSUM.end..])
 }
 
-/// Gives a packet other numbers: what it is among those of its producer is known when it is
-/// published, and that may be later than it was finished.
+/// Replaces a packet's numbers, which are assigned when it is published, possibly long after it was
+/// finished.
 ///
 /// # Errors
-/// [`PacketError::Damaged`] where the bytes are none.
+/// [`PacketError::Damaged`] if the bytes are not a packet.
 pub(crate) fn renumber(packet: &mut [u8], numbers: Numbers) -> Result<(), PacketError> {
     if packet.len() < HEADER_BYTES || !packet.starts_with(&MAGIC) {
         return Err(PacketError::Damaged("it ends in its header"));
@@ -398,41 +398,41 @@ pub(crate) fn renumber(packet: &mut [u8], numbers: Numbers) -> Result<(), Packet
     Ok(())
 }
 
-/// How many bytes the packet has that begins so.
+/// The length of the packet with this header, in bytes.
 pub(crate) fn length(header: &[u8; HEADER_BYTES]) -> Option<usize> {
     let length = u32::from_le_bytes(std::array::from_fn(|place| header[40 + place]));
     header.starts_with(&MAGIC).then_some(length as usize)
 }
 
-/// Why bytes are no packet.
+/// An error in a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum PacketError {
-    /// The first bytes are others.
+    /// The magic bytes are missing.
     #[error("no log packet: it does not begin with \"HLOG\"")]
     Magic,
-    /// It is of a version to come.
+    /// The version is unknown.
     #[error("the log packet has version {0}, this program reads {VERSION}; use a newer one")]
     Version(u8),
-    /// It ends early, or its checksum is another.
+    /// The packet is truncated, or its checksum is wrong.
     #[error("the log packet is cut or damaged: {0}")]
     Damaged(&'static str),
 }
 
-/// A record's body that is none of this version: its producer wrote it wrong.
+/// A record's body is malformed: its producer wrote it wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the log record's body is malformed")]
 pub struct BodyError;
 
-/// Where in a program records come from, as a packet has it.
+/// A call site in a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SiteRef<'a> {
-    /// The message with places for its arguments; empty where it has none.
+    /// The message with placeholders for its arguments; empty if it has none.
     pub template: &'a str,
-    /// How these are written.
+    /// The notation of the placeholders.
     pub style: Style,
     /// The source file.
     pub file: &'a str,
-    /// The line in it, from 1; 0 where it is not known.
+    /// The line in the file, from 1; 0 if unknown.
     pub line: u32,
     /// The function.
     pub routine: &'a str,
@@ -445,7 +445,7 @@ impl<'a> SiteRef<'a> {
         self.names.split('\n').filter(|_| !self.names.is_empty())
     }
 
-    /// It as a value of its own.
+    /// An owned copy.
     #[must_use]
     pub fn to_site(self) -> Site {
         Site {
@@ -466,7 +466,7 @@ struct OriginRef<'a> {
     producer: &'a str,
 }
 
-/// A packet, checked.
+/// A parsed and checked packet.
 #[derive(Debug, Clone)]
 pub struct Packet<'a> {
     numbers: Numbers,
@@ -516,7 +516,7 @@ impl<'a> Packet<'a> {
         }
         let mut rest = Bytes(&bytes[HEADER_BYTES..]);
         let texts = read_texts(&mut rest, audiences + texts)?;
-        // What names a text says its number without the audiences.
+        // References to texts do not count the audiences.
         let text = |number: u32| texts.get(audiences + number as usize).copied().ok_or(Malformed);
         let size = |count: usize, each: usize| count.checked_mul(each).ok_or(Malformed);
         let mut table = Bytes(rest.take(size(sites, SITE_BYTES)?)?);
@@ -534,7 +534,7 @@ impl<'a> Packet<'a> {
         Ok(packet)
     }
 
-    /// Whether entries name what is there, and their bodies lie one behind the other.
+    /// Checks the entries' references and the order of their bodies.
     fn check(&self) -> Result<(), Malformed> {
         let bits = EVERYONE | ((1 << self.audiences) - 1);
         let mut end = 0;
@@ -554,30 +554,30 @@ impl<'a> Packet<'a> {
         if end as usize == self.bodies.len() { Ok(()) } else { Err(Malformed) }
     }
 
-    /// What it says of itself.
+    /// The numbers in the header.
     #[must_use]
     pub fn numbers(&self) -> Numbers {
         self.numbers
     }
 
-    /// How many records it has.
+    /// The number of records.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether it has none: it only says what was shed.
+    /// Whether there are no records: the packet only reports shed records.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Its records, in order.
+    /// The records, in order.
     pub fn records(&self) -> impl ExactSizeIterator<Item = RecordRef<'_>> {
         (0..self.entries.len()).map(|place| RecordRef { packet: self, place })
     }
 
-    /// How many texts loggers are among.
+    /// The number of texts besides the audiences.
     pub(crate) fn text_count(&self) -> usize {
         self.texts.len() - self.audiences
     }
@@ -590,13 +590,13 @@ impl<'a> Packet<'a> {
         self.origins.len()
     }
 
-    /// The record at a place, from 0.
+    /// The record at an index, from 0.
     #[must_use]
     pub fn record(&self, place: usize) -> Option<RecordRef<'_>> {
         (place < self.len()).then_some(RecordRef { packet: self, place })
     }
 
-    /// The audiences that its records name.
+    /// The audiences of its records.
     #[must_use]
     pub fn audiences(&self) -> &[&'a str] {
         &self.texts[..self.audiences]
@@ -630,7 +630,7 @@ fn read_site<'a>(
     Ok(SiteRef { template, style, file, line, routine: text(routine)?, names: text(names)? })
 }
 
-/// A record as it lies in its packet.
+/// A record in its packet.
 #[derive(Debug, Clone, Copy)]
 pub struct RecordRef<'a> {
     packet: &'a Packet<'a>,
@@ -650,13 +650,13 @@ impl<'a> RecordRef<'a> {
         u32::from_le_bytes(std::array::from_fn(|place| self.entry()[at + place]))
     }
 
-    /// When it happened.
+    /// The time of the event.
     #[must_use]
     pub fn time(self) -> Tai {
         Tai::from_nanos(i64::from_le_bytes(std::array::from_fn(|place| self.entry()[place])))
     }
 
-    /// How grave it is.
+    /// The severity.
     #[must_use]
     pub fn level(self) -> Level {
         Level::new(self.entry()[24]).expect("it was checked")
@@ -673,12 +673,12 @@ impl<'a> RecordRef<'a> {
         self.u32(8) as usize
     }
 
-    /// A bit for each of the packet's audiences, and the highest one for all there are.
+    /// A bit for each of the packet's audiences; the highest one means everyone.
     pub(crate) fn audience_bits(self) -> u32 {
         self.u32(16)
     }
 
-    /// The site's number; one above all where it has none.
+    /// The site's number; larger than any if there is none.
     pub(crate) fn site_number(self) -> usize {
         self.u32(12) as usize
     }
@@ -687,27 +687,27 @@ impl<'a> RecordRef<'a> {
         usize::from(self.u16(26))
     }
 
-    /// What it names in its packet: who copies records looks at each of these once a packet.
+    /// The record's references. Code that copies records resolves each combination once per packet.
     #[must_use]
     pub fn names(self) -> Names {
         let (logger, site, audiences) = (self.u32(8), self.u32(12), self.audience_bits());
         Names { logger, site, audiences, origin: self.u16(26) }
     }
 
-    /// Whether it is for all audiences.
+    /// Whether the record is for all audiences.
     #[must_use]
     pub fn is_for_everyone(self) -> bool {
         self.audience_bits() & EVERYONE != 0
     }
 
-    /// The audiences that it names.
+    /// The record's audiences by name.
     pub fn audiences(self) -> impl Iterator<Item = &'a str> {
         let bits = self.audience_bits();
         let names = self.packet.audiences().iter().enumerate();
         names.filter(move |(place, _)| bits & (1 << place) != 0).map(|(_, name)| *name)
     }
 
-    /// Where in the program it comes from.
+    /// The call site.
     #[must_use]
     pub fn site(self) -> Option<&'a SiteRef<'a>> {
         self.packet.sites.get(self.site_number())
@@ -729,19 +729,19 @@ impl<'a> RecordRef<'a> {
         self.origin().process
     }
 
-    /// The producer; empty where it is the sample's.
+    /// The producer; empty if it is the sample's.
     #[must_use]
     pub fn producer(self) -> &'a str {
         self.origin().producer
     }
 
-    /// Its number among those of the sample's producer in its topic, from 1.
+    /// The record's number among its producer's in the topic, from 1.
     #[must_use]
     pub fn sequence(self) -> u64 {
         self.packet.numbers.first.wrapping_add(self.place as u64)
     }
 
-    /// The bytes of its other fields.
+    /// The bytes of the body.
     #[must_use]
     pub fn body(self) -> &'a [u8] {
         let end = self.u32(20) as usize;
@@ -750,12 +750,12 @@ impl<'a> RecordRef<'a> {
         &self.packet.bodies[start..end]
     }
 
-    /// Its other fields.
+    /// The fields of the body.
     pub fn fields(self) -> impl Iterator<Item = Result<crate::body::Field<'a>, BodyError>> {
         Fields::of(self.body()).map(|field| field.map_err(|Malformed| BodyError))
     }
 
-    /// It as a value of its own.
+    /// An owned copy.
     ///
     /// # Errors
     /// [`BodyError`].

@@ -39,45 +39,43 @@ use crate::predicate::Selector;
 use cursor::PartitionPosition;
 use lane::{Backlog, Delivery, Lane};
 
-/// Records, samples and news that are looked at in one visit, so that it comes back from a flood of
-/// which nothing is wanted.
+/// The most records, samples and news that one visit examines, so that it returns even if a filter
+/// rejects everything.
 const MAX_VISIT_ITEMS: usize = 65_536;
 
-/// Where a reader begins.
+/// A reader's start position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Start {
-    /// With what is published from now on.
+    /// Newly published records.
     Latest,
-    /// With the oldest records that are kept.
+    /// The oldest stored records.
     Earliest,
-    /// With the first packets that were published at or after a time: their first records may be
-    /// older.
+    /// The first packets that were published at or after a time. Their first records may be older.
     Time(Tai),
-    /// Where another reader stood. Lanes that it did not read begin as
-    /// [`ReaderOptions::unread`] says.
+    /// Another reader's position. Lanes that it did not read begin at [`ReaderOptions::unread`].
     Cursor(Cursor),
 }
 
 /// When a reader ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Follow {
-    /// When the bus is closed: it waits for what is to come.
+    /// When the bus is closed; until then it waits for new records.
     Yes,
-    /// When it has handed out what was there at its opening.
+    /// After the records that were stored when it was opened.
     No,
 }
 
 /// Whether a record is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Keep {
-    /// It is handed out.
+    /// The record is delivered.
     Yes,
-    /// It is passed over, and counted.
+    /// The record is skipped and counted.
     No,
 }
 
-/// What decides which records are wanted. It is asked in the reader's thread, before anything else
-/// looks at a record; a closure is one.
+/// Decides which records a reader delivers. It runs in the reader's thread, before a record is
+/// parsed. Closures implement it.
 pub trait Filter: Send {
     /// Whether a record is wanted.
     fn keep(&self, record: RecordRef<'_>) -> Keep;
@@ -95,7 +93,7 @@ impl Filter for Selector {
     }
 }
 
-/// What a reader is to be.
+/// A reader's options.
 pub struct ReaderOptions {
     start: Start,
     unread: helio_bus::Start,
@@ -106,7 +104,7 @@ pub struct ReaderOptions {
 }
 
 impl ReaderOptions {
-    /// A reader of all levels that begins there, reads everything and follows what comes.
+    /// A reader of all levels that begins there, delivers everything and waits for new records.
     #[must_use]
     pub fn from(start: Start) -> Self {
         let (lagging, follow) = (Lagging::Lossless, Follow::Yes);
@@ -114,42 +112,41 @@ impl ReaderOptions {
         Self { start, unread, levels: Level::ALL.to_vec(), lagging, follow, filter: None }
     }
 
-    /// Where lanes begin of which a cursor says nothing; with what is published from now on
-    /// without this.
+    /// Sets the start of lanes that the cursor lacks. The default is newly published records.
     #[must_use]
     pub fn unread(mut self, start: helio_bus::Start) -> Self {
         self.unread = start;
         self
     }
 
-    /// Only the lanes that have records of these levels.
+    /// Reads only the lanes of these levels.
     #[must_use]
     pub fn levels(mut self, levels: impl IntoIterator<Item = Level>) -> Self {
         self.levels = levels.into_iter().map(Lanes::lane).collect();
         self
     }
 
-    /// What happens where it falls behind; a depth is one of packets.
+    /// Sets the overload policy. A depth is a number of packets.
     #[must_use]
     pub fn lagging(mut self, lagging: Lagging) -> Self {
         self.lagging = lagging;
         self
     }
 
-    /// When it ends.
+    /// Sets when the reader ends.
     #[must_use]
     pub fn follow(mut self, follow: Follow) -> Self {
         self.follow = follow;
         self
     }
 
-    /// Only records that match, and only the lanes that can have some.
+    /// Delivers only matching records, and reads only lanes that can have some.
     #[must_use]
     pub fn select(self, selector: Selector) -> Self {
         self.levels(selector.levels()).filter(selector)
     }
 
-    /// Only records that a filter keeps.
+    /// Delivers only records that a filter keeps.
     #[must_use]
     pub fn filter(mut self, filter: impl Filter + 'static) -> Self {
         self.filter = Some(Box::new(filter));
@@ -164,12 +161,12 @@ impl std::fmt::Debug for ReaderOptions {
     }
 }
 
-/// Where a record comes from.
+/// The position of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordPlace<'a> {
     /// The level of its lane.
     pub lane: Level,
-    /// Who published its packet.
+    /// The producer of the packet.
     pub producer: &'a Producer,
     /// The packet's partition.
     pub partition: u32,
@@ -181,27 +178,27 @@ pub struct RecordPlace<'a> {
     pub records: usize,
 }
 
-/// What a visitor gets.
+/// An item for a visitor.
 #[derive(Debug)]
 pub enum Item<'a> {
-    /// A record as it lies in its packet; its body was not looked at.
+    /// A record in its packet; its body is not parsed.
     Record(RecordRef<'a>, RecordPlace<'a>),
-    /// Something else.
+    /// A notice.
     News(&'a News),
 }
 
-/// What ended a wait.
+/// The result of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Waited {
     /// There may be something to visit.
     Ready,
-    /// The time is over, or somebody woke it.
+    /// The timeout expired, or the reader was woken.
     TimeOver,
-    /// The reader has ended: the bus was closed, or all that was there was handed out.
+    /// The reader has ended: the bus was closed, or all stored records were delivered.
     Ended,
 }
 
-/// Why a reader cannot be opened or cannot read. Losses, damage and outages are no errors but
+/// Why a reader cannot be opened or cannot read. Losses, damage and outages are not errors but
 /// [`News`].
 #[derive(Debug, Error)]
 pub enum ReaderError {
@@ -210,27 +207,27 @@ pub enum ReaderError {
     Open {
         /// The level of the lane.
         lane: Level,
-        /// Why.
+        /// The cause.
         source: TopicError,
     },
-    /// A lane cannot be read at the moment. The others can; it is tried again by the next visit.
+    /// A lane cannot be read at the moment. Others can; the next visit retries.
     #[error("the log records of {lane} cannot be read: {source}")]
     Read {
         /// The level of the lane.
         lane: Level,
-        /// Why.
+        /// The cause.
         source: ReadError,
     },
     /// The transport failed.
     #[error(transparent)]
     Transport(#[from] TransportError),
-    /// The cursor belongs elsewhere.
+    /// The cursor is of another bus or prefix.
     #[error(
         "the cursor is of another bus, or of topics of another prefix; use it where it was made, \
          or begin at a time"
     )]
     OtherSite,
-    /// The cursor lies where nothing is yet.
+    /// The cursor is beyond the end of a topic.
     #[error(
         "the cursor stands at offset {next} of {topic}, which ends at {end}: the topic was made \
          anew, or was cut; begin at a time"
@@ -238,20 +235,20 @@ pub enum ReaderError {
     Behind {
         /// The topic.
         topic: TopicName,
-        /// Where the cursor stands.
+        /// The cursor's offset.
         next: u64,
-        /// Where the topic ends.
+        /// The end of the topic.
         end: u64,
     },
 }
 
-/// A reader of log records: a subscription a lane, one wait for all, no thread.
+/// A reader of log records: one subscription per lane, one wait for all, no thread.
 ///
-/// **Order.** The records of one producer in one lane come as they are numbered, but for such as
-/// their producer had to publish again. What was there when the reader was opened comes in the
-/// order of the records' times, as far as each lane is in that order within its next 32 packets or
-/// 2 MB; what comes later, as it comes. A reader that follows hands out urgent lanes before all
-/// others, also of the past.
+/// **Order.** The records of one producer in one lane are delivered by sequence, except for records
+/// that the producer had to publish again. Records stored before the reader was opened are
+/// delivered by time, as far as each lane is sorted within its next 32 packets or 2 MB. Later
+/// records are delivered as they arrive. A reader that follows delivers urgent lanes first, also
+/// stored ones.
 ///
 /// ```
 /// use std::ops::ControlFlow;
@@ -286,18 +283,18 @@ pub struct Reader {
     filter: Option<Box<dyn Filter>>,
     site: u32,
     follow: Follow,
-    /// Whose turn it is: every second one is that of the urgent lanes.
+    /// The turn: every second one belongs to the urgent lanes.
     turn: usize,
-    /// Whether the last visit has left nothing.
+    /// Whether the last visit has delivered everything available.
     idle: bool,
     ended: bool,
-    /// An error behind items that were handed out.
+    /// An error after items that were delivered.
     failed: Option<ReaderError>,
 }
 
 impl Reader {
-    /// Opens the lanes. A reader that follows makes topics that are not there yet, another passes
-    /// over them. A topic that is there is read as it is, whatever its quality of service.
+    /// Opens the lanes. A reader that follows creates missing topics; any other skips them. An
+    /// existing topic is read with its own quality of service.
     ///
     /// # Errors
     /// [`ReaderError`]; with a cursor [`ReaderError::OtherSite`] and [`ReaderError::Behind`], and
@@ -332,20 +329,20 @@ impl Reader {
             opened.push(open_lane(&mut set, &topic, level, urgent, &options)?);
         }
         let (lanes, filter, follow) = (opened, options.filter, options.follow);
-        // The first turn is that of the urgent ones.
+        // The first turn belongs to the urgent lanes.
         let (turn, idle, ended, failed) = (1, false, false, None);
         Ok(Self { set, lanes, filter, site, follow, turn, idle, ended, failed })
     }
 
-    /// Visits what there is now: at most `max` items, until the visitor breaks off (what it was
-    /// given then counts as handed out). Returns how many items there were. It may be 0 while more
-    /// is there, where much was passed over: [`wait`](Self::wait) knows.
+    /// Visits the available items: at most `max`, until the visitor breaks (its last item counts as
+    /// delivered). Returns the number of items. It may be 0 although more is available, if many
+    /// records were skipped; [`wait`](Self::wait) returns at once then.
     ///
-    /// Bodies are not looked at: a visitor that finds one malformed says so with
+    /// Bodies are not parsed: a visitor that finds a malformed one reports it by
     /// [`malformed`](Self::malformed) afterwards.
     ///
     /// # Errors
-    /// [`ReaderError`]; none where the bus was closed, which is an [end](Self::is_ended).
+    /// [`ReaderError`]; a closed bus is not an error but an [end](Self::is_ended).
     pub fn visit(
         &mut self,
         max: usize,
@@ -379,7 +376,7 @@ impl Reader {
     }
 
     fn pump(&mut self, hand: &mut Delivery<'_>) -> Result<(), ReaderError> {
-        // The urgent ones, and each of the others.
+        // The urgent lanes, and each of the others.
         let turns = 2 * self.lanes.len().max(1);
         let mut quiet = 0;
         self.idle = false;
@@ -396,7 +393,7 @@ impl Reader {
         Ok(())
     }
 
-    /// A turn of the urgent lanes, or of one of the others, or of the past.
+    /// A turn of the urgent lanes, of one other lane, or of stored records.
     fn step(&mut self, hand: &mut Delivery<'_>) -> Result<(), ReaderError> {
         let Self { set, lanes, follow, .. } = self;
         let failed = |lane, source| ReaderError::Read { lane, source };
@@ -453,27 +450,27 @@ impl Reader {
         }
     }
 
-    /// What ends a wait from another thread.
+    /// A handle that ends a wait from another thread.
     #[must_use]
     pub fn waker(&self) -> WaitSetWaker {
         self.set.waker()
     }
 
-    /// Whether it hands out nothing any more: the bus was closed, or, where it does not follow, all
-    /// that was there was handed out.
+    /// Whether the reader has ended: the bus was closed, or it does not follow and all stored
+    /// records were delivered.
     #[must_use]
     pub fn is_ended(&self) -> bool {
         self.ended
     }
 
-    /// Where it stands: a reader that begins there goes on with the next item.
+    /// The reader's position: a reader that begins there continues with the next item.
     #[must_use]
     pub fn cursor(&self) -> Cursor {
         let lanes = self.lanes.iter().map(|lane| (lane.level, lane.stands()));
         Cursor { site: self.site, lanes: lanes.collect() }
     }
 
-    /// A record that was handed out had a body that cannot be read: it counts as that, and not as
+    /// Reports that a delivered record has a malformed body: it is counted as malformed and not as
     /// delivered.
     pub fn malformed(&mut self, lane: Level, producer: &Producer) {
         if let Some(lane) = self.lanes.iter_mut().find(|known| known.level == lane) {
@@ -484,7 +481,7 @@ impl Reader {
         }
     }
 
-    /// What became of all records so far.
+    /// The loss accounting of all records so far.
     #[must_use]
     pub fn account(&mut self) -> Account {
         let rows = self.lanes.iter().flat_map(|lane| lane.ledger.rows()).collect();
@@ -515,7 +512,7 @@ fn is_closed(error: &ReaderError) -> bool {
     }
 }
 
-/// The topic as it is; made where there is none and the reader follows.
+/// Opens the topic; creates a missing one if the reader follows.
 fn open_topic(
     bus: &Bus,
     name: &str,

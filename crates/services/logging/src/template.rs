@@ -1,7 +1,7 @@
-//! Templates: how a message and its arguments become what people read.
+//! Templates: formats a message from its template and arguments.
 //!
-//! Whatever is in a template, the result has all of its words and all arguments: a place that
-//! cannot be filled stays as it is written, and arguments without a place come behind.
+//! The result always contains the whole template and all arguments: a placeholder without an
+//! argument is kept literally, and arguments without a placeholder are appended.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -9,11 +9,10 @@ use std::fmt::Write as _;
 use crate::record::{Site, Style};
 use crate::value::Value;
 
-/// The longest width or precision that is followed: a template comes from outside, and its width
-/// costs memory.
+/// The largest width or precision that is applied. Templates are foreign, and a width costs memory.
 const MAX_WIDTH: usize = 256;
 
-/// A site's message with these arguments.
+/// Formats a site's message with these arguments.
 pub(crate) fn fill(site: &Site, arguments: &[Value]) -> String {
     let mut filling = Filling::new(&site.names, arguments, site.template.len());
     match site.style {
@@ -23,7 +22,7 @@ pub(crate) fn fill(site: &Site, arguments: &[Value]) -> String {
     filling.end()
 }
 
-/// Which argument has a name, or the number that the name is.
+/// The index of the argument with a name or number.
 pub(crate) fn place(names: &[String], name: &str) -> Option<usize> {
     names.iter().position(|known| known == name).or_else(|| name.parse().ok())
 }
@@ -107,7 +106,7 @@ impl<'a> Filling<'a> {
         self.out.push_str(rest);
     }
 
-    /// A directive behind its per cent: its value, how it is written, and its length.
+    /// Parses a directive after its per cent sign: its value, its format, and its length.
     fn directive(&mut self, text: &str) -> (Option<&'a Value>, Spec, usize) {
         let named = text.strip_prefix('(').and_then(|text| text.split_once(')'));
         let (name, spec) = named.map_or((None, text), |(name, spec)| (Some(name), spec));
@@ -119,7 +118,7 @@ impl<'a> Filling<'a> {
         let length = text.len() - spec.len() + flags + kind.len_utf8();
         let flags = self.starless(&spec[..flags]);
         if kind == 'n' {
-            // C writes through a pointer here; this takes it as what it is, and shows it behind.
+            // C writes through a pointer here; the argument is appended instead.
             self.next += 1;
             return (None, Spec::default(), length);
         }
@@ -130,7 +129,7 @@ impl<'a> Filling<'a> {
         (value, Spec::of_percents(&flags, kind), length)
     }
 
-    /// Flags, width and precision with the arguments that stars stand for.
+    /// Flags, width and precision, with the arguments of stars.
     fn starless<'t>(&mut self, flags: &'t str) -> Cow<'t, str> {
         let mut flags = Cow::Borrowed(flags);
         while let Some(star) = flags.find('*') {
@@ -139,7 +138,7 @@ impl<'a> Filling<'a> {
                 _ => 0,
             };
             let of_precision = flags[..star].ends_with('.');
-            // A precision below 0 is as if it were not there.
+            // A negative precision is ignored.
             let (begin, number) = match of_precision && number < 0 {
                 true => (star - 1, String::new()),
                 false => (star, number.to_string()),
@@ -167,7 +166,7 @@ impl<'a> Filling<'a> {
         }
     }
 
-    /// The message, with what had no place behind it.
+    /// The message, with the remaining arguments appended.
     fn end(mut self) -> String {
         for (place, value) in self.arguments.iter().enumerate() {
             if self.used[place] {
@@ -183,7 +182,7 @@ impl<'a> Filling<'a> {
     }
 }
 
-/// How a value is written.
+/// The format of a value.
 #[derive(Debug, Default, PartialEq)]
 struct Spec {
     width: usize,
@@ -192,14 +191,14 @@ struct Spec {
     zeros: bool,
     plus: bool,
     prefix: bool,
-    /// It is for a number of 64 bits: in C, `l`, `ll`, `j`, `z` or `t` says so.
+    /// The number has 64 bits: C's `l`, `ll`, `j`, `z` or `t`.
     long: bool,
     kind: char,
 }
 
 impl Spec {
-    /// What stands behind a colon in braces: `>8.3f`, `#x`, `?`. Of an alignment only the side is
-    /// followed.
+    /// Parses the part after a colon in braces: `>8.3f`, `#x`, `?`. Only the side of an alignment
+    /// is applied, not its fill.
     fn of_braces(text: &str) -> Self {
         let left = text.starts_with('<');
         let text = text.trim_start_matches(['<', '>', '^']);
@@ -218,7 +217,7 @@ impl Spec {
             digits.parse::<usize>().ok().map(|number| number.min(MAX_WIDTH))
         };
         let precise = numbers.contains('.').then(|| number(precision).unwrap_or(0));
-        // The digits of a whole number: then zeros of a width are none.
+        // A precision gives the digits of an integer; the flag 0 is then ignored.
         let digits = precise.is_some() && "diouxX".contains(kind);
         Self {
             width: number(width).unwrap_or(0),
@@ -249,7 +248,7 @@ impl Spec {
             ('d' | 'i' | 'u', Value::Double(number)) => signed(format!("{:.0}", number.trunc())),
             ('g' | 'G', Value::Double(number)) => signed(self.general(*number)),
             ('x' | 'X' | 'o', Value::Int(number)) => self.radix(self.bits(*number)),
-            // Numbers above those of `Value::Int` are texts.
+            // Numbers above the range of `Value::Int` are texts.
             ('x' | 'X' | 'o', Value::Text(text)) if text.parse::<u64>().is_ok() => {
                 self.radix(text.parse().unwrap_or_default())
             }
@@ -276,7 +275,7 @@ impl Spec {
         }
     }
 
-    /// With two digits of the exponent at least, as C has it.
+    /// With at least two digits in the exponent, as in C.
     fn scientific(&self, number: f64) -> String {
         let text = format!("{number:.0$e}", self.precision.unwrap_or(6));
         let Some((digits, exponent)) = text.split_once('e') else { return text };
@@ -284,7 +283,7 @@ impl Spec {
         format!("{digits}e{}{:02}", if power < 0 { '-' } else { '+' }, power.abs())
     }
 
-    /// With so many digits that count, and none that says nothing: fixed where that is short.
+    /// With this many significant digits and no trailing zeros, in fixed notation if that is short.
     fn general(&self, number: f64) -> String {
         if !number.is_finite() {
             return number.to_string();
@@ -305,7 +304,7 @@ impl Spec {
         short(&format!("{number:.0$}", (digits as i32 - 1 - exponent) as usize))
     }
 
-    /// What C's unsigned conversions see of a number: an int, where it is none of 64 bits.
+    /// The number as C's unsigned conversions read it: as an int unless it has 64 bits.
     fn bits(&self, number: i64) -> u64 {
         let short = i32::try_from(number).ok().filter(|number| *number < 0 && !self.long);
         short.map_or(number.cast_unsigned(), |number| number.cast_unsigned().into())

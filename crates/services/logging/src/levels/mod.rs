@@ -21,11 +21,11 @@ pub(crate) use rules::{Rule, Rules};
 pub(crate) use table::LevelsReader;
 pub use table::{LevelList, LevelTable, LevelsError};
 
-/// The most bytes of a pattern, with which it is a key on every transport.
+/// The most bytes of a pattern, which must be a valid key on every transport.
 pub const MAX_PATTERN_BYTES: usize = 256;
-/// The most patterns that hold at a time: each logger is held against all of them when they change.
+/// The most patterns at a time: on each change every logger is matched with all of them.
 pub const MAX_LEVEL_ENTRIES: usize = 1_024;
-/// The most bytes of who has set levels, and of why.
+/// The most bytes of `who` and of `why`.
 const MAX_REASON_BYTES: usize = 1_024;
 
 /// The levels of the loggers of a pattern.
@@ -35,51 +35,51 @@ pub struct LevelEntry {
     pub pattern: Glob,
     /// The lowest level that they publish.
     pub remote: Level,
-    /// The lowest level that their processes print to their standard error, where it is said.
+    /// The lowest level that their processes print to standard error, if set.
     pub local: Option<Threshold>,
-    /// Until when it holds; none is until it is taken back.
+    /// The time of expiry; none means until cleared.
     pub until: Option<Tai>,
-    /// Who has set it: `user@host`.
+    /// The author: `user@host`.
     pub who: String,
-    /// Why.
+    /// The reason.
     pub why: String,
-    /// When.
+    /// The time of the setting.
     pub when: Tai,
 }
 
 impl LevelEntry {
-    /// Whether it holds at a time.
+    /// Whether the entry is in effect at a time.
     #[must_use]
     pub fn holds(&self, now: Tai) -> bool {
         self.until.is_none_or(|until| now < until)
     }
 }
 
-/// Why a sample says nothing of levels.
+/// Why a sample is not an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum LevelEntryError {
-    /// It is not of this topic's schema.
+    /// The schema is another one.
     #[error("it cannot be read as a setting of levels: {0}")]
     Unreadable(String),
-    /// Its key is not its pattern.
+    /// The key is not the pattern.
     #[error("its key is not its pattern {0:?}")]
     Key(String),
-    /// Its pattern is none.
+    /// The pattern is invalid.
     #[error("{0}")]
     Pattern(#[from] GlobError),
-    /// Something in it is out of its limits.
+    /// A value is out of its limits.
     #[error("{field} is {value}, {limit} is possible")]
     Limit {
-        /// What.
+        /// The field.
         field: &'static str,
-        /// How it is.
+        /// The value.
         value: i64,
-        /// How it may be.
+        /// The allowed values.
         limit: String,
     },
 }
 
-/// A sample of the topic, as Avro has it.
+/// A sample of the topic as an Avro record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct LevelSample {
     pattern: String,
@@ -101,12 +101,12 @@ helio_core::has_schema!(LevelSample, "helio.log.Levels", {
     when: i64 [units("ns"), description("TAI since 1970")],
 });
 
-/// What a sample says.
+/// The meaning of a sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LevelChange {
-    /// Levels are set.
+    /// Sets levels.
     Set(LevelEntry),
-    /// Those of a pattern are taken back.
+    /// Clears a pattern's levels.
     Cleared(Glob),
 }
 
@@ -143,8 +143,7 @@ impl LevelEntry {
         }
     }
 
-    /// What a sample of the topic says, as it was written: the entry, or none where it takes one
-    /// back.
+    /// Parses a sample of the topic: the entry, or none if it clears one.
     ///
     /// # Errors
     /// [`LevelEntryError`].
@@ -167,7 +166,7 @@ impl LevelSample {
         within("the end", self.until, 0..=i64::MAX)
     }
 
-    /// Written as one that takes back.
+    /// The encoding that clears the entry.
     fn cleared(mut self) -> Self {
         (self.remote, self.local, self.until) = (0, -1, 0);
         self

@@ -11,7 +11,7 @@ use super::LevelEntry;
 use crate::level::{Level, Threshold};
 use crate::predicate::Glob;
 
-/// What a pattern says of its loggers.
+/// The levels of a pattern's loggers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rule {
     pub(crate) glob: Glob,
@@ -21,10 +21,10 @@ pub(crate) struct Rule {
     pub(crate) local: Option<Threshold>,
 }
 
-/// All that is said of loggers.
+/// All rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rules {
-    /// The most specific first; those of run time before those of the file.
+    /// The most specific first; settings of run time before those of the file.
     rules: Vec<Rule>,
     remote: Level,
     local: Threshold,
@@ -37,7 +37,7 @@ fn specific(glob: &Glob) -> (bool, usize) {
 }
 
 impl Rules {
-    /// Of what holds at run time, of the file, in its order, and of what holds for all others.
+    /// Combines the settings of run time, the file's in its order, and the defaults.
     pub(crate) fn new<'a>(
         run_time: impl IntoIterator<Item = &'a LevelEntry>,
         file: &[Rule],
@@ -61,13 +61,13 @@ impl Rules {
         Self { rules, remote, local }
     }
 
-    /// The levels of a logger, of which the program may have said one.
+    /// The levels of a logger; the program may have set one.
     pub(crate) fn of(&self, name: &str, own: Option<Level>) -> (Level, Threshold) {
         let local = self.matching(name).find_map(|rule| rule.local);
         (self.remote(name).or(own).unwrap_or(self.remote), local.unwrap_or(self.local))
     }
 
-    /// The lowest level that is published by what a pattern says of the logger.
+    /// The lowest published level according to a pattern; none if no pattern matches.
     pub(crate) fn remote(&self, name: &str) -> Option<Level> {
         self.matching(name).find_map(|rule| rule.remote)
     }

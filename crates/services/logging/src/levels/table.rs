@@ -16,7 +16,7 @@ use super::{LevelChange, LevelEntry, LevelEntryError, LevelSample, MAX_LEVEL_ENT
 use crate::lanes::Lanes;
 use crate::predicate::Glob;
 
-/// The most samples that are read at once, so that whoever floods the topic holds up nobody.
+/// The most samples that are read at once, so that a flood of the topic blocks nothing.
 const MAX_POLL_SAMPLES: usize = 4_096;
 
 /// Why levels cannot be read or set.
@@ -31,29 +31,29 @@ pub enum LevelsError {
     /// The topic cannot be written.
     #[error(transparent)]
     Publish(#[from] PublishError),
-    /// What is to be set is out of its limits.
+    /// The entry is out of its limits.
     #[error(transparent)]
     Entry(#[from] LevelEntryError),
-    /// Too many are set.
+    /// Too many entries are set.
     #[error("{MAX_LEVEL_ENTRIES} patterns are set, more are not possible; clear some of them")]
     TooMany,
-    /// The bus does not say what is set.
+    /// The bus does not deliver the entries.
     #[error("the bus does not hand out the levels that are set; try again")]
     Silent,
 }
 
-/// What is set, as it was read.
+/// The entries that were read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LevelList {
-    /// What holds, by pattern.
+    /// The entries in effect, by pattern.
     pub entries: Vec<LevelEntry>,
-    /// How many samples were passed over, because they say nothing of levels.
+    /// The number of skipped samples: those that are not entries.
     pub passed_over: u64,
-    /// Why, and whose the last of these was.
+    /// The reason and the producer of the last skipped sample.
     pub last: Option<String>,
 }
 
-/// The topic that says which levels loggers have: `log/levels`, beside the lanes.
+/// The topic that sets the loggers' levels: `log/levels`, beside the lanes.
 ///
 /// ```
 /// use std::time::Duration;
@@ -84,16 +84,16 @@ pub struct LevelTable {
     codec: Codec,
 }
 
-/// The newest of each pattern is kept for ever; a setting has to outlive the power.
+/// The newest entry of each pattern is retained without limit, and survives a power loss.
 fn qos() -> Qos {
     Qos { guarantee: Guarantee::Durable, overload: Overload::Refuse, ..Qos::event() }
 }
 
 impl LevelTable {
-    /// Opens it; none where nobody has made it yet.
+    /// Opens the topic; none if it does not exist.
     ///
     /// # Errors
-    /// [`TopicError`], also where the lanes' prefix is no name.
+    /// [`TopicError`], also if the lanes' prefix is invalid.
     pub fn open(bus: &Bus, lanes: &Lanes) -> Result<Option<Self>, TopicError> {
         let name = lanes.levels_name();
         let schema = LevelSample::schema().expect("a test parses this constant");
@@ -104,7 +104,7 @@ impl LevelTable {
         Ok(Some(Self { bus: bus.clone(), topic, codec: codec() }))
     }
 
-    /// Opens it, or makes it.
+    /// Opens or creates the topic.
     ///
     /// # Errors
     /// [`TopicError`].
@@ -117,8 +117,8 @@ impl LevelTable {
         Ok(Self { bus: bus.clone(), topic: bus.topic(spec)?, codec: codec() })
     }
 
-    /// What holds now. It waits until the bus has said all that it has, and no longer than this
-    /// after it has last said something.
+    /// Reads the entries in effect. It waits until all stored samples are read, or until none has
+    /// arrived for this time.
     ///
     /// # Errors
     /// [`LevelsError`].
@@ -133,7 +133,7 @@ impl LevelTable {
             let reached =
                 |partition, end| at.iter().any(|at| at.partition == partition && at.next >= end);
             let all = match ends.as_slice() {
-                // The engine has no places, but tells whether something lies ahead.
+                // The engine has no offsets, but reports whether more is available.
                 [] => heard.samples.stats().lag == 0,
                 ends => ends.iter().all(|end| reached(end.partition, end.end)),
             };
@@ -151,8 +151,8 @@ impl LevelTable {
         Ok(LevelList { entries, passed_over: heard.passed_over, last: heard.last })
     }
 
-    /// Sets levels, in the place of what was said of the same pattern before. It is on the disk
-    /// when this returns.
+    /// Sets levels and replaces the pattern's earlier entry. The sample is durable when this
+    /// returns.
     ///
     /// # Errors
     /// [`LevelsError`].
@@ -160,7 +160,7 @@ impl LevelTable {
         self.write(&entry.written())
     }
 
-    /// Takes back what was said of the pattern; who, why and when are of the taking back.
+    /// Clears the pattern's entry; who, why and when describe the clearing.
     ///
     /// # Errors
     /// [`LevelsError`].
@@ -175,9 +175,9 @@ impl LevelTable {
         Ok(())
     }
 
-    /// Listens to it: to what is there, and to what comes.
+    /// Subscribes to stored and new samples.
     pub(crate) fn hear(&self) -> Result<LevelsReader, TopicError> {
-        // A foreign schema keeps nobody from reading, and is told with each of its samples.
+        // A foreign schema is no obstacle to reading; each of its samples is reported.
         let all = Subscribe::from(Start::Last(1)).lagging(Lagging::Lossless).each_undecodable();
         Ok(LevelsReader {
             samples: self.topic.subscribe(all)?,
@@ -189,29 +189,29 @@ impl LevelTable {
     }
 }
 
-/// What the topic has said.
+/// The state of the topic as read so far.
 #[derive(Debug)]
 pub(crate) struct LevelsReader {
     samples: Subscription,
     codec: Codec,
-    /// What holds, by pattern.
+    /// The entries in effect, by pattern.
     pub(crate) entries: BTreeMap<String, LevelEntry>,
-    /// Samples that say nothing of levels.
+    /// Samples that are not entries.
     pub(crate) passed_over: u64,
     last: Option<String>,
 }
 
-/// What came of a look.
+/// The result of a poll.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Polled {
-    /// Something holds that did not, or the other way round.
+    /// The entries in effect have changed.
     pub(crate) changed: bool,
     /// There may be more to read.
     more: bool,
 }
 
 impl LevelsReader {
-    /// Reads what has come, without waiting.
+    /// Reads the available samples without waiting.
     pub(crate) fn poll(&mut self, now: Tai) -> Result<Polled, ReadError> {
         let mut polled = Polled::default();
         for _ in 0..MAX_POLL_SAMPLES {
@@ -257,7 +257,7 @@ impl LevelsReader {
         self.last = Some(format!("a sample of {}, offset {offset}: {why}", producer.name));
     }
 
-    /// Takes out what is over.
+    /// Removes expired entries.
     pub(crate) fn expire(&mut self, now: Tai) -> Vec<LevelEntry> {
         let over = self.entries.values().filter(|entry| !entry.holds(now));
         let over: Vec<_> = over.cloned().collect();

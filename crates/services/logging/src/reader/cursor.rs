@@ -20,13 +20,13 @@ use crate::level::Level;
 use crate::wire::{Bytes, Malformed, put_varint};
 
 const PREFIX: &str = "log1.";
-/// The longest cursor: all lanes with the most partitions that a topic may have (1,024), and a full
-/// window of packets each, have less.
+/// The longest cursor, in bytes. All lanes with the most partitions of a topic (1,024) and full
+/// windows of packets take less.
 const MAX_TEXT_BYTES: usize = 1 << 20;
 const SUM_BYTES: usize = 4;
 
-/// Where a reader stands: what it has handed out, of each lane and partition, also in the middle of
-/// a packet. As a text it is one word that a shell leaves alone.
+/// A reader's position in each lane and partition, also within a packet. Its text is one word
+/// without characters that are special to a shell.
 ///
 /// ```
 /// use helio_logging::Cursor;
@@ -36,30 +36,30 @@ const SUM_BYTES: usize = 4;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Cursor {
-    /// Of what bus and prefix it is.
+    /// The checksum of the bus's identity and the prefix.
     pub(super) site: u32,
     pub(super) lanes: BTreeMap<Level, BTreeMap<u32, PartitionPosition>>,
 }
 
-/// Where a reader stands in a partition.
+/// A reader's position in a partition.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct PartitionPosition {
-    /// All packets below this offset were handed out.
+    /// All packets below this offset were delivered.
     pub(super) next: u64,
-    /// How many records of packets from there on were.
+    /// The delivered part of packets from there on.
     pub(super) begun: BTreeMap<u64, PacketProgress>,
 }
 
-/// How much of a packet was handed out.
+/// The delivered part of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PacketProgress {
-    /// So many of its first records, at least one.
+    /// This many of its first records, at least one.
     Records(u32),
-    /// All of it.
+    /// All records.
     Whole,
 }
 
-/// A text that is no cursor.
+/// An invalid text of a cursor.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "{0:?} is no cursor, or not the whole of one; take the text that a reader gave, it begins with \
@@ -68,7 +68,7 @@ pub(super) enum PacketProgress {
 pub struct CursorError(String);
 
 impl PartitionPosition {
-    /// Takes note that some of a packet was handed out.
+    /// Records the delivered part of a packet.
     pub(super) fn advance(&mut self, offset: u64, begun: PacketProgress) {
         if offset >= self.next {
             self.begun.insert(offset, begun);
@@ -81,15 +81,15 @@ impl PartitionPosition {
 }
 
 impl Cursor {
-    /// What it says of one lane.
+    /// The position in one lane.
     #[must_use]
     pub fn lane(&self, level: Level) -> Self {
         let lane = self.lanes.get(&level).map(|stands| (level, stands.clone()));
         Self { site: self.site, lanes: lane.into_iter().collect() }
     }
 
-    /// What both say, the other one where both know a lane; none where they are of two buses, or of
-    /// two prefixes.
+    /// Joins two positions; the other one's lanes take precedence. None if they are of two buses or
+    /// prefixes.
     #[must_use]
     pub fn joined(mut self, other: &Self) -> Option<Self> {
         if self.site != other.site {
@@ -171,7 +171,7 @@ impl FromStr for Cursor {
     type Err = CursorError;
 
     fn from_str(text: &str) -> Result<Self, CursorError> {
-        // What is too long is not shown whole either.
+        // The error does not show the whole text either.
         let wrong = || CursorError(text.chars().take(64).collect());
         let coded = text.strip_prefix(PREFIX).filter(|_| text.len() <= MAX_TEXT_BYTES);
         let bytes = URL_SAFE_NO_PAD.decode(coded.ok_or_else(wrong)?).map_err(|_| wrong())?;

@@ -12,21 +12,21 @@ use crate::packet::PacketError;
 pub struct Gap {
     /// The level of the lane that they are missing from.
     pub lane: Level,
-    /// Whose they are, where that is known.
+    /// The producer, if known.
     pub producer: Option<Producer>,
-    /// How many records, where that is known. Where packets are missing it is known from the next
-    /// packet of each of their producers, which is told as a gap of its own.
+    /// The number of records, if known. For missing packets it follows from the next packet of each
+    /// producer, which is reported as a gap of its own.
     pub records: Option<u64>,
-    /// Where they are missing.
+    /// The position of the gap.
     pub span: Span,
-    /// Why.
+    /// The cause.
     pub why: Why,
 }
 
-/// Where something is missing; `to` is the first that is there.
+/// The position of a gap; `to` is the first that is present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Span {
-    /// Records by the numbers that their producer gave them.
+    /// Records by their producer's numbers.
     Records {
         /// The first that is missing.
         from: u64,
@@ -42,70 +42,71 @@ pub enum Span {
         /// The first that is not.
         to: u64,
     },
-    /// They never had a number.
+    /// The records never had a number.
     Unnumbered,
 }
 
-/// Why records are missing.
+/// The cause of a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// Their producer dropped them, because there were more than it can get rid of.
+    /// Their producer dropped them because its queues were full.
     Shed,
     /// Retention removed them before they were read.
     Retention,
-    /// The reader was too slow, and passes over what is too far behind.
+    /// The reader was too slow and skips records.
     Overload,
-    /// They were damaged: by the engine's word, or a packet was none.
+    /// They were damaged, according to the engine, or because a packet is malformed.
     Damaged,
-    /// Their producer numbered them, and they never came.
+    /// Their producer numbered them, and they never arrived.
     Absent,
-    /// A newer incarnation of their producer has taken over, so theirs are dropped from here on.
+    /// A newer incarnation of their producer has taken over; older records are dropped from here
+    /// on.
     Fenced {
         /// The incarnation that took over.
         newer: u64,
     },
 }
 
-/// A sample of a log topic that is no packet.
+/// A sample of a log topic that is not a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damaged {
     /// The level of the lane.
     pub lane: Level,
-    /// Who sent it.
+    /// The producer.
     pub producer: Producer,
     /// The partition.
     pub partition: u32,
-    /// Its offset there.
+    /// The sample's offset.
     pub offset: u64,
     /// What is wrong.
     pub error: PacketError,
 }
 
-/// A record whose body cannot be read: its producer wrote it wrong.
+/// A record whose body is malformed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Malformed {
     /// The level of the lane.
     pub lane: Level,
-    /// Who sent it.
+    /// The producer.
     pub producer: Producer,
-    /// Its number among its producer's in the lane.
+    /// The record's number among its producer's in the lane.
     pub sequence: u64,
 }
 
-/// What a reader is told besides records.
+/// A reader's notices.
 #[derive(Debug, Clone)]
 pub enum News {
     /// Records are missing.
     Gap(Gap),
-    /// A sample is no packet: it is passed over.
+    /// A sample is not a packet. It is skipped.
     Damaged(Damaged),
-    /// A record cannot be read: it is passed over.
+    /// A record cannot be read. It is skipped.
     Malformed(Malformed),
-    /// What the bus tells of a lane's topic: an outage, a writer that does not fit.
+    /// A notice of the bus about a lane's topic: an outage, an incompatible writer.
     Bus {
         /// The level of the lane.
         lane: Level,
-        /// What it tells.
+        /// The notice.
         event: Event,
     },
 }

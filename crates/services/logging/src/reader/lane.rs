@@ -19,33 +19,32 @@ use super::{Filter, Item, Keep, RecordPlace};
 use crate::level::Level;
 use crate::packet::Packet;
 
-/// Records of a lane that are looked at before the others get their turn: what an urgent record
-/// waits for at the longest.
+/// The most records of a lane per turn. An urgent record waits at most that long.
 pub(super) const TURN_RECORDS: usize = 1_024;
-/// Packets of a lane that are looked at in a turn, so that empty ones and damaged ones end it too.
+/// The most packets of a lane per turn, so that empty and damaged packets end it, too.
 const TURN_PACKETS: usize = 256;
-/// Packets of a lane that are put in order of time among each other.
+/// The packets of a lane's window, which are sorted by time.
 pub(super) const WINDOW_PACKETS: usize = 64;
-/// Packets that are taken into the window at once: so many may be above its bytes.
+/// The packets that are added to the window at once. The window may exceed its bytes by these.
 const FILL_PACKETS: usize = 8;
-/// The bytes of these: where packets are large, fewer are enough.
+/// The bytes of the window: fewer packets suffice if they are large.
 pub(super) const WINDOW_BYTES: usize = 4 << 20;
 
-/// Whom records are handed to, and how many.
+/// The visitor, and how many items it takes.
 pub(super) struct Delivery<'a> {
     pub(super) filter: Option<&'a dyn Filter>,
     pub(super) sink: &'a mut dyn FnMut(Item<'_>) -> ControlFlow<()>,
-    /// How many items more are wanted.
+    /// The items left.
     pub(super) left: usize,
     pub(super) handed: usize,
-    /// How many records of this turn may be looked at still.
+    /// The records left in this turn.
     pub(super) turn: usize,
-    /// How much was looked at: records, samples, news.
+    /// The number of examined records, samples and news.
     pub(super) looked: usize,
 }
 
 impl Delivery<'_> {
-    /// Whether no more is wanted.
+    /// Whether the visit ends here.
     pub(super) fn is_full(&self) -> bool {
         self.left == 0
     }
@@ -63,13 +62,13 @@ impl Delivery<'_> {
     }
 }
 
-/// A packet that was not handed out to its end.
+/// A packet that is delivered in part.
 #[derive(Debug)]
 pub(super) struct OpenPacket {
     pub(super) partition: u32,
     pub(super) offset: u64,
     pub(super) producer: Producer,
-    /// How many records were handed out or passed over.
+    /// The number of records delivered or skipped.
     pub(super) place: usize,
     pub(super) records: usize,
     pub(super) bytes: Vec<u8>,
@@ -81,12 +80,12 @@ impl OpenPacket {
     }
 }
 
-/// What was there when the reader was opened, and is to be merged by time.
+/// The records that were stored when the reader was opened, to be merged by time.
 #[derive(Debug)]
 pub(super) struct Backlog {
-    /// The ends of the partitions, where the transport knows them.
+    /// The ends of the partitions, if the transport has offsets.
     pub(super) ends: Vec<(u32, u64)>,
-    /// Whether more is to come that is not there yet.
+    /// Whether more stored records may arrive.
     pub(super) dry: bool,
 }
 
@@ -96,14 +95,14 @@ pub(super) struct Lane {
     pub(super) level: Level,
     pub(super) member: Member,
     pub(super) urgent: bool,
-    /// What ended a wait.
+    /// The result of a wait.
     pub(super) woken: VecDeque<Event>,
-    /// Packets that were begun: one at the most, but many where they are merged by time.
+    /// Packets that are delivered in part: at most one, but many during a merge.
     pub(super) window: VecDeque<OpenPacket>,
     told: VecDeque<News>,
-    /// The offset behind the last packet that was taken, by partition.
+    /// The offset after the last packet that was read, by partition.
     pub(super) places: BTreeMap<u32, u64>,
-    /// What was handed out already, by who left the cursor.
+    /// The records that were delivered before the cursor was stored.
     pub(super) resumed: BTreeMap<(u32, u64), PacketProgress>,
     pub(super) past: Option<Backlog>,
     pub(super) ledger: LossLedger,
@@ -125,7 +124,7 @@ impl Lane {
         }
     }
 
-    /// Hands out what there is, for the length of a turn.
+    /// Delivers available records for the length of a turn.
     pub(super) fn turn(
         &mut self,
         set: &mut WaitSet,
@@ -151,7 +150,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Takes packets into the window until it is full, or everything of the past is in it.
+    /// Adds packets to the window until it is full or has all stored packets.
     pub(super) fn fill(
         &mut self,
         set: &mut WaitSet,
@@ -168,7 +167,7 @@ impl Lane {
                 break;
             };
             let room = WINDOW_PACKETS.saturating_sub(self.window.len());
-            // Who breaks off at a gap leaves what is behind it, and nobody sees it there.
+            // A visitor that breaks at a gap must find the packet after it on its next visit.
             let seen = subscription.visit(room.min(left).min(FILL_PACKETS), |event| {
                 self.event(event, None);
                 ControlFlow::Continue(())
@@ -188,13 +187,13 @@ impl Lane {
         self.window.len() >= WINDOW_PACKETS || bytes() >= WINDOW_BYTES
     }
 
-    /// Whether all of the past was taken into the window.
+    /// Whether the window has all stored packets.
     pub(super) fn is_read(&self, set: &mut WaitSet) -> bool {
         let Some(past) = &self.past else { return true };
         set.get_mut(self.member).is_none_or(|subscription| past.left(subscription).is_none())
     }
 
-    /// Lets go of packets that are done, as far as none before them is not.
+    /// Releases finished packets from the front of the window.
     pub(super) fn let_go(&mut self) {
         while self.window.front().is_some_and(OpenPacket::is_done) {
             self.window.pop_front();
@@ -214,7 +213,7 @@ impl Lane {
         }
     }
 
-    /// Hands out the oldest packet that was begun, whatever its times.
+    /// Delivers the oldest packet of the window, whatever its times.
     pub(super) fn force(&mut self, hand: &mut Delivery<'_>) {
         if let Some(held) = self.window.pop_front() {
             self.go_on(held, hand);
@@ -229,7 +228,7 @@ impl Lane {
         }
     }
 
-    /// Takes what a subscription has: hands it out, or puts it into the window.
+    /// Receives from the subscription, and delivers the packets or adds them to the window.
     fn event(&mut self, event: EventRef<'_>, hand: Option<&mut Delivery<'_>>) {
         match event {
             EventRef::Sample(sample) => self.sample(&sample, hand),
@@ -280,7 +279,7 @@ impl Lane {
             held.bytes = sample.payload.to_vec();
             self.window.push_back(held);
         } else if !self.window.is_empty() {
-            // That it is done is to be known for as long as one before it is not.
+            // A finished packet is remembered as long as an earlier one is not finished.
             self.window.push_back(held);
         }
     }
@@ -293,7 +292,7 @@ impl Lane {
                     GapCause::Retention { from, to } => (Why::Retention, from, to),
                     GapCause::Overload { from, to } => (Why::Overload, from, to),
                     GapCause::Damaged { from, to } => (Why::Damaged, from, to),
-                    // The packet that comes now says how many records that is.
+                    // This packet shows how many records are missing.
                     _ => return,
                 };
                 self.ledger.explain(why);
@@ -311,7 +310,7 @@ impl Lane {
         self.told.push_back(news);
     }
 
-    /// Tells what was found besides records.
+    /// Delivers notices.
     pub(super) fn tell(&mut self, hand: &mut Delivery<'_>) {
         while !hand.is_full()
             && let Some(news) = self.told.pop_front()
@@ -321,8 +320,8 @@ impl Lane {
         }
     }
 
-    /// Hands out records of a packet of the window, up to those of a later time where one is given;
-    /// whether it is done then.
+    /// Delivers records of a packet of the window, up to a time if one is given. Returns whether
+    /// the packet is finished.
     pub(super) fn hand_out_at(
         &mut self,
         place: usize,
@@ -336,7 +335,7 @@ impl Lane {
         held.is_done()
     }
 
-    /// Where it stands, by partition.
+    /// The position, by partition.
     pub(super) fn stands(&self) -> BTreeMap<u32, PartitionPosition> {
         let stand = |next: &u64| PartitionPosition { next: *next, begun: BTreeMap::new() };
         let places = self.places.iter();
@@ -371,14 +370,14 @@ impl Lane {
         }
     }
 
-    /// Whether there is something that was taken and not handed out.
+    /// Whether some packets were read and not delivered.
     pub(super) fn is_empty(&self) -> bool {
         self.told.is_empty() && self.woken.is_empty() && self.window.iter().all(OpenPacket::is_done)
     }
 }
 
-/// Hands out records of a packet, up to those of a later time where one is given; what that adds to
-/// its producer's tally.
+/// Delivers records of a packet, up to a time if one is given. Returns what this adds to its
+/// producer's counts.
 fn hand_out(
     lane: Level,
     packet: &Packet<'_>,
@@ -411,13 +410,13 @@ fn hand_out(
     }
 }
 
-/// How much of a packet is handed out.
+/// The delivered part of a packet.
 fn held_records(place: usize) -> PacketProgress {
     PacketProgress::Records(u32::try_from(place).expect("a packet has less than 4 GB"))
 }
 
 impl Backlog {
-    /// How many packets of it are to be read still, at least one; none where it was read.
+    /// The packets to be read, at least one; none if all were read.
     fn left(&self, subscription: &Subscription) -> Option<usize> {
         let positions = subscription.positions();
         let next = |partition| positions.iter().find(|at| at.partition == partition);
@@ -426,7 +425,7 @@ impl Backlog {
             None => 0,
         };
         let left = match self.ends.as_slice() {
-            // The engine has no places, but tells whether something lies ahead.
+            // The engine has no offsets, but reports whether more is available.
             [] => subscription.stats().lag,
             ends => ends.iter().map(left).sum(),
         };

@@ -17,39 +17,40 @@ use super::gap::{Gap, Span, Why};
 use crate::level::Level;
 use crate::packet::Numbers;
 
-/// The most incarnations of producers that are told apart in a lane, as many as the bus remembers;
-/// beyond it those that were silent longest are summed up.
+/// The most incarnations of producers that are counted separately in a lane, as many as the bus
+/// tracks. Beyond it, the least recently active ones are summed up.
 const MAX_ROWS: usize = 16_384;
 
-/// The most holes in the numbers of a producer that are remembered, in case that what is missing
-/// comes late: as many as a producer has packets under way.
+/// The most holes in a producer's numbers that are tracked in case the records arrive late: as many
+/// as a producer has packets in flight.
 const MAX_HOLES: usize = 256;
 
-/// What became of records.
+/// Counts of records by outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RecordCounts {
-    /// Handed out.
+    /// Delivered.
     pub delivered: u64,
-    /// Passed over by the reader's filter.
+    /// Skipped by the reader's filter.
     pub filtered: u64,
     /// Dropped by their producers.
     pub shed: u64,
-    /// Numbered by their producers, and never seen.
+    /// Numbered by their producers, and never received.
     pub lost: u64,
     /// With a body that cannot be read.
     pub malformed: u64,
-    /// Seen again, and dropped: they are counted above once.
+    /// Received again and dropped; they are counted above once.
     pub repeated: u64,
-    /// Samples that are no packets. What was in them is lost, once the next packet says how many.
+    /// Samples that are not packets. Their records count as lost once the next packet shows their
+    /// number.
     pub damaged: u64,
 }
 
 impl RecordCounts {
-    /// How many records were offered, as far as is known: the sum of what became of them.
+    /// The number of offered records as far as known: the sum of the outcomes.
     #[must_use]
     pub fn offered(&self) -> u64 {
         let parts = [self.delivered, self.filtered, self.shed, self.lost, self.malformed];
-        // A producer may write any numbers into its packets.
+        // Foreign numbers may overflow.
         parts.into_iter().fold(0, u64::saturating_add)
     }
 
@@ -65,35 +66,35 @@ impl RecordCounts {
     }
 }
 
-/// What became of a producer's records in a lane.
+/// The counts of a producer in a lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     /// The level of the lane.
     pub lane: Level,
-    /// The producer; none where there were so many that they are summed up.
+    /// The producer; none for the sum of the less recent ones.
     pub producer: Option<Producer>,
-    /// What became of its records.
+    /// The counts.
     pub tally: RecordCounts,
 }
 
-/// What the bus says of a lane's packets.
+/// The bus's counts of a lane's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packets {
     /// The level of the lane.
     pub lane: Level,
-    /// Lost: retention, overload, damage, and such as never came.
+    /// Lost, by retention, overload, damage, or on the way.
     pub lost: u64,
-    /// Of replaced incarnations, dropped.
+    /// Dropped, as their incarnation was replaced.
     pub fenced: u64,
-    /// Seen again, dropped.
+    /// Received again and dropped.
     pub duplicates: u64,
-    /// Unread still.
+    /// Not yet read.
     pub lag: u64,
 }
 
-/// What became of all records so far. With each producer having said its last word (a packet, if an
-/// empty one, behind its last record) and everything read, [`RecordCounts::offered`] of the total
-/// is what was offered since the reader began.
+/// The loss accounting of all records so far. Once each producer has published a final packet
+/// (possibly an empty one) and everything is read, [`RecordCounts::offered`] of the total is the
+/// number of records offered since the reader began.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Account {
     /// By lane, the highest level first, and by producer.
@@ -109,7 +110,7 @@ impl Account {
         self.of(|_| true)
     }
 
-    /// The sum over the rows for which something holds.
+    /// The sum over the rows that satisfy a condition.
     #[must_use]
     pub fn of(&self, mut wanted: impl FnMut(&Row) -> bool) -> RecordCounts {
         let mut sum = RecordCounts::default();
@@ -118,31 +119,31 @@ impl Account {
     }
 }
 
-/// What a packet's numbers say.
+/// The conclusions from a packet's numbers.
 #[derive(Debug, Default)]
 pub(super) struct Arrival {
-    /// How many of its first records were there before.
+    /// The number of its first records that were received before.
     pub(super) repeated: usize,
-    /// What is missing before it.
+    /// The records missing before it.
     pub(super) gaps: Vec<Gap>,
 }
 
 #[derive(Debug)]
 struct ProducerTrack {
-    /// The number that the next record has.
+    /// The number of the next record.
     next: u64,
     shed: u64,
-    /// The causes that were known when it was last heard.
+    /// The causes known at its last packet.
     causes: u64,
     damaged: bool,
     heard: u64,
     tally: RecordCounts,
-    /// Numbers that never came so far, oldest first: each first one, and the one behind the last.
+    /// The ranges of missing numbers, oldest first: the first number, and the one after the last.
     holes: Vec<(u64, u64)>,
 }
 
 impl ProducerTrack {
-    /// Numbers that were lost come after all; whether they were.
+    /// Counts records that arrive late; returns whether they were counted as lost.
     fn fills(&mut self, from: u64, to: u64) -> bool {
         let inside = |hole: &(u64, u64)| hole.0 <= from && to <= hole.1;
         let Some(place) = self.holes.iter().position(inside).filter(|_| from < to) else {
@@ -164,14 +165,14 @@ impl ProducerTrack {
     }
 }
 
-/// The accounts of a lane.
+/// The accounting of a lane.
 #[derive(Debug)]
 pub(super) struct LossLedger {
     lane: Level,
     tracks: HashMap<Producer, ProducerTrack>,
     newest: HashMap<ProducerName, u64>,
     others: RecordCounts,
-    /// What last took packets away, and how often something did.
+    /// The last cause of a loss of packets, and the number of losses.
     cause: Why,
     causes: u64,
     clock: u64,
@@ -190,12 +191,12 @@ impl LossLedger {
         }
     }
 
-    /// Something took packets away: holes that show from now on are of that.
+    /// Records a loss of packets: holes found from now on have this cause.
     pub(super) fn explain(&mut self, why: Why) {
         (self.cause, self.causes) = (why, self.causes + 1);
     }
 
-    /// A packet came, of so many records, with that sequence on the bus.
+    /// Counts a packet with this many records and this sequence on the bus.
     pub(super) fn arrived(
         &mut self,
         producer: &Producer,
@@ -236,7 +237,7 @@ impl LossLedger {
         arrival
     }
 
-    /// The number that a producer's next record has, and how many were shed, before a packet.
+    /// The number of a producer's next record, and its shed records, before a packet.
     fn expected(&self, producer: &Producer, sequence: u64, numbers: Numbers) -> (u64, u64) {
         let begins = sequence == 1;
         if let Some(track) = self.tracks.get(producer) {
@@ -246,7 +247,7 @@ impl LossLedger {
             self.tracks.get(&Producer { name: producer.name.clone(), incarnation: *newest })
         });
         match before {
-            // It counts on over a new connection.
+            // The producer keeps counting over a new connection.
             Some(track) if begins && numbers.first > 1 && numbers.first >= track.next => {
                 (track.next, track.shed.min(numbers.shed))
             }
@@ -277,7 +278,7 @@ impl LossLedger {
         })
     }
 
-    /// Sums up the half that was silent longest.
+    /// Sums up the least recently active half.
     fn forget(&mut self) {
         let mut heard: Vec<u64> = self.tracks.values().map(|track| track.heard).collect();
         let middle = heard.len() / 2;
@@ -296,7 +297,7 @@ impl LossLedger {
         });
     }
 
-    /// A sample of a producer is no packet.
+    /// Counts a sample of a producer that is not a packet.
     pub(super) fn damaged(&mut self, producer: &Producer) {
         self.clock += 1;
         let heard = self.clock;
@@ -305,12 +306,12 @@ impl LossLedger {
                 (track.damaged, track.heard) = (true, heard);
                 track.tally.damaged += 1;
             }
-            // Nothing is known of its numbers: the next packet begins them.
+            // Its numbers are unknown; the next packet starts them.
             None => self.others.damaged += 1,
         }
     }
 
-    /// What became of some of a producer's records.
+    /// Adds counts to a producer.
     pub(super) fn count(&mut self, producer: &Producer, add: impl FnOnce(&mut RecordCounts)) {
         match self.tracks.get_mut(producer) {
             Some(track) => add(&mut track.tally),

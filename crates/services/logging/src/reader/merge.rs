@@ -19,15 +19,15 @@ use super::lane::{Delivery, Lane, WINDOW_PACKETS};
 use crate::level::Level;
 use crate::packet::Packet;
 
-/// Records that are handed out in a round: windows are parsed again in the next one, and urgent
-/// lanes get their turn between.
+/// The records of a round. The next round parses the windows again; urgent lanes get their turn
+/// between rounds.
 const ROUND_RECORDS: usize = 8_192;
 
-/// A packet of a window, by its lane and its place there.
+/// A packet of a window, by its lane and its index there.
 type At = (usize, usize);
 
-/// Hands out of the past of lanes what comes next. Those whose past is all handed out have none
-/// then.
+/// Delivers the next stored records of the lanes. A lane without further stored records leaves the
+/// merge.
 pub(super) fn round(
     lanes: &mut [Lane],
     set: &mut WaitSet,
@@ -37,7 +37,7 @@ pub(super) fn round(
     for lane in lanes.iter_mut().filter(|lane| lane.past.is_some()) {
         fill(lane, set, hand).map_err(|error| (lane.level, error))?;
     }
-    // Who hands out before all have something hands out too early.
+    // Delivery must wait until every lane has a packet.
     let dry = |lane: &Lane| lane.past.as_ref().is_some_and(|past| past.dry);
     if !lanes.iter().any(dry) && !hand.is_full() {
         let unread = |lane: &Lane, set: &mut WaitSet| lane.past.is_some() && !lane.is_read(set);
@@ -96,13 +96,13 @@ fn emit(lanes: &mut [Lane], unread: &[bool], hand: &mut Delivery<'_>) {
     }
 }
 
-/// The latest time of records of a packet that come before the next one of another.
+/// The time up to which a packet's records precede those of any other.
 fn before((time, other): &(Tai, At), at: At) -> Tai {
     let equal = if at < *other { 0 } else { 1 };
     Tai::from_nanos(time.nanos().saturating_sub(equal))
 }
 
-/// The bytes of what is to be merged: they lie beside the lanes while those change.
+/// The bytes of the packets to be merged, kept apart from the lanes, which change meanwhile.
 fn take_bytes(lane: &mut Lane) -> Vec<Vec<u8>> {
     if lane.past.is_none() {
         return Vec::new();

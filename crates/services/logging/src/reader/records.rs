@@ -13,19 +13,19 @@ use super::{Item, Reader, ReaderError, RecordPlace, Waited};
 use crate::level::Level;
 use crate::record::Record;
 
-/// Items that are read at once: a packet is parsed once for so many of its records.
+/// The items that are read at once: a packet is parsed once for this many records.
 const PREFETCH_ITEMS: usize = 1_024;
-/// The same of the past, whose packets are parsed all together.
+/// The same for stored records, whose packets are parsed together.
 const BACKLOG_PREFETCH_ITEMS: usize = 8_192;
 
-/// What comes next.
+/// The next item.
 #[derive(Debug, Clone)]
 pub enum Next {
-    /// A record, and who published it. Where the record names no other producer it is that one's.
+    /// A record and its position. Its producer is filled in if the record has none.
     Record(Box<Record>, Producer),
-    /// Something else.
+    /// A notice.
     News(News),
-    /// Nothing came within the time, or somebody woke the reader.
+    /// The timeout expired, or the reader was woken.
     TimeOver,
     /// The reader has ended.
     End,
@@ -33,7 +33,7 @@ pub enum Next {
 
 #[derive(Debug)]
 struct Prefetched {
-    /// The place of the record that it is, or was to be.
+    /// The position of the record.
     at: Option<Progress>,
     next: Next,
 }
@@ -76,7 +76,7 @@ impl Progress {
 pub struct Records {
     reader: Reader,
     ahead: VecDeque<Prefetched>,
-    /// Where it stands while something was read ahead.
+    /// The position while items are read ahead.
     handed: Cursor,
 }
 
@@ -85,7 +85,7 @@ impl Records {
         Self { reader, ahead: VecDeque::new(), handed: Cursor::default() }
     }
 
-    /// What comes next; waits for it, at most for `timeout`.
+    /// Returns the next item. Waits at most for `timeout`.
     ///
     /// # Errors
     /// [`ReaderError`].
@@ -109,7 +109,7 @@ impl Records {
         }
     }
 
-    /// Whether [`next`](Self::next) has something without looking at the bus.
+    /// Whether [`next`](Self::next) has an item without reading from the bus.
     #[must_use]
     pub fn has_next(&self) -> bool {
         !self.ahead.is_empty()
@@ -156,13 +156,13 @@ impl Records {
         Ok(())
     }
 
-    /// Where it stands: a reader that begins there goes on with the next item.
+    /// The position: a reader that begins there continues with the next item.
     #[must_use]
     pub fn cursor(&self) -> Cursor {
         if self.ahead.is_empty() { self.reader.cursor() } else { self.handed.clone() }
     }
 
-    /// What became of all records so far; those that were read ahead are none of it yet, gaps
+    /// The loss accounting so far. Records that were read ahead are not yet included, but gaps
     /// among them are.
     #[must_use]
     pub fn account(&mut self) -> Account {
@@ -179,7 +179,7 @@ impl Records {
         account
     }
 
-    /// What ends a wait from another thread.
+    /// A handle that ends a wait from another thread.
     #[must_use]
     pub fn waker(&self) -> WaitSetWaker {
         self.reader.waker()

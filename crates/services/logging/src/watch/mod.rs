@@ -22,17 +22,17 @@ use crate::record::{Record, Site};
 use crate::value::Value;
 use rules::{Alarm, Cause, Machine, State, Transition};
 
-/// The most values of a machine's field that are under way at once: an observatory's antennas and
-/// actuators, and not each number that a message names.
+/// The most active values of a machine's field: enough for an observatory's antennas and actuators,
+/// but not for each number in a message.
 pub const MAX_INSTANCES: usize = 10_000;
-/// The most records that an alarm quotes: those that led to it last.
+/// The most records that an alarm quotes, the latest ones.
 const MAX_STEPS: usize = 16;
-/// No way is due.
+/// No transition is due.
 const NEVER: Tai = Tai::from_nanos(i64::MAX);
-/// What loggers of alarms begin with; their records lead no machine.
+/// The prefix of the alarms' loggers. Machines ignore their records.
 pub const WATCH_LOGGER: &str = "watch";
 
-/// Machines, and where they stand.
+/// State machines and their states.
 ///
 /// ```
 /// use helio_logging::{Level, Record, Views, Watch};
@@ -68,27 +68,27 @@ pub struct Watch {
 #[derive(Debug)]
 struct RunningMachine {
     machine: Machine,
-    /// Those that are not as they began, by the value of the machine's field.
+    /// The instances that have left the first state, by the value of the machine's field.
     instances: HashMap<String, Instance>,
-    /// Before this no way that waits is due.
+    /// No timed transition is due before this time.
     due: Tai,
 }
 
-/// Where a machine stands for a value.
+/// A machine's state for one value.
 #[derive(Debug, Clone, PartialEq)]
 struct Instance {
     state: usize,
     since: Tai,
-    /// How many records of each way out have matched.
+    /// The number of records that have matched each transition.
     counts: Vec<u32>,
-    /// What led here.
+    /// The records that led to this state.
     steps: Vec<Step>,
     /// The antenna and array of the newest of these records.
     antenna: String,
     array: String,
 }
 
-/// A record that a machine has counted.
+/// A record that a transition has counted.
 #[derive(Debug, Clone, PartialEq)]
 struct Step {
     time: Tai,
@@ -115,7 +115,7 @@ impl Instance {
         Self { state: 0, since, counts, steps: Vec::new(), antenna, array }
     }
 
-    /// The way that waits for the shortest time, and until when.
+    /// The timed transition that is due first, and its time.
     fn due(&self, states: &[State]) -> Option<(Tai, usize)> {
         let ways = states[self.state].ways.iter().enumerate();
         let waits = ways.filter_map(|(place, way)| match way.cause {
@@ -138,8 +138,8 @@ impl Instance {
 }
 
 impl Watch {
-    /// Machines of a YAML document (`docs/logging.md`), all where they begin. Times in their
-    /// predicates, as in `time > -1h`, are counted from `now`.
+    /// Reads the machines of a YAML document (`docs/logging.md`), each in its first state. Times in
+    /// their predicates, as in `time > -1h`, are relative to `now`.
     ///
     /// # Errors
     /// [`WatchError`].
@@ -149,12 +149,12 @@ impl Watch {
         Ok(Self { machines: machines.into_iter().map(running).collect(), now, dropped: 0 })
     }
 
-    /// The machines' names, in their order.
+    /// The machines' names, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.machines.iter().map(|running| running.machine.name.as_str())
     }
 
-    /// The levels of records that can lead a machine anywhere, in rising order.
+    /// The levels of records that can trigger a transition, in ascending order.
     pub fn levels(&self) -> impl Iterator<Item = Level> {
         let states = self.machines.iter().flat_map(|running| &running.machine.states);
         let mut levels: Vec<_> = states
@@ -170,27 +170,27 @@ impl Watch {
         levels.into_iter()
     }
 
-    /// How many machines are under way for some value.
+    /// The number of instances that have left the first state.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.machines.iter().map(|running| running.instances.len()).sum()
     }
 
-    /// How many were dropped because there were too many.
+    /// The number of instances that were dropped because there were too many.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// A record counts as of `now`, which is its time where its clock is to be believed; what is
-    /// raised by the time until then, and by it.
+    /// Processes a record at `now`, which is its own time if its clock is trusted. Returns the
+    /// alarms raised by the time until then, and by the record.
     pub fn record(&mut self, record: &Record, now: Tai) -> Vec<Record> {
         let mut raised = self.at(now);
         let own = record.logger.strip_prefix(WATCH_LOGGER);
         if own.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
             return raised;
         }
-        // A record that comes late does not turn the time back.
+        // A late record does not set the time back.
         let now = self.now;
         for running in &mut self.machines {
             self.dropped += running.record(record, now, &mut raised);
@@ -198,7 +198,7 @@ impl Watch {
         raised
     }
 
-    /// It is that late, or later; what is raised by that.
+    /// Advances the time. Returns the alarms that this raises.
     pub fn at(&mut self, now: Tai) -> Vec<Record> {
         self.now = self.now.max(now);
         let mut raised = Vec::new();
@@ -211,7 +211,7 @@ impl Watch {
 }
 
 impl RunningMachine {
-    /// Leads the machine of the record's value on; how many others made room for it.
+    /// Advances the instance of the record's value. Returns the number of instances dropped for it.
     fn record(&mut self, record: &Record, now: Tai, raised: &mut Vec<Record>) -> u64 {
         let Self { machine, instances, .. } = self;
         let value = match &machine.each {
@@ -246,7 +246,7 @@ impl RunningMachine {
         dropped
     }
 
-    /// Follows ways that wait, until none is due.
+    /// Takes timed transitions until none is due.
     fn at(&mut self, now: Tai, raised: &mut Vec<Record>) {
         if now < self.due {
             return;
@@ -265,19 +265,20 @@ impl RunningMachine {
                 break self.due = due;
             }
             let value = value.clone();
-            // What waits from its beginning waits from now, and not once for each past time.
+            // A machine that waits in its first state waits from now, not once for each past
+            // period.
             self.follow(&value, place, due, due, now, raised);
         }
     }
 
-    /// Whether the machine is one for all that waits from its beginning.
+    /// Whether the machine is one for all records and waits in its first state.
     fn waits_at_start(&self) -> bool {
         let waits = |way: &Transition| matches!(way.cause, Cause::After(_));
         self.machine.each.is_none() && self.machine.states[0].ways.iter().any(waits)
     }
 
-    /// Goes a way out of a state, and raises its alarm: the next state is entered at the one time,
-    /// the beginning at the other.
+    /// Takes a transition and raises its alarm. The next state is entered at the one time, the
+    /// first state at the other.
     fn follow(
         &mut self,
         value: &str,
@@ -312,7 +313,7 @@ impl RunningMachine {
     }
 }
 
-/// The record of an alarm. Its message names the machine's field in braces.
+/// The record of an alarm. The message contains the machine's field in braces.
 fn raise(
     machine: &Machine,
     alarm: &Alarm,

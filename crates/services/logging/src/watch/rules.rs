@@ -1,4 +1,4 @@
-//! State machines as a YAML document declares them.
+//! Parses the declaration of state machines in YAML.
 
 use helio_core::Tai;
 use serde::Deserialize;
@@ -9,24 +9,24 @@ use crate::level::Level;
 use crate::predicate::{FieldName, Predicate, Selector, Views, span};
 use crate::record::{Audiences, audience};
 
-/// The longest document: some thousand machines.
+/// The longest document, in bytes: some thousand machines.
 const MAX_DOCUMENT_BYTES: usize = 1 << 20;
-/// The most machines of a document: each is held against every record.
+/// The most machines of a document: each is matched with every record.
 const MAX_MACHINES: usize = 1_024;
-/// The most states of a machine, and ways out of a state.
+/// The most states of a machine, and transitions of a state.
 const MAX_STATES: usize = 256;
-/// The state in which a machine begins.
+/// The first state.
 const START: &str = "start";
 
-/// Why a document declares no machines.
+/// An error in a document.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{}{cause}; {remedy}", .line.map(|line| format!("line {line}: ")).unwrap_or_default())]
 pub struct WatchError {
-    /// The line, from 1, where there is one.
+    /// The line, from 1, if known.
     pub line: Option<u64>,
-    /// What is wrong.
+    /// The error.
     pub cause: String,
-    /// What to write instead.
+    /// The remedy.
     pub remedy: String,
 }
 
@@ -62,13 +62,13 @@ struct AlarmText {
     audience: Option<String>,
 }
 
-/// A machine as it is declared.
+/// The declaration of a machine.
 #[derive(Debug)]
 pub(super) struct Machine {
     pub(super) name: String,
-    /// One machine for each value of this field; none is one for all records.
+    /// One instance for each value of this field; none means one for all records.
     pub(super) each: Option<FieldName>,
-    /// The first one is where it begins.
+    /// The states, the first state first.
     pub(super) states: Vec<State>,
 }
 
@@ -78,7 +78,7 @@ pub(super) struct State {
     pub(super) ways: Vec<Transition>,
 }
 
-/// A way out of a state.
+/// A transition.
 #[derive(Debug)]
 pub(super) struct Transition {
     pub(super) cause: Cause,
@@ -88,9 +88,9 @@ pub(super) struct Transition {
 
 #[derive(Debug)]
 pub(super) enum Cause {
-    /// So many records have matched since the state was entered.
+    /// After this many matching records since the state was entered.
     Records(Selector, u32),
-    /// So many nanoseconds are over since then.
+    /// After this many nanoseconds since then.
     After(i64),
 }
 
@@ -109,7 +109,7 @@ fn line<T>(spanned: &Spanned<T>) -> Option<u64> {
     Some(spanned.referenced.line())
 }
 
-/// Reads a document. Times in its predicates, as in `time > -1h`, are counted from `now`.
+/// Reads a document. Times in its predicates, as in `time > -1h`, are relative to `now`.
 pub(super) fn read(text: &str, now: Tai, views: &Views) -> Result<Vec<Machine>, WatchError> {
     if text.len() > MAX_DOCUMENT_BYTES {
         let cause = format!("the document has {} bytes", text.len());
@@ -142,7 +142,7 @@ fn machine(written: &MachineText, now: Tai, views: &Views) -> Result<Machine, Wa
             wrong(line(field), format!("each: {error}"), "name a field, such as antenna")
         })?),
     };
-    // The first state is where it begins, whatever the order of their names.
+    // `start` is the first state, whatever the order of names.
     let mut names: Vec<&str> = written.states.keys().map(String::as_str).collect();
     names.sort_by_key(|name| *name != START);
     if names.first() != Some(&START) {

@@ -8,13 +8,13 @@ use thiserror::Error;
 
 use super::{Instance, MAX_INSTANCES, MAX_STEPS, RunningMachine, Step, Watch};
 
-/// Why a text does not say where machines stand.
+/// An error in a saved state.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("what was kept of the machines cannot be read: {0}")]
 pub struct WatchStateError(String);
 
 impl Watch {
-    /// Where the machines stand, as JSON, for [`Watch::restore`].
+    /// The machines' state as JSON, for [`Watch::restore`].
     #[must_use]
     pub fn keep(&self) -> Json {
         let machines = self.machines.iter().map(|running| {
@@ -25,11 +25,11 @@ impl Watch {
         json!({ "now": self.now.nanos(), "machines": machines.collect::<BTreeMap<_, _>>() })
     }
 
-    /// Puts the machines where they stood. Those that are declared no more, and those whose state
-    /// is, are left out, as many as it says.
+    /// Restores the machines' state. Instances whose machine or state is no longer declared are
+    /// omitted; their number is returned.
     ///
     /// # Errors
-    /// [`WatchStateError`] where it is nothing that was kept; nothing is changed then.
+    /// [`WatchStateError`] if this is not a saved state; nothing changes then.
     pub fn restore(&mut self, kept: &Json) -> Result<u64, WatchStateError> {
         let wrong = |what: &str| WatchStateError(format!("{what} is missing or of another kind"));
         let now = kept["now"].as_i64().ok_or_else(|| wrong("now"))?;
@@ -76,7 +76,7 @@ impl RunningMachine {
         })
     }
 
-    /// None where it is nothing that was kept; none inside where its state is declared no more.
+    /// None if this is not a saved instance; `Some(None)` if its state is no longer declared.
     fn restored(&self, kept: &Json) -> Option<Option<Instance>> {
         let name = kept["state"].as_str()?;
         let counts = kept["counts"].as_array()?;
