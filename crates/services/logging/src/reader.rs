@@ -74,8 +74,8 @@ pub enum Keep {
     No,
 }
 
-/// Decides which records a reader delivers. It runs in the reader's thread, before a record is
-/// parsed. Closures implement it.
+/// Decides which records a reader delivers. It runs in the reader's thread, before a record's body
+/// is parsed. Closures implement it.
 pub trait Filter: Send {
     /// Whether a record is wanted.
     fn keep(&self, record: RecordRef<'_>) -> Keep;

@@ -16,27 +16,27 @@ use super::{Inner, LogError};
 use crate::lanes::Lanes;
 use crate::level::Level;
 
-/// How long the first attempt may take before it is gone on without the bus: long enough for one
-/// that is there, and for what is wrong for ever to be told.
+/// The time limit of the first attempt, after which logging starts without the bus. It suffices for
+/// an available bus, and to detect permanent errors.
 const FIRST_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long it is waited before the second attempt; twice as long before each other one.
+/// The delay before the second attempt; it doubles with each further one.
 const MIN_RECONNECT_INTERVAL: Duration = Duration::from_millis(100);
-/// How long at the most.
+/// The longest delay.
 const MAX_RECONNECT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Where a lane's packets go.
+/// The publisher of a lane's packets.
 pub(super) struct LanePublisher {
     pub(super) publisher: Publisher,
-    /// The partition that has all of them, where the topic has several: among partitions there is
-    /// no order.
+    /// The one partition that is used if the topic has several, as partitions are not ordered among
+    /// each other.
     pub(super) partition: Option<u32>,
 }
 
-/// What there is to be had of a bus.
+/// The opened topics of a bus.
 pub(super) struct Opened {
     /// By lane.
     pub(super) ways: Vec<LanePublisher>,
-    /// What it says of levels.
+    /// The topic of levels.
     pub(super) levels: Box<Source>,
 }
 
@@ -56,7 +56,7 @@ pub(super) fn open(bus: &Bus, lanes: &Lanes) -> Result<Opened, LogError> {
     Ok(Opened { ways, levels: Box::new(Source::open(bus, lanes)?) })
 }
 
-/// The topic of a lane: as it is, where somebody has made it otherwise.
+/// The topic of a lane; an existing topic is used with its own quality of service.
 fn open_topic(bus: &Bus, spec: TopicSpec, name: &str) -> Result<Topic, TopicError> {
     match bus.topic(spec) {
         Err(TopicError::Transport(TransportError::Differs { .. })) => {
@@ -66,8 +66,8 @@ fn open_topic(bus: &Bus, spec: TopicSpec, name: &str) -> Result<Topic, TopicErro
     }
 }
 
-/// A bus that is logged to, and the name of a lane: two who number their records alike would lose
-/// each other's.
+/// A claimed bus and lane. Two writers with the same numbers would make readers drop records of
+/// both.
 pub(super) struct Claim(Bus, TopicName);
 
 static CLAIMS: Mutex<Vec<(Bus, TopicName)>> = Mutex::new(Vec::new());
@@ -91,19 +91,19 @@ impl Drop for Claim {
         let mut claims = locked(&CLAIMS);
         let place = claims.iter().position(|(bus, topic)| bus.is(&self.0) && *topic == self.1);
         let gone = place.map(|place| claims.swap_remove(place));
-        // The last end of a bus may take its time.
+        // Dropping the last handle of a bus may take time.
         drop(claims);
         drop(gone);
     }
 }
 
-/// The ways, where they come later. Dropped, nobody wants them any more.
+/// The receiver of the opened topics. Dropping it cancels the connection.
 pub(super) struct PendingConnection {
     pub(super) ways: Receiver<Opened>,
     _wanted: SyncSender<()>,
 }
 
-/// Who connects, in a thread of its own: what is logged meanwhile is taken all the same.
+/// Connects in a thread of its own; meanwhile records are accepted.
 pub(super) struct Connector {
     builder: Builder,
     url: String,
@@ -114,7 +114,7 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    /// Looks whether a URL is one, and prepares to connect.
+    /// Checks a URL and prepares to connect.
     pub(super) fn of(
         builder: Builder,
         url: &str,
@@ -134,7 +134,7 @@ impl Connector {
         Ok((connector, PendingConnection { ways: coming, _wanted: keeps }))
     }
 
-    /// Begins; fails where the first attempt finds something wrong that no waiting mends.
+    /// Starts; fails if the first attempt finds a permanent error.
     pub(super) fn start(self, inner: &Arc<Inner>) -> Result<(), LogError> {
         let (told, first) = sync_channel(1);
         let thread = std::thread::Builder::new().name("helio-log-bus".to_owned());
@@ -180,7 +180,7 @@ impl Connector {
     }
 }
 
-/// Whether it may go well when it is tried again.
+/// Whether a retry may succeed.
 fn may_yet(error: &LogError) -> bool {
     matches!(
         error,

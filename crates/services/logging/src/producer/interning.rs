@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Values by number and numbers by value, up to a limit. They are never forgotten: a record that is
-/// under way may name each.
+/// Maps values to numbers and back, up to a limit. Values are never removed: a record in flight may
+/// refer to any.
 #[derive(Debug)]
 pub(super) struct Interner<T> {
     known: RwLock<Interned<T>>,
@@ -24,7 +24,7 @@ impl<T: Eq + Hash> Interner<T> {
         Self { known: RwLock::new(known), most }
     }
 
-    /// A value's number; none where there are too many.
+    /// A value's number; none above the limit.
     pub(super) fn number(&self, value: T) -> Option<u32> {
         let table = self.known.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(number) = table.numbers.get(&value) {

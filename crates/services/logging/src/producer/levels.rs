@@ -16,10 +16,10 @@ use crate::lanes::Lanes;
 use crate::level::{Level, Threshold};
 use crate::levels::{LevelEntry, LevelTable, LevelsReader, Rule, Rules};
 
-/// How often the topic is looked at: levels hold within a second, also on a busy machine.
+/// The interval of polling the topic: levels take effect within a second, also on a busy machine.
 const LEVELS_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What decides of the loggers' levels, and who waits for a change of it.
+/// The rules for the loggers' levels, and the threads that wait for a change.
 #[derive(Debug)]
 pub(super) struct Ruling {
     rules: Mutex<Arc<Rules>>,
@@ -37,7 +37,7 @@ impl Ruling {
         Arc::clone(&locked(&self.rules))
     }
 
-    /// Waits until it is another than one has seen; what it is then.
+    /// Waits until the generation differs from `seen`, and returns it.
     pub(super) fn wait(&self, seen: u64, timeout: Duration) -> u64 {
         let generation = locked(&self.generation);
         let same = |generation: &mut u64| *generation == seen;
@@ -49,18 +49,18 @@ impl Ruling {
 /// The levels of a logger, by number.
 #[derive(Debug)]
 pub(super) struct Levels {
-    /// The lowest that is looked at at all.
+    /// The lowest enabled level.
     pub(super) lowest: AtomicU8,
-    /// The lowest that is published.
+    /// The lowest published level.
     pub(super) published: AtomicU8,
-    /// The lowest that is printed.
+    /// The lowest printed level.
     pub(super) printed: AtomicU8,
-    /// What the program has said; locked while all are set.
+    /// The program's own level; locked while all are set.
     own: Mutex<Option<Level>>,
 }
 
 impl Levels {
-    /// Those of a new logger.
+    /// The levels of a new logger.
     pub(super) fn of(inner: &Inner, name: &str) -> Self {
         let off = || AtomicU8::new(OFF);
         let (lowest, published, printed) = (off(), off(), off());
@@ -69,7 +69,7 @@ impl Levels {
         levels
     }
 
-    /// Sets what the program says.
+    /// Sets the program's own level.
     pub(super) fn say(&self, inner: &Inner, name: &str, own: Level) {
         let mut said = locked(&self.own);
         *said = Some(own);
@@ -97,7 +97,7 @@ impl Levels {
 }
 
 impl Inner {
-    /// Has other rules hold, for all loggers.
+    /// Replaces the rules for all loggers.
     pub(super) fn apply(&self, rules: Rules) {
         *locked(&self.ruling.rules) = Arc::new(rules);
         let states: Vec<_> = locked(&self.logger_states).values().map(Arc::clone).collect();
@@ -107,58 +107,58 @@ impl Inner {
         self.say_levels();
     }
 
-    /// How many loggers a pattern has.
+    /// The number of loggers that match a pattern.
     fn loggers_of(&self, entry: &LevelEntry) -> usize {
         let states = locked(&self.logger_states);
         states.keys().filter(|name| entry.pattern.matches(name)).count()
     }
 }
 
-/// The topic, as a bus has it.
+/// The topic on a bus.
 pub(super) struct Source {
     heard: LevelsReader,
     clock: Arc<dyn Clock>,
 }
 
 impl Source {
-    /// Opens the topic, or makes it.
+    /// Opens or creates the topic.
     pub(super) fn open(bus: &Bus, lanes: &Lanes) -> Result<Self, TopicError> {
         let heard = LevelTable::make(bus, lanes)?.hear()?;
         Ok(Self { heard, clock: Arc::clone(bus.clock()) })
     }
 }
 
-/// Looks at the topic.
+/// Polls the topic.
 pub(super) struct LevelsWatcher {
-    /// None while the bus was never there.
+    /// None until the bus was connected.
     source: Option<Box<Source>>,
     looked: Instant,
-    /// What holds where nothing was set at run time.
+    /// The rules without settings of run time.
     file: Vec<Rule>,
     otherwise: (Level, Threshold),
 }
 
-/// Levels that were set for a time that is over, and how many loggers had them.
+/// Expired settings, and the number of loggers that had them.
 pub(super) struct ExpiredLevels {
     pub(super) entry: LevelEntry,
     pub(super) loggers: usize,
 }
 
 impl LevelsWatcher {
-    /// Of a bus that comes.
+    /// For a bus that is not connected yet.
     pub(super) fn new(inner: &Inner, file: Vec<Rule>) -> Self {
         let otherwise = (inner.options.level, inner.options.local);
         Self { source: None, looked: Instant::now(), file, otherwise }
     }
 
-    /// The bus is there: what it says is applied at once.
+    /// The bus was connected: its settings are applied at once.
     pub(super) fn begin(&mut self, source: Box<Source>, inner: &Inner) {
         self.source = Some(source);
-        // What cannot be read now is read by the next look, which tells what is wrong.
+        // The next poll reads what failed now, and reports the error.
         let _ = self.read(inner);
     }
 
-    /// Applies what has come, where it is time to look; what is over.
+    /// Applies new and expired settings, if a poll is due.
     pub(super) fn look(&mut self, inner: &Inner) -> Result<Vec<ExpiredLevels>, ReadError> {
         if self.looked.elapsed() < LEVELS_POLL_INTERVAL {
             return Ok(Vec::new());
@@ -185,7 +185,7 @@ impl LevelsWatcher {
         Ok(over.collect())
     }
 
-    /// Has another file's rules, and other levels of all other loggers, hold.
+    /// Replaces the file's rules and the defaults.
     pub(super) fn file(&mut self, inner: &Inner, file: Vec<Rule>, otherwise: (Level, Threshold)) {
         if (&file, otherwise) != (&self.file, self.otherwise) {
             (self.file, self.otherwise) = (file, otherwise);
@@ -199,7 +199,7 @@ impl LevelsWatcher {
         inner.apply(Rules::new(entries, &self.file, remote, local));
     }
 
-    /// Samples of the topic that say nothing of levels.
+    /// The number of samples of the topic that are not entries.
     pub(super) fn passed_over(&self) -> u64 {
         self.source.as_ref().map_or(0, |source| source.heard.passed_over)
     }

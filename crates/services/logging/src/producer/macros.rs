@@ -5,12 +5,12 @@ use std::fmt::Display;
 use crate::body::Body;
 use crate::value::Value;
 
-/// What may be an argument of a log message, or a value beside it: it is written as what it is, and
-/// nothing is made into text. What only shows itself is given as [`Shown`].
+/// An argument of a log message, or a value beside it. It is written with its type, not as text.
+/// Types that only implement `Display` are wrapped in [`Shown`].
 pub trait Argument {
-    /// Writes it as the message's next argument.
+    /// Writes the value as the message's next argument.
     fn argument(&self, body: &mut Body);
-    /// It as a value.
+    /// Converts it to a [`Value`].
     fn value(&self) -> Value;
 }
 
@@ -56,7 +56,7 @@ impl<T: Argument + ?Sized> Argument for &T {
     }
 }
 
-/// A value as the text that shows it.
+/// Wraps a value that is logged as its text.
 #[derive(Debug, Clone, Copy)]
 pub struct Shown<T>(pub T);
 
@@ -70,9 +70,9 @@ impl<T: Display> Argument for Shown<T> {
     }
 }
 
-/// Logs a record: a logger, a level, a message with places in braces, its arguments, and behind a
-/// semicolon typed values by name. Where the level is not enabled nothing is evaluated. The
-/// record's routine is the module.
+/// Logs a record: a logger, a level, a message with placeholders in braces, its arguments, and
+/// after a semicolon typed values by name. The arguments are evaluated only if the level is
+/// enabled. The record's routine is the module.
 ///
 /// ```
 /// use helio_bus::Bus;

@@ -50,23 +50,23 @@ pub use settings::SettingsError;
 use settings::{Settings, WatchedFile};
 pub use suppress::Suppress;
 
-/// The most loggers of a process; records of others have `OTHERS` as their logger.
+/// The most loggers of a process; records of further ones have the logger `OTHERS`.
 pub const MAX_LOGGERS: usize = 65_536;
-/// The logger of records that come from more loggers than a process may have.
+/// The logger of records from loggers above the limit.
 const OTHERS: &str = "too many loggers";
-/// The most call sites of a process that are named by a number; records of others have their
-/// message as text, and their file and line as data.
+/// The most registered call sites of a process. Records of further ones have their message as text,
+/// and their file and line as data.
 pub const MAX_SITES: usize = 65_536;
-/// The most sets of audiences of a process; records of others are for nobody in particular.
+/// The most sets of audiences of a process; records with further ones have no audience.
 const MAX_AUDIENCE_SETS: usize = 4_096;
-/// The most bytes of urgent records that wait to be taken, and of each thread's errors for which
-/// its ring has no room: far more than can come before the sender wakes.
+/// The most bytes of queued urgent records, and of each thread's errors that do not fit into its
+/// ring: far more than can arrive before the sender wakes.
 const MAX_URGENT: usize = 8 << 20;
-/// The most bytes of records below the published levels that a thread keeps for an error to come.
+/// The most bytes of records below the published levels that a thread keeps until an error.
 const MAX_KEPT: usize = 64 << 10;
-/// The number of no call site.
+/// The number for records without a call site.
 const NO_SITE: u32 = u32::MAX;
-/// No level: nothing is above it.
+/// Above any level.
 const OFF: u8 = u8::MAX;
 
 /// How a process logs.
@@ -74,43 +74,43 @@ const OFF: u8 = u8::MAX;
 pub struct LogOptions {
     /// The topics.
     pub lanes: Lanes,
-    /// The process in each record: its name, and its number behind a colon.
+    /// The process in each record: its name, a colon, and its number.
     pub process: String,
     /// The machine in each record.
     pub host: String,
-    /// How long a record waits for others of its level at most, if it is not urgent.
+    /// The longest time that a record waits for others of its level, if it is not urgent.
     pub batch_age: Duration,
-    /// How many records a packet has at most.
+    /// The most records of a packet.
     pub batch_records: usize,
     /// Bytes of each thread's ring.
     pub ring_bytes: usize,
-    /// Bytes of packets that are kept in memory while the bus takes none.
+    /// The most bytes of packets in memory while the bus does not accept them.
     pub queue_bytes: usize,
-    /// Where packets are kept when that is full.
+    /// The file for packets beyond that.
     pub spill: Option<Spill>,
-    /// The lowest level that is published, where no logger has one of its own.
+    /// The default of the lowest published level.
     pub level: Level,
-    /// The lowest level that is printed to standard error, where nothing else is said of a logger.
+    /// The default of the lowest level that is printed to standard error.
     pub local: Threshold,
-    /// The lowest level of which a thread keeps its newest records, to publish them when an error
-    /// comes; none keeps nothing.
+    /// The lowest level whose newest records each thread keeps, to publish them upon an error; none
+    /// keeps nothing.
     pub keep: Option<Level>,
-    /// How many records of one call site are published, below ERROR; none is all.
+    /// The limit on the records of one call site, below ERROR; none is no limit.
     pub suppress: Option<Suppress>,
-    /// A settings file, which goes over all this, and is watched while the process logs.
+    /// A settings file, which overrides these options and is watched while the process logs.
     pub settings: Option<PathBuf>,
-    /// How often the settings file is checked for changes.
+    /// The interval at which the settings file is checked for changes.
     pub settings_poll_interval: Duration,
-    /// How long a [`Logging`] that is dropped waits for the receipts of what was logged before.
+    /// The time that a dropped [`Logging`] waits for pending receipts.
     pub close_timeout: Duration,
 }
 
-/// A file for packets that the bus does not take.
+/// A file for packets that the bus does not accept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spill {
-    /// Where it is. One process at a time has it.
+    /// The path. One process at a time owns the file.
     pub file: PathBuf,
-    /// How long it may become, in bytes.
+    /// The largest size, in bytes.
     pub bytes: u64,
 }
 
@@ -137,18 +137,18 @@ impl Default for LogOptions {
     }
 }
 
-/// The environment's name of the settings file.
+/// The environment variable with the settings file.
 const SETTINGS: &str = "HELIO_LOG_SETTINGS";
 
 impl LogOptions {
-    /// The usual ones, with a settings file over them. It is read when the process begins to log.
+    /// The defaults with a settings file, which is read when the process begins to log.
     #[must_use]
     pub fn from_file(file: impl Into<PathBuf>) -> Self {
         Self { settings: Some(file.into()), ..Self::default() }
     }
 
-    /// The usual ones, with the settings file over them that the environment's
-    /// `HELIO_LOG_SETTINGS` names, if it does.
+    /// The defaults, with the settings file in the environment variable `HELIO_LOG_SETTINGS`, if it
+    /// is set.
     #[must_use]
     pub fn from_environment() -> Self {
         let file = std::env::var_os(SETTINGS).filter(|file| !file.is_empty());
@@ -178,12 +178,12 @@ pub enum LogError {
     /// A lane cannot be opened.
     #[error(transparent)]
     Topic(#[from] TopicError),
-    /// The file for what the bus does not take cannot be had.
+    /// The spill file cannot be opened.
     #[error("the spill file {file:?}: {reason}")]
     Spill {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         reason: String,
     },
     /// The settings file is wrong.
@@ -194,48 +194,48 @@ pub enum LogError {
     Thread(#[from] std::io::Error),
 }
 
-/// What became of the records of a process. All that were offered are published, shed or waiting:
-/// `offered = published + shed + waiting`, once nothing is being logged.
+/// Counts of a process's records by outcome. While nothing is being logged, `offered = published +
+/// shed + waiting`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogFigures {
-    /// Records that were to be published.
+    /// Records at published levels.
     pub offered: u64,
-    /// Of these, records that another process had left in the spill file.
+    /// Of these, records from the spill file of an earlier process.
     pub inherited: u64,
     /// Records that the bus has acknowledged.
     pub published: u64,
-    /// Records that were dropped because a queue was full, because the bus refused them, or
-    /// because there were too many of their call site.
+    /// Records that were dropped because a queue was full, because the bus refused them, or because
+    /// their call site exceeded its limit.
     pub shed: u64,
-    /// Those of them of which there were too many of their call site.
+    /// Of these, records above their call site's limit.
     pub suppressed: u64,
-    /// Records on their way.
+    /// Records queued or in flight.
     pub waiting: u64,
     /// Packets that the bus has acknowledged.
     pub packets: u64,
-    /// Bytes of these.
+    /// Bytes of these packets.
     pub bytes: u64,
-    /// Bytes that lie in the spill file.
+    /// Bytes in the spill file.
     pub spilled_bytes: u64,
-    /// Records that were to be printed, and were not, because there was no room.
+    /// Records that were not printed because the queue for standard error was full.
     pub unprinted: u64,
-    /// Samples of the topic of levels that were passed over, because they say nothing of levels.
+    /// Samples of the topic of levels that were skipped, because they are not entries.
     pub levels_passed_over: u64,
 }
 
-/// What the threads that log share with the one that publishes.
+/// The state shared by the logging threads and the publishing thread.
 struct Inner {
     options: LogOptions,
     lanes: Lanes,
     loggers: Interner<String>,
     sites: Interner<Site>,
     audiences: Interner<SetOfAudiences>,
-    /// Rings of threads that have begun to log since the sender looked.
+    /// Rings of threads that have begun to log since the sender's last turn.
     new_rings: Mutex<Vec<Reading>>,
-    /// Counted by threads that have no ring.
+    /// Counts of threads without a ring.
     others: RecordCounters,
     urgent: Mutex<Vec<u8>>,
-    /// Records of others.
+    /// Forwarded records.
     handed: Mutex<relay::Queue>,
     is_urgent: AtomicBool,
     floor: AtomicU8,
@@ -243,44 +243,44 @@ struct Inner {
     sender: OnceLock<std::thread::Thread>,
     asked: Mutex<Requests>,
     figures: Mutex<LogFigures>,
-    /// Why the bus takes nothing at the moment.
+    /// Why the bus does not accept records at present.
     trouble: Mutex<Option<String>>,
     clock: SystemClock,
     logger_states: Mutex<HashMap<String, Arc<LoggerState>>>,
-    /// Who is told that levels have changed.
+    /// The callbacks upon a change of levels.
     on_levels: Mutex<Vec<Notify>>,
     ruling: Ruling,
-    /// What no other of this process has.
+    /// An identifier that is unique in the process.
     id: u64,
-    /// The process that has the thread that publishes.
+    /// The process of the publishing thread.
     pid: u32,
-    /// Nobody takes records any more: threads that begin to log get no ring.
+    /// The sender has ended: threads that begin to log get no ring.
     ended: AtomicBool,
 }
 
 type Notify = Arc<dyn Fn() + Send + Sync>;
 
 thread_local! {
-    /// Whether this is a thread that publishes: what it logs comes from publishing, and each record
-    /// of it would be another one to be published.
+    /// Whether this is a publishing thread. Its own records are ignored, since publishing each
+    /// would log another.
     static IS_SENDER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What the sender is asked to do.
+/// Requests to the sender.
 #[derive(Default)]
 struct Requests {
     flushes: Vec<Flush>,
     ends: bool,
 }
 
-/// Somebody who waits until what was logged before has arrived.
+/// A call that waits for all earlier records.
 struct Flush {
     done: std::sync::mpsc::SyncSender<()>,
-    /// Nobody waits any more then.
+    /// The time at which the call gives up.
     until: Option<Instant>,
 }
 
-/// Audiences in the order of their names, so that the same ones are equal.
+/// Audiences sorted by name, so that equal sets compare equal.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct SetOfAudiences(bool, Vec<String>);
 
@@ -298,14 +298,14 @@ impl SetOfAudiences {
 }
 
 impl Inner {
-    /// Tells that levels have changed; whoever changes them does so, behind it and with nothing
-    /// locked, since who is told may ask for loggers.
+    /// Notifies of changed levels. It is called after the change and without locks, since callbacks
+    /// may create loggers.
     fn say_levels(&self) {
         let all = locked(&self.on_levels).clone();
         all.iter().for_each(|notify| notify());
     }
 
-    /// The lowest level that is taken while the bus takes less than is logged.
+    /// The lowest level that is accepted while the bus is slower than the loggers.
     fn floor(&self) -> Level {
         Level::new(self.floor.load(Ordering::Relaxed)).unwrap_or(Level::TRACE)
     }
@@ -323,7 +323,7 @@ impl Inner {
         }
     }
 
-    /// Sleeps until there is something urgent, a ring is half full, or the time is over.
+    /// Sleeps until an urgent record is queued, a ring is half full, or the time has passed.
     fn sleep(&self, time: Duration) {
         self.sleeping.store(true, Ordering::SeqCst);
         if !self.is_urgent() {
@@ -332,7 +332,7 @@ impl Inner {
         self.sleeping.store(false, Ordering::SeqCst);
     }
 
-    /// Queues a record that must not wait behind others; false where there is no room.
+    /// Queues an urgent record; false if there is no room.
     fn urgent(&self, fixed: &[u8; FIXED], body: &[u8]) -> bool {
         let mut urgent = locked(&self.urgent);
         if urgent.len() + FIXED + body.len() > MAX_URGENT {
@@ -350,15 +350,15 @@ impl Inner {
         self.is_urgent.load(Ordering::SeqCst)
     }
 
-    /// Takes what is urgent in exchange for empty memory.
+    /// Takes the urgent records in exchange for an empty buffer.
     fn take_urgent(&self, empty: &mut Vec<u8>) {
         self.is_urgent.store(false, Ordering::SeqCst);
         std::mem::swap(empty, &mut *locked(&self.urgent));
     }
 }
 
-/// Logs to a bus: the loggers of a process, and the thread that publishes. When it is dropped, what
-/// was logged before is published, or waits in the spill file.
+/// Logs to a bus: the loggers of a process, and the publishing thread. Dropping it publishes all
+/// earlier records, or stores them in the spill file.
 ///
 /// ```
 /// use std::time::Duration;
@@ -380,8 +380,8 @@ pub struct Logging {
 }
 
 impl Logging {
-    /// Starts to log to a bus that is connected, under its producer's name. A bus has one at a time
-    /// for the same lanes, as their records are numbered.
+    /// Starts to log to a connected bus, under its producer's name. A bus has one `Logging` at a
+    /// time for the same lanes, as it numbers their records.
     ///
     /// # Errors
     /// [`LogError`].
@@ -391,10 +391,9 @@ impl Logging {
         Self::over(BusLink::There(ways, bus), options, watched)
     }
 
-    /// Starts to log to a bus that may be away: it is tried until it is there, and what is logged
-    /// meanwhile waits, as it does whenever the bus takes nothing. For that the first attempt is
-    /// waited for two seconds at the most; [`trouble`](Self::trouble) tells why the bus is not
-    /// there.
+    /// Starts to log to a bus that may be unavailable. It retries until the bus is connected; until
+    /// then records are queued, as in any outage. It waits at most two seconds for the first
+    /// attempt. [`trouble`](Self::trouble) returns why the bus is unavailable.
     ///
     /// ```
     /// use helio_bus::Bus;
@@ -407,8 +406,8 @@ impl Logging {
     /// ```
     ///
     /// # Errors
-    /// [`LogError`] where waiting mends nothing: the URL or the producer's name is none, the spill
-    /// file cannot be had.
+    /// [`LogError`] for permanent errors: an invalid URL or producer name, or a spill file that
+    /// cannot be opened.
     pub fn connect(builder: Builder, url: &str, options: LogOptions) -> Result<Self, LogError> {
         let (options, watched) = WatchedFile::begin(options)?;
         let (connector, coming) = Connector::of(builder, url, &options.lanes)?;
@@ -449,9 +448,9 @@ impl Logging {
             ended: AtomicBool::new(false),
             options,
         });
-        // Audiences have the number 0 where a record is for nobody in particular.
+        // The number 0 means no audience.
         inner.audiences.number(SetOfAudiences::of(&Audiences::default()));
-        // Loggers have the number 0 where there are too many.
+        // The number 0 is the logger for those above the limit.
         inner.loggers.number(OTHERS.to_owned());
         let origin = Origin {
             host: inner.options.host.clone(),
@@ -491,28 +490,28 @@ impl Logging {
         Logger { state, inner: Arc::clone(&self.inner), audiences: 0 }
     }
 
-    /// Registers a call site that is no constant of this program, as those of other languages and
-    /// other loggers are; its number is for loggers of this `Logging`. Above [`MAX_SITES`] it is
-    /// that of records that come from [none](SiteNumber::is_none): they need their message as text.
+    /// Registers a call site that is not a constant of this program, as for other languages and
+    /// logging libraries. Its number is valid for loggers of this `Logging`. Above [`MAX_SITES`]
+    /// the number [is none](SiteNumber::is_none): such records need their message as text.
     #[must_use]
     pub fn site(&self, site: Site) -> SiteNumber {
         SiteNumber(self.inner.sites.number(site).unwrap_or(NO_SITE))
     }
 
-    /// Has this called behind each change of loggers' levels, in the thread that changes them: for
-    /// who remembers what is enabled.
+    /// Registers a callback for changes of loggers' levels. It runs in the changing thread, after
+    /// the change. It is for callers that cache what is enabled.
     pub fn on_levels(&self, notify: impl Fn() + Send + Sync + 'static) {
         locked(&self.inner.on_levels).push(Arc::new(notify));
     }
 
-    /// What publishes records of others, which this process hands on.
+    /// Returns a handle that publishes records forwarded by this process.
     #[must_use]
     pub fn relay(&self) -> Relay {
         Relay(Arc::clone(&self.inner))
     }
 
-    /// The lowest level that a logger publishes, by all that is said of it now: for front ends
-    /// that decide for themselves.
+    /// The lowest level that a logger publishes at present, for front ends that decide for
+    /// themselves.
     #[must_use]
     pub fn level_of(&self, name: &str) -> Level {
         let state = locked(&self.inner.logger_states).get(name).map(Arc::clone);
@@ -520,15 +519,15 @@ impl Logging {
         level.unwrap_or_else(|| self.inner.ruling.rules().of(name, None).0)
     }
 
-    /// The lowest level that a logger publishes by a pattern, of run time or of the settings file;
-    /// none where no pattern says it: for front ends whose loggers have levels of their own.
+    /// The lowest level that a logger publishes according to a pattern, set at run time or in the
+    /// settings file; none if no pattern matches. It is for front ends whose loggers have levels of
+    /// their own.
     #[must_use]
     pub fn ruled_level_of(&self, name: &str) -> Option<Level> {
         self.inner.ruling.rules().remote(name)
     }
 
-    /// The lowest level of a logger that goes anywhere: is published, printed, or kept for when an
-    /// error comes.
+    /// The lowest enabled level of a logger: published, printed, or kept until an error.
     #[must_use]
     pub fn lowest_of(&self, name: &str) -> Level {
         let lowest = |levels: &Levels| Level::new(levels.lowest.load(Ordering::Relaxed));
@@ -540,15 +539,15 @@ impl Logging {
         level.unwrap_or(Level::EMERGENCY)
     }
 
-    /// Waits until levels have changed since one has `seen` that number of changes, at most for
-    /// this time; how often they have. It begins with 0.
+    /// Waits until levels have changed more often than `seen`, at most for this time. Returns the
+    /// number of changes so far, which begins at 0.
     #[must_use]
     pub fn wait_levels(&self, seen: u64, timeout: Duration) -> u64 {
         self.inner.ruling.wait(seen, timeout)
     }
 
-    /// Waits until all that was logged before is acknowledged or shed, at most for this time;
-    /// whether it was.
+    /// Waits until all earlier records are acknowledged or shed, at most for this time. Returns
+    /// whether they are.
     #[must_use]
     pub fn flush(&self, timeout: Duration) -> bool {
         let (done, wait) = std::sync::mpsc::sync_channel(1);
@@ -561,26 +560,25 @@ impl Logging {
         wait.recv_timeout(timeout).is_ok()
     }
 
-    /// Whether this is a copy in a process that was forked: the thread that publishes is in the
-    /// other one, and to wait for it is to wait for ever.
+    /// Whether this is a copy in a forked process. The publishing thread is in the other process;
+    /// waiting for it would never end.
     fn is_elsewhere(&self) -> bool {
         std::process::id() != self.inner.pid
     }
 
-    /// Why the bus takes nothing at the moment, in its words; none where it does.
+    /// The bus's reason for not accepting records at present; none if it accepts them.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         locked(&self.inner.trouble).clone()
     }
 
-    /// What became of the records, as of the sender's last turn.
+    /// The counts of records, as of the sender's last turn.
     #[must_use]
     pub fn figures(&self) -> LogFigures {
         *locked(&self.inner.figures)
     }
 
-    /// Ends it as dropping does; what became of all records. What waits then lies in the spill
-    /// file.
+    /// Ends as dropping does, and returns the final counts. Waiting records are in the spill file.
     #[must_use]
     pub fn end(mut self) -> LogFigures {
         self.join();
@@ -595,7 +593,7 @@ impl Logging {
         locked(&self.inner.asked).ends = true;
         self.inner.wake();
         if let Some(thread) = self.thread.take() {
-            // It ends in any case; a panic of it was told where it happened.
+            // The thread ends in any case; a panic was reported where it happened.
             let _ = thread.join();
         }
     }
@@ -618,48 +616,47 @@ struct LoggerState {
 pub struct Logger {
     state: Arc<LoggerState>,
     inner: Arc<Inner>,
-    /// The number of a set of audiences.
+    /// The number of the set of audiences.
     audiences: u32,
 }
 
 impl Logger {
-    /// Its name.
+    /// The name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.state.name
     }
 
-    /// Whether a record of this level goes anywhere.
+    /// Whether this level is enabled.
     #[inline]
     #[must_use]
     pub fn is_enabled(&self, level: Level) -> bool {
         level.number() >= self.state.levels.lowest.load(Ordering::Relaxed)
     }
 
-    /// The number of the lowest level that goes anywhere, as it is at any time: for callers that
-    /// are no Rust, and look at it in place. It lies there as long as a logger of this name.
+    /// The number of the lowest enabled level, updated in place, for callers outside of Rust. It is
+    /// valid as long as a logger of this name exists.
     #[must_use]
     pub fn threshold(&self) -> &AtomicU8 {
         &self.state.levels.lowest
     }
 
-    /// Sets the lowest level that is published, where neither the settings file nor what is set at
-    /// run time ([`LevelTable`](crate::LevelTable)) has a pattern of the logger.
+    /// Sets the lowest published level. Patterns of the settings file and of run time
+    /// ([`LevelTable`](crate::LevelTable)) override it.
     pub fn set_level(&self, level: Level) {
         self.state.levels.say(&self.inner, &self.state.name, level);
         self.inner.say_levels();
     }
 
-    /// The same logger, whose records are for these audiences.
+    /// Returns this logger with these audiences for its records.
     #[must_use]
     pub fn to(&self, audiences: &Audiences) -> Self {
         let number = self.inner.audiences.number(SetOfAudiences::of(audiences));
         Self { audiences: number.unwrap_or(0), ..self.clone() }
     }
 
-    /// Logs a record, if its level is enabled, with the fields that are filled in; the macro
-    /// [`log!`](crate::log!) writes the call. What the thread that publishes
-    /// logs itself is passed over: it would never end.
+    /// Logs a record, if its level is enabled, with the fields that `fill` adds. The macro
+    /// [`log!`](crate::log!) writes the call. Records of the publishing thread itself are ignored.
     #[inline]
     pub fn record(&self, level: Level, site: &CallSite, fill: impl FnOnce(&mut Body)) {
         if self.is_enabled(level) {
@@ -670,7 +667,7 @@ impl Logger {
         }
     }
 
-    /// Logs a record of a call site that has no number: it has all in itself.
+    /// Logs a record of an unregistered call site, which is self-contained.
     #[cold]
     fn write_whole(&self, level: Level, site: &CallSite, fill: impl FnOnce(&mut Body)) {
         let mut body = Body::new();
@@ -684,8 +681,7 @@ impl Logger {
         self.write(self.inner.clock.now(), level, NO_SITE, fill);
     }
 
-    /// The same, of a record that was made at a time, by a call site that was registered before
-    /// ([`Logging::site`]).
+    /// Logs a record with a given time and a registered call site ([`Logging::site`]).
     pub fn record_at(
         &self,
         time: Tai,
@@ -718,12 +714,12 @@ impl std::fmt::Debug for Logger {
     }
 }
 
-/// A call site that is registered; [`SiteNumber::default`] is of records that come from none.
+/// The number of a registered call site; [`SiteNumber::default`] is for records without one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SiteNumber(u32);
 
 impl SiteNumber {
-    /// Whether it is that of records that come from no call site.
+    /// Whether this is the number for records without a call site.
     #[must_use]
     pub fn is_none(self) -> bool {
         self.0 == NO_SITE
@@ -737,21 +733,21 @@ impl Default for SiteNumber {
 }
 
 impl SiteNumber {
-    /// It as a number, to be kept where there is no Rust.
+    /// The number, for storage outside of Rust.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0
     }
 }
 
-/// The same back. A record of a number that was never given comes from no call site.
+/// Restores the number. An unknown number means no call site.
 impl From<u32> for SiteNumber {
     fn from(number: u32) -> Self {
         Self(number)
     }
 }
 
-/// A place in a program that logs: a constant of it, registered with the first record.
+/// A call site: a constant of the program, registered with its first record.
 #[derive(Debug)]
 pub struct CallSite {
     template: &'static str,
@@ -759,12 +755,12 @@ pub struct CallSite {
     file: &'static str,
     line: u32,
     routine: &'static str,
-    /// The number, and whose it is: the [`Logging`] that it was first used with.
+    /// The number, and the identifier of the [`Logging`] that it was first used with.
     number: OnceLock<(u64, u32)>,
 }
 
 impl CallSite {
-    /// A place with a message in braces, and the names of its arguments, as [`Site`] has them.
+    /// A call site with a template in braces and the names of its arguments, as in [`Site`].
     #[must_use]
     pub const fn new(
         template: &'static str,
@@ -778,7 +774,7 @@ impl CallSite {
 
     fn number(&self, inner: &Inner) -> u32 {
         let (whose, number) = *self.number.get_or_init(|| (inner.id, self.register(inner)));
-        // A second one of a process, as tests have, looks it up each time.
+        // A second `Logging` of the process looks it up each time.
         if whose == inner.id { number } else { self.register(inner) }
     }
 

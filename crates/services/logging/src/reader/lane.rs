@@ -167,7 +167,7 @@ impl Lane {
                 break;
             };
             let room = WINDOW_PACKETS.saturating_sub(self.window.len());
-            // A visitor that breaks at a gap must find the packet after it on its next visit.
+            // The visitor never breaks: a break at a gap would leave the packet after it unseen.
             let seen = subscription.visit(room.min(left).min(FILL_PACKETS), |event| {
                 self.event(event, None);
                 ControlFlow::Continue(())

@@ -37,7 +37,7 @@ pub(super) fn round(
     for lane in lanes.iter_mut().filter(|lane| lane.past.is_some()) {
         fill(lane, set, hand).map_err(|error| (lane.level, error))?;
     }
-    // Delivery must wait until every lane has a packet.
+    // Delivery waits until no lane is dry: an earlier record may still arrive.
     let dry = |lane: &Lane| lane.past.as_ref().is_some_and(|past| past.dry);
     if !lanes.iter().any(dry) && !hand.is_full() {
         let unread = |lane: &Lane, set: &mut WaitSet| lane.past.is_some() && !lane.is_read(set);
