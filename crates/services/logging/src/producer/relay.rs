@@ -19,11 +19,10 @@ use crate::level::Level;
 use crate::packet::{Entry, MAX_RECORD_BYTES, Origin, PushError};
 use crate::record::{Audiences, Record, Site};
 
-/// The most bytes of records that wait to be put into packets: a tenth of a second of the most
-/// that one core reads.
+/// The most bytes of queued records: a tenth of a second at the highest rate that one core reads.
 const MAX_QUEUE: usize = 8 << 20;
 
-/// A record as packets have it, but for what it shares with others in them.
+/// A record encoded for packets, with its own copy of shared texts.
 #[derive(Debug, Clone)]
 pub struct EncodedRecord {
     time: Tai,
@@ -37,10 +36,10 @@ pub struct EncodedRecord {
 }
 
 impl EncodedRecord {
-    /// Writes a record down.
+    /// Encodes a record.
     ///
     /// # Errors
-    /// [`PushError::TooLarge`] and [`PushError::Audiences`] where no packet has room for it.
+    /// [`PushError::TooLarge`] and [`PushError::Audiences`] if it fits into no packet.
     pub fn of(record: Record) -> Result<Self, PushError> {
         let mut body = Body::new();
         body.record(&record);
@@ -63,13 +62,13 @@ impl EncodedRecord {
         Ok(written)
     }
 
-    /// How many bytes it takes in a packet that has nothing yet of what it names.
+    /// The bytes that it takes in an empty packet.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How grave it is.
+    /// The severity.
     #[must_use]
     pub fn level(&self) -> Level {
         self.level
@@ -88,13 +87,13 @@ impl EncodedRecord {
         }
     }
 
-    /// The memory that it takes.
+    /// Its size in memory.
     fn held(&self) -> usize {
         size_of::<Self>() + self.bytes
     }
 }
 
-/// Why a record was not taken: it is counted as shed, and said with the next packet of its level.
+/// A refused record. It is counted as shed and reported with the next packet of its level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the way to the bus has no room for records of level {0}")]
 pub struct Shed(
@@ -102,14 +101,14 @@ pub struct Shed(
     pub Level,
 );
 
-/// Records that wait to be put into packets.
+/// Records that are not in packets yet.
 #[derive(Default)]
 pub(super) struct Queue {
     usual: Vec<EncodedRecord>,
     usual_bytes: usize,
     urgent: Vec<EncodedRecord>,
     urgent_bytes: usize,
-    /// Nobody takes them any more.
+    /// The sender has ended.
     ended: bool,
 }
 
@@ -118,19 +117,19 @@ impl Queue {
         self.usual.is_empty() && self.urgent.is_empty()
     }
 
-    /// Takes what is urgent.
+    /// Takes the urgent records.
     pub(super) fn take_urgent(&mut self) -> Vec<EncodedRecord> {
         self.urgent_bytes = 0;
         std::mem::take(&mut self.urgent)
     }
 
-    /// Takes the rest.
+    /// Takes the other records.
     pub(super) fn take_usual(&mut self) -> Vec<EncodedRecord> {
         self.usual_bytes = 0;
         std::mem::take(&mut self.usual)
     }
 
-    /// Takes what is still there for the last time: nothing is queued from now on.
+    /// Takes the remaining records and closes the queue.
     pub(super) fn end(&mut self) -> impl Iterator<Item = EncodedRecord> + use<> {
         self.ended = true;
         let urgent = self.take_urgent();
@@ -138,16 +137,16 @@ impl Queue {
     }
 }
 
-/// Publishes whole records, each with the time, host, process and producer that it says. Cloning
-/// shares it. When its [`Logging`](super::Logging) has ended, it refuses all.
+/// Publishes complete records, each with its own time, host, process and producer. Cloning shares
+/// it. After the end of its [`Logging`](super::Logging) it refuses all records.
 #[derive(Clone)]
 pub struct Relay(pub(super) Arc<Inner>);
 
 impl Relay {
-    /// Queues a record to be published; it never waits. Urgent ones are published at once.
+    /// Queues a record; it never waits. Urgent records are published at once.
     ///
     /// # Errors
-    /// [`Shed`] where there is no room for a record of its level.
+    /// [`Shed`] if there is no room for a record of its level.
     pub fn publish(&self, record: EncodedRecord) -> Result<(), Shed> {
         let level = record.level;
         let counts = &self.0.others;
@@ -159,16 +158,16 @@ impl Relay {
         Err(Shed(level))
     }
 
-    /// Whether it takes records of every level at the moment, and for some time: who can wait
-    /// does until then, and nothing is shed.
+    /// Whether it accepts records of every level at present. Callers that can wait until then lose
+    /// no records.
     #[must_use]
     pub fn has_room(&self) -> bool {
         let queue = locked(&self.0.handed);
-        // Who waits for one that has ended waits for nothing.
+        // After the end waiting is useless.
         queue.ended || queue.usual_bytes < MAX_QUEUE / 4 && self.0.floor() == Level::TRACE
     }
 
-    /// How many records the bus has taken, of all that the process logs.
+    /// The number of the process's records that the bus has acknowledged.
     #[must_use]
     pub fn published(&self) -> u64 {
         locked(&self.0.figures).published
@@ -183,7 +182,7 @@ impl Relay {
         }
         if !inner.lanes.is_urgent(record.level) {
             let before = queue.usual_bytes;
-            // What is not to be shed has more room, behind the others.
+            // Records that are not to be shed have extra room.
             let most = if level >= Level::ERROR { MAX_QUEUE + MAX_URGENT } else { MAX_QUEUE };
             let low = level < inner.floor() || level < ring::floor(before, MAX_QUEUE);
             if low || before + bytes > most {
@@ -192,7 +191,7 @@ impl Relay {
             queue.usual_bytes += bytes;
             queue.usual.push(record);
             drop(queue);
-            // Once on the way up: whoever publishes looks by itself now and then.
+            // Only when passing half: the sender also polls by itself.
             if before < MAX_QUEUE / 4 && before + bytes >= MAX_QUEUE / 4 {
                 inner.wake();
             }

@@ -16,28 +16,27 @@ use crate::lanes::Lanes;
 use crate::level::Level;
 use crate::value::Value;
 
-/// Bytes before a record's body: its length, time, logger, site, audiences, level and where to.
+/// Bytes before a record's body: length, time, logger, site, audiences, level and destinations.
 pub(super) const FIXED: usize = 4 + 8 + 4 + 4 + 4 + 1;
-/// The data of a record that is below the published levels, and is there because an error came
-/// behind it.
+/// The data pair of a record below the published levels that was kept and published upon an error.
 const KEPT: &str = "kept";
-/// Levels have numbers below this.
+/// The number of levels, including 0.
 const LEVELS: usize = 12;
 
-/// Where a record goes, and is not only kept for when an error comes.
+/// A record's destinations. A record without any is kept until an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Destinations {
-    /// Onto the bus.
+    /// The bus.
     pub(super) published: bool,
-    /// To standard error.
+    /// Standard error.
     pub(super) printed: bool,
 }
 
-/// The bits of where a record goes, beside those of its level.
+/// The bits of the destinations, beside those of the level.
 const PUBLISHED: u8 = 1 << 7;
 const PRINTED: u8 = 1 << 6;
 
-/// A record on its way, but for its body.
+/// A record in a ring, without its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) time: Tai,
@@ -60,7 +59,7 @@ impl Head {
         into[24] = self.level.number() | bits;
     }
 
-    /// The head, and how many bytes its body has.
+    /// The head, and the length of the body.
     pub(super) fn read(bytes: &[u8; FIXED]) -> (Self, usize) {
         let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|n| bytes[at + n]));
         let time = i64::from_le_bytes(std::array::from_fn(|n| bytes[4 + n]));
@@ -79,18 +78,18 @@ impl Head {
     }
 }
 
-/// How many records of each level: written by one thread, read by any.
+/// Counts of records by level, written by one thread and read by any.
 #[derive(Debug, Default)]
 pub(super) struct Counts([AtomicU64; LEVELS]);
 
 impl Counts {
-    /// By the one thread that writes.
+    /// Counts, in the writing thread.
     fn add(&self, level: Level) {
         let count = &self.0[usize::from(level.number())];
         count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// By any thread.
+    /// Counts, in any thread.
     pub(super) fn add_shared(&self, level: Level, records: u64) {
         self.0[usize::from(level.number())].fetch_add(records, Ordering::Relaxed);
     }
@@ -107,19 +106,19 @@ impl Counts {
     }
 }
 
-/// What a thread has counted.
+/// A thread's counts.
 #[derive(Debug, Default)]
 pub(super) struct RecordCounters {
-    /// Records that were to be published.
+    /// Records at published levels.
     pub(super) offered: Counts,
-    /// Of these, those for which there was no room.
+    /// Of these, records that did not fit.
     pub(super) shed: Counts,
-    /// Records that were to be printed, for which there was none.
+    /// Records to be printed that did not fit.
     pub(super) unprinted: Counts,
 }
 
 impl RecordCounters {
-    /// Counts a record for which there was no room, by any thread.
+    /// Counts a record that did not fit, in any thread.
     fn lose(&self, head: &Head) {
         if head.goes.published {
             self.shed.add_shared(head.level, 1);
@@ -136,8 +135,8 @@ impl RecordCounters {
     }
 }
 
-/// Errors of a thread for which its ring has no room. While there are some, all that come then go
-/// the same way, so that none overtakes another.
+/// Errors of a thread that did not fit into its ring. Until it is emptied, later errors are added
+/// here, too, so that none overtakes another.
 #[derive(Debug, Default)]
 pub(super) struct Overflow {
     bytes: Mutex<Vec<u8>>,
@@ -149,7 +148,7 @@ impl Overflow {
         self.is_some.load(Ordering::Acquire)
     }
 
-    /// Adds a record; false where there is no room.
+    /// Adds a record; false if there is no room.
     fn put(&self, fixed: &[u8; FIXED], body: &[u8]) -> bool {
         let mut bytes = locked(&self.bytes);
         if bytes.len() + FIXED + body.len() > MAX_URGENT {
@@ -182,7 +181,7 @@ struct Writing {
     overflow: Arc<Overflow>,
     capacity: usize,
     tally: Arc<RecordCounters>,
-    /// Records below the levels that are published, oldest first, and their bytes.
+    /// Records below the published levels, oldest first, and their bytes.
     kept: VecDeque<Vec<u8>>,
     kept_bytes: usize,
 }
@@ -192,12 +191,12 @@ thread_local! {
     static BODY: Cell<Body> = const { Cell::new(Body::new()) };
 }
 
-/// Writes a record in this thread's ring, or counts that there is no room. It never waits.
+/// Writes a record to this thread's ring, or counts it as shed. It never waits.
 pub(super) fn write(inner: &Arc<Inner>, head: Head, fill: impl FnOnce(&mut Body)) {
     let written = BODY.try_with(|kept| {
         let mut body = kept.take();
         body.clear();
-        // What is logged may log: nothing is borrowed meanwhile.
+        // Filling in a record may log another one: nothing is borrowed meanwhile.
         fill(&mut body);
         let written = WRITING.try_with(|all| {
             let mut all = all.borrow_mut();
@@ -207,7 +206,7 @@ pub(super) fn write(inner: &Arc<Inner>, head: Head, fill: impl FnOnce(&mut Body)
         kept.set(body);
         written
     });
-    // A thread that is ending has no ring any more, and where nobody reads it there is none.
+    // A thread that is ending has no ring any more, and after the sender's end there is none.
     if !matches!(written, Ok(Ok(Some(())))) {
         if head.goes.published {
             inner.others.offered.add_shared(head.level, 1);
@@ -217,7 +216,7 @@ pub(super) fn write(inner: &Arc<Inner>, head: Head, fill: impl FnOnce(&mut Body)
 }
 
 impl Writing {
-    /// This thread's, made where there is none and somebody reads it.
+    /// This thread's writing end. It is created if there is none and the sender runs.
     fn of<'a>(inner: &Arc<Inner>, all: &'a mut Vec<Self>) -> Option<&'a mut Self> {
         let place = all.iter().position(|one| one.inner.as_ptr() == Arc::as_ptr(inner));
         if place.is_none() {
@@ -282,7 +281,7 @@ impl Writing {
         let free = self.ring.slots();
         let used = self.capacity - free;
         if head.goes.published && head.level < inner.floor() {
-            // The bus takes less than is logged; standard error may take it.
+            // The bus is slower than the loggers; standard error may accept the record.
             self.tally.shed.add(head.level);
             head.goes.published = false;
             if !head.goes.printed {
@@ -300,7 +299,7 @@ impl Writing {
             false => self.ring.write_chunk(bytes).ok(),
         };
         let Some(mut chunk) = room else {
-            // The last way for what is not to be shed.
+            // The last resort for records that are not to be shed.
             if !keeps || !self.overflow.put(&fixed, body) {
                 return self.tally.lose(&head);
             }
@@ -315,14 +314,14 @@ impl Writing {
             first.iter_mut().chain(second).zip(parts).for_each(|(to, from)| *to = *from);
         }
         chunk.commit_all();
-        // Once on the way up: whoever publishes looks by itself now and then.
+        // Only when passing half: the sender also polls by itself.
         let half = self.capacity / 2;
         if used < half && used + bytes >= half {
             inner.wake();
         }
     }
 
-    /// Keeps a record for when an error comes; the oldest are forgotten.
+    /// Keeps a record until an error; the oldest are dropped.
     fn keep(&mut self, head: Head, body: &Body) {
         let mut body = body.clone();
         body.data(KEPT, &Value::Bool(true));
@@ -346,7 +345,7 @@ impl Drop for Writing {
     }
 }
 
-/// The lowest level that a queue takes which is so full: ACS's dispatching queue takes INFO and
+/// The lowest level that a queue accepts at this fill. ACS's dispatching queue accepts INFO and
 /// above from 70 % on; here each level has its own share, and ERROR and above are never shed.
 pub(super) fn floor(used: usize, of: usize) -> Level {
     match used.saturating_mul(100) / of.max(1) {

@@ -25,29 +25,29 @@ use crate::packet::{self, Entry, Numbers, Origin, PacketWriter, PushError};
 use crate::record::{Audiences, Record, Site};
 use crate::value::Value;
 
-/// How many bytes of a ring are taken before it is looked for urgent records.
+/// The bytes of a ring that are processed between checks for urgent records.
 const TURN_BYTES: usize = 64 << 10;
-/// How many records of others are taken before it is looked for urgent ones.
+/// The forwarded records that are processed between checks for urgent ones.
 const TURN_RECORDS: usize = 256;
-/// The most packets of a lane that wait for their receipts.
+/// The most packets of a lane in flight.
 const MAX_IN_FLIGHT: usize = 256;
-/// The most packets of a lane that are published for their age while they wait for receipts: a bus
-/// that is slow gets fewer and larger ones, up to full ones. (It is also as many as librdkafka has
-/// under way in a partition; with more it spins until the broker answers.)
+/// The most packets of a lane in flight that are published because of their age: a slow bus gets
+/// fewer and larger packets. (It is also the number that librdkafka has in flight in a partition;
+/// with more it spins until the broker answers.)
 const MAX_EARLY_IN_FLIGHT: usize = 5;
-/// How often it is said what was shed where nothing else is said.
+/// The interval of reports on shed records if no packet reports them.
 const SHED_REPORT_INTERVAL: Duration = Duration::from_secs(1);
-/// The loggers of what is said here.
+/// The loggers of the sender's own records.
 const LEVELS: &str = "log/levels";
 const SETTINGS: &str = "log/settings";
-/// How long a lane that the bus does not take is left alone.
+/// The retry interval of a lane that the bus does not accept.
 const PUBLISH_RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// How long one is that has no room at the moment; twice as long each time that there is none.
+/// The first retry interval of a lane with a full queue; it doubles with each attempt.
 const FULL_QUEUE_RETRY_INTERVAL: Duration = Duration::from_millis(1);
-/// How long a receipt may be under way before it is said that the bus does not answer.
+/// The time after which a pending receipt is reported as an unresponsive bus.
 const RECEIPT_WARNING_DELAY: Duration = Duration::from_secs(1);
-/// Bytes of urgent packets that are kept in memory while the bus takes none: they have room of
-/// their own, so that they wait behind no others, in memory or in the file.
+/// The most bytes of urgent packets in memory while the bus does not accept them. They have their
+/// own room, so that they never wait behind others, in memory or in the file.
 const MAX_URGENT_QUEUE: usize = 8 << 20;
 
 pub(super) struct Sender {
@@ -65,31 +65,31 @@ pub(super) struct Sender {
     batch_age: Duration,
     batch_records: usize,
     suppressor: Option<Suppressor>,
-    /// Records that were suppressed.
+    /// The suppressed records.
     suppressed: u64,
-    /// When the thread began, and how long ago that was at the beginning of this turn and of the
-    /// one before: what is found in a ring may have been there since then.
+    /// The start of the thread, and the ages of this turn and the previous one. A record found in a
+    /// ring may have been there since the previous turn.
     began: Instant,
     now: Duration,
     before: Duration,
     printer: Printer,
-    /// What threads have counted that have ended, and the one whose ring is being emptied.
+    /// The counts of ended threads, and of the thread whose ring is being emptied.
     gone: RecordCounters,
     taking: Option<Arc<RecordCounters>>,
     figures: PublishedCounts,
-    /// How many packets were finished.
+    /// The number of finished packets.
     made: u64,
-    /// Let go of last.
+    /// Dropped last.
     _claim: Option<Claim>,
 }
 
-/// The lanes' ways to the bus.
+/// The connection of the lanes to the bus.
 pub(super) enum BusLink {
     There(Opened, Bus),
     PendingConnection(PendingConnection),
 }
 
-/// A flush, and what was there when it was asked for.
+/// A flush, and the packets that existed when it was requested.
 struct PendingFlush {
     flush: Flush,
     made: u64,
@@ -98,7 +98,7 @@ struct PendingFlush {
     shed: Vec<u64>,
 }
 
-/// What has become of packets.
+/// Packets by outcome.
 #[derive(Debug, Default, Clone, Copy)]
 struct PublishedCounts {
     published: u64,
@@ -108,24 +108,25 @@ struct PublishedCounts {
 
 struct Lane {
     level: Level,
-    /// None while the bus was never there.
+    /// None until the bus was connected.
     way: Option<LanePublisher>,
     writer: PacketWriter,
-    /// Since when the packet's first record may have waited.
+    /// The earliest time of the packet's first record.
     since: Instant,
     waiting: Queue,
     under_way: Queue,
-    /// The next record's number.
+    /// The number of the next record.
     next: u64,
-    /// Records that were dropped here, before they had numbers.
+    /// Records that were dropped before they had numbers.
     dropped: u64,
-    /// Records that the bus has refused for ever, after they had: a hole in them for readers.
+    /// Records that the bus has finally refused after they had numbers, which readers see as a
+    /// hole.
     refused: u64,
-    /// What was said of the shed last; none where there is more to be said.
+    /// The last reported number of shed records; none if a report is due.
     said: Option<u64>,
-    /// What has arrived of that, or never will.
+    /// The part of it that has arrived, or never will.
     settled: u64,
-    /// Not before this is it tried again, and how long that is.
+    /// The time of the next attempt, and the interval.
     again: Option<Instant>,
     pause: Duration,
 }
@@ -133,12 +134,12 @@ struct Lane {
 struct QueuedPacket {
     packet: Vec<u8>,
     records: u64,
-    /// It was tried, and has its numbers.
+    /// The numbers, once publishing was attempted.
     numbers: Option<Numbers>,
     publishing: Option<(PendingPublish, Instant)>,
-    /// Where it lies in the file, too.
+    /// The offset of its copy in the file.
     spilled: Option<u64>,
-    /// How many packets were finished before; 0 for one out of the file.
+    /// The number of packets finished before; 0 for one from the file.
     made: u64,
 }
 
@@ -155,7 +156,7 @@ impl Queue {
         self.packets.push_back(waiting);
     }
 
-    /// Puts back what was tried: before all that is younger.
+    /// Puts attempted packets back before all younger ones.
     fn put_back(&mut self, waiting: QueuedPacket) {
         let first = waiting.numbers.map_or(0, |numbers| numbers.first);
         let older =
@@ -175,7 +176,8 @@ impl Queue {
         removed
     }
 
-    /// Takes the oldest that was not tried: what was has its numbers, and may have arrived.
+    /// Takes the oldest packet that was not attempted. Attempted ones have numbers and may have
+    /// arrived.
     fn remove_untried(&mut self) -> Option<QueuedPacket> {
         let place = self.packets.iter().position(|waiting| waiting.numbers.is_none())?;
         self.remove(place)
@@ -191,7 +193,7 @@ impl Queue {
 }
 
 impl Sender {
-    /// Of a process whose ways to the bus are there, or come.
+    /// Creates the sender for a bus that is connected or will be.
     pub(super) fn new(
         inner: Arc<Inner>,
         origin: Origin,
@@ -243,7 +245,7 @@ impl Sender {
         })
     }
 
-    /// Looks whether the bus has come.
+    /// Checks whether the bus is connected.
     fn look_for_bus(&mut self) {
         let opened = self.coming.as_ref().and_then(|coming| coming.ways.try_recv().ok());
         let Some(Opened { ways, levels }) = opened else { return };
@@ -286,7 +288,7 @@ impl Sender {
         }
     }
 
-    /// Takes note of what those who flush wait for.
+    /// Accepts requests to flush.
     fn mark(&mut self, flushes: Vec<Flush>) {
         for flush in flushes {
             let shed = (0..self.lanes.len()).map(|place| self.shed_of(place)).collect();
@@ -295,7 +297,7 @@ impl Sender {
         }
     }
 
-    /// Answers those for whom everything has arrived; forgets those who wait no more.
+    /// Completes finished flushes and drops expired ones.
     fn answer(&mut self) {
         let mut flushes = std::mem::take(&mut self.flushes);
         let now = Instant::now();
@@ -319,8 +321,8 @@ impl Sender {
         spilled && lanes.into_iter().all(arrived)
     }
 
-    /// How long it may sleep: until a packet is to be published for its age or tried again, and no
-    /// longer than a record may wait that comes meanwhile.
+    /// The time to sleep: until a packet is due, by age or for a retry, but no longer than the
+    /// batch age, for records that arrive meanwhile.
     fn pause(&self) -> Duration {
         let waits = self.lanes.iter().any(|lane| !lane.under_way.is_empty());
         let most = if waits { Duration::from_millis(1) } else { PUBLISH_RETRY_INTERVAL };
@@ -367,7 +369,7 @@ impl Sender {
         }
     }
 
-    /// Adds records that lie one behind the other.
+    /// Adds consecutive records.
     fn add_all(&mut self, mut rest: &[u8]) {
         while let Some((fixed, behind)) = rest.split_first_chunk::<FIXED>() {
             let (head, length) = Head::read(fixed);
@@ -381,10 +383,10 @@ impl Sender {
         self.rings.append(&mut locked(&self.inner.new_rings));
         for place in (0..self.rings.len()).rev() {
             let mut reading = self.rings.swap_remove(place);
-            // Before it is emptied: what comes after that is there in the next turn.
+            // Checked before the ring is emptied: later records are found in the next turn.
             let ended = reading.ring.is_abandoned();
             fence(Ordering::Acquire);
-            // What its thread has shed is said with the packets that are published meanwhile.
+            // Packets that are published meanwhile report the records shed by this thread.
             self.taking = Some(Arc::clone(&reading.tally));
             self.take_ring(&mut reading);
             self.taking = None;
@@ -397,7 +399,7 @@ impl Sender {
     }
 
     fn take_ring(&mut self, reading: &mut Reading) {
-        // What there was no room for is younger than what is in the ring now.
+        // The overflow is younger than the ring's present records.
         let overflows = reading.overflow.is_some();
         let mut left = reading.ring.slots();
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -422,7 +424,7 @@ impl Sender {
         }
     }
 
-    /// Applies what is said of levels; says what is over.
+    /// Applies settings of levels; logs expired ones.
     fn look_at_levels(&mut self) {
         match self.levels.look(&self.inner) {
             Ok(over) => over.iter().for_each(|over| self.say_over(over)),
@@ -447,7 +449,7 @@ impl Sender {
         self.say(Level::INFO, LEVELS, None, &body);
     }
 
-    /// Applies what the settings file says now, where it has changed; says so.
+    /// Applies a changed settings file and logs the change.
     fn look_at_settings(&mut self) {
         let Some(watched) = &mut self.settings else { return };
         match watched.look() {
@@ -475,7 +477,7 @@ impl Sender {
         }
         body.data("file", &Value::from(file));
         self.say(Level::NOTICE, SETTINGS, None, &body);
-        // Last: who waits for the levels finds all else done.
+        // Last, so that waiters for levels find all other changes made.
         self.levels.file(&self.inner, says.rules, (options.level, options.local));
     }
 
@@ -490,7 +492,7 @@ impl Sender {
         self.say(Level::WARNING, SETTINGS, None, &body);
     }
 
-    /// Says what was suppressed, of sites that wait for it long enough, or of all.
+    /// Logs the suppressed records, of sites that are due, or of all.
     fn say_suppressed(&mut self, all: bool) {
         let Some(suppressor) = &mut self.suppressor else { return };
         for told in suppressor.told(self.now, all) {
@@ -506,7 +508,7 @@ impl Sender {
         }
     }
 
-    /// Adds a record of this thread's own, whatever the levels are.
+    /// Adds a record of the sender itself, whatever the levels are.
     fn say(&mut self, level: Level, logger: &str, site: Option<&Site>, body: &Body) {
         let place = Self::place(level);
         let audiences = Audiences::default();
@@ -535,7 +537,7 @@ impl Sender {
         self.lanes[place].dropped += 1;
     }
 
-    /// Has a record printed.
+    /// Prints a record.
     fn print(&mut self, head: &Head, body: &[u8]) {
         let logger = self.inner.loggers.get(head.logger);
         let site = self.inner.sites.get(head.site);
@@ -563,7 +565,7 @@ impl Sender {
             self.suppressed += 1;
             return;
         }
-        // All three have room beside each other.
+        // The three are disjoint.
         const { assert!(MAX_LOGGERS <= 1 << 16 && MAX_AUDIENCE_SETS <= 1 << 16) };
         let registered =
             u64::from(head.logger) | u64::from(head.site) << 16 | u64::from(head.audiences) << 48;
@@ -577,18 +579,18 @@ impl Sender {
         }
     }
 
-    /// Adds a record of others.
+    /// Adds a forwarded record.
     fn add_written(&mut self, record: &EncodedRecord) {
         let place = Self::place(record.level());
         let added =
             self.add_by(place, |sender| sender.lanes[place].writer.push_entry(&record.entry()));
-        // It was looked at when it was written down: an empty packet takes it.
+        // Its size was checked when it was encoded: it fits into an empty packet.
         if added.is_err() {
             self.lanes[place].dropped += 1;
         }
     }
 
-    /// Puts a record into its lane's packet, and begins another one where that is full.
+    /// Adds a record to its lane's packet, and begins another one if that is full.
     fn add_by(
         &mut self,
         place: usize,
@@ -618,7 +620,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Adds the first record of a packet that comes from there.
+    /// Adds the first record of an origin to the packet.
     fn introduce(
         &mut self,
         place: usize,
@@ -643,7 +645,7 @@ impl Sender {
         })
     }
 
-    /// Adds, in the place of a record that no packet takes, why there is none.
+    /// Adds a record with the error in place of one that fits into no packet.
     fn replace(&mut self, place: usize, head: &Head, error: &PushError) {
         let logger = self.inner.loggers.get(head.logger);
         let site = self.inner.sites.get(head.site);
@@ -683,8 +685,8 @@ impl Sender {
         }
     }
 
-    /// Ends a lane's packet: it waits to be published, in memory or, where others do already or
-    /// there is no room, in the file.
+    /// Finishes a lane's packet and queues it in memory; or in the file, if others are there or
+    /// memory is full.
     fn finish(&mut self, place: usize) {
         let lane = &mut self.lanes[place];
         if lane.writer.is_empty() {
@@ -695,7 +697,7 @@ impl Sender {
         let packet = lane.writer.finish(numbers).to_vec();
         let urgent = self.inner.lanes.is_urgent(level);
         let full = self.is_full(urgent, packet.len());
-        // What is in the file is older.
+        // Packets in the file are older.
         let older = self.spill.as_ref().is_some_and(|spill| match urgent {
             true => spill.has(level),
             false => !spill.is_empty(),
@@ -703,7 +705,7 @@ impl Sender {
         if (full || older) && self.spill.as_mut().is_some_and(|spill| spill.push(&packet)) {
             return;
         }
-        // Where the file takes no more, what is not to be dropped overtakes what is in it.
+        // If the file is full, packets that must not be dropped overtake those in it.
         let kept = !older || level >= Level::ERROR;
         if !kept || full && !self.make_room(place, packet.len()) {
             self.lanes[place].dropped += records;
@@ -712,7 +714,7 @@ impl Sender {
         self.wait(place, packet, records, None);
     }
 
-    /// Puts a packet behind those that wait to be published.
+    /// Appends a packet to the lane's queue.
     fn wait(&mut self, place: usize, packet: Vec<u8>, records: u64, spilled: Option<u64>) {
         let made = match spilled {
             Some(_) => 0,
@@ -743,7 +745,7 @@ impl Sender {
         !self.is_full(urgent, bytes)
     }
 
-    /// Whether there is no room in memory for a packet of so many bytes.
+    /// Whether memory has no room for a packet of this many bytes.
     fn is_full(&self, urgent: bool, bytes: usize) -> bool {
         let most = if urgent { MAX_URGENT_QUEUE } else { self.inner.options.queue_bytes };
         self.queued(urgent) + bytes > most
@@ -756,7 +758,7 @@ impl Sender {
         lanes.map(|lane| lane.waiting.bytes + lane.under_way.bytes).sum()
     }
 
-    /// Takes packets out of the file while there is room for them.
+    /// Reads packets from the file while memory has room.
     fn unspill(&mut self) {
         let half = self.inner.options.queue_bytes / 2;
         while self.queued(false) < half && self.queued(true) < MAX_URGENT_QUEUE / 2 {
@@ -779,11 +781,10 @@ impl Sender {
         }
     }
 
-    /// Publishes what waits, up to what the bus does not take; looks for receipts.
+    /// Publishes queued packets until the bus refuses one; checks receipts.
     fn publish(&mut self, place: usize) {
         let shed = self.shed_of(place);
-        // The other half is for what is not under way: of that, what is higher pushes out what is
-        // lower.
+        // The other half is for packets not in flight, where higher levels push out lower ones.
         let urgent = self.inner.lanes.is_urgent(self.lanes[place].level);
         let most = if urgent { MAX_URGENT_QUEUE } else { self.inner.options.queue_bytes } / 2;
         let alike = |lane: &&Lane| self.inner.lanes.is_urgent(lane.level) == urgent;
@@ -825,7 +826,8 @@ impl Sender {
         rings.chain(self.taking.as_deref()).chain(others)
     }
 
-    /// Says how many records of a lane were shed where no packet has said it since.
+    /// Publishes an empty packet with a lane's number of shed records, if no packet has reported
+    /// it.
     fn say_shed(&mut self, at_once: bool) {
         for place in 0..self.lanes.len() {
             let shed = self.shed_of(place);
@@ -843,7 +845,7 @@ impl Sender {
         }
     }
 
-    /// Tells what became of the records, and how much of what is logged is taken.
+    /// Updates the counts of records and the lowest accepted level.
     fn count(&mut self) {
         let of = |level| self.tallies().map(|tally| tally.offered.of(level)).sum::<u64>();
         let own = (1..=11).filter_map(Level::new).map(of).sum::<u64>();
@@ -851,7 +853,7 @@ impl Sender {
         let shed = dropped + self.lanes.iter().map(|lane| lane.refused).sum::<u64>();
         let PublishedCounts { published, packets, bytes } = self.figures;
         let inherited = self.spill.as_ref().map_or(0, |spill| spill.inherited);
-        // What another process has left is this one's to publish.
+        // Packets that another process has left are published by this one.
         let offered = own + inherited;
         let unprinted = |tally: &RecordCounters| {
             let levels = (1..=11).filter_map(Level::new);
@@ -871,15 +873,15 @@ impl Sender {
             levels_passed_over: self.levels.passed_over(),
         };
         let queued = self.queued(false);
-        // With a file there is room yet.
+        // With a file there is still room.
         let full = self.spill.as_ref().is_none_or(|spill| !spill.has_room());
         let of = self.inner.options.queue_bytes;
         self.inner.set_floor(if full { ring::floor(queued, of) } else { Level::TRACE });
     }
 
-    /// Keeps what was not published in the file, if there is one: it is older than what is there.
+    /// Stores unpublished packets in the file, if there is one, before the younger ones there.
     fn end(&mut self) {
-        // Whoever hands on is told from now on; what came since the last turn is the end's loss.
+        // From here on relays refuse records; those queued since the last turn are lost.
         for record in locked(&self.inner.handed).end() {
             self.lanes[Self::place(record.level())].dropped += 1;
         }
@@ -892,7 +894,7 @@ impl Sender {
         }
         let packets = late.iter().map(|(_, waiting)| &waiting.packet[..]);
         if !late.is_empty() && !self.spill.as_mut().is_some_and(|spill| spill.prepend(packets)) {
-            // What came out of the file is there still.
+            // Packets read from the file are still in it.
             let lost = late.iter().filter(|(_, waiting)| waiting.spilled.is_none());
             lost.for_each(|(place, waiting)| self.lanes[*place].dropped += waiting.records);
         }
@@ -900,7 +902,7 @@ impl Sender {
     }
 }
 
-/// Who is told what became of packets.
+/// Receives the outcomes of packets.
 struct OutcomeSink<'a> {
     figures: &'a mut PublishedCounts,
     spill: Option<&'a mut SpillFile>,
@@ -926,12 +928,12 @@ impl Lane {
         }
     }
 
-    /// Whether there is a packet that is published when it is old enough.
+    /// Whether there is a packet that its age makes due.
     fn is_begun(&self) -> bool {
         !self.writer.is_empty() && self.under_way.packets.len() < MAX_EARLY_IN_FLIGHT
     }
 
-    /// Leaves it alone for a while.
+    /// Postpones the next attempt.
     fn rest(&mut self, error: &PublishError) {
         if let PublishError::Full { .. } = error {
             self.again = Some(Instant::now() + self.pause);
@@ -941,8 +943,8 @@ impl Lane {
         }
     }
 
-    /// Looks which packets have arrived; tells why one has not. Those that may still are to be
-    /// published again, in their order.
+    /// Checks which packets have arrived; returns the error of one that has not. Packets that may
+    /// still arrive are published again, in order.
     fn settle(&mut self, told: &mut OutcomeSink<'_>) -> Result<(), PublishError> {
         let mut first = Ok(());
         while let Some(oldest) = self.under_way.packets.front() {
@@ -954,7 +956,7 @@ impl Lane {
         first
     }
 
-    /// Whether the oldest receipt is due for long.
+    /// Whether the oldest receipt has been pending for long.
     fn is_silent(&self) -> bool {
         let oldest = self.under_way.packets.front();
         let since = oldest.and_then(|oldest| oldest.publishing.as_ref());
@@ -990,7 +992,7 @@ impl Lane {
             Err(error) => {
                 self.refused += waiting.records;
                 if waiting.records > 0 {
-                    // Readers know of the hole when they hear the next number.
+                    // Readers detect the hole by the next number.
                     self.said = None;
                 }
                 Err(error)
@@ -998,7 +1000,7 @@ impl Lane {
         }
     }
 
-    /// Publishes what waits, up to so many bytes under way.
+    /// Publishes queued packets, up to this many bytes in flight.
     fn publish(
         &mut self,
         shed: u64,
@@ -1017,7 +1019,7 @@ impl Lane {
             let is_fresh = waiting.numbers.is_none();
             if is_fresh {
                 let numbers = Numbers { lane: Some(self.level), first: self.next, shed };
-                // It is a packet that was finished here, or one of the file, which were parsed.
+                // The packet was finished here, or parsed when it was read from the file.
                 packet::renumber(&mut waiting.packet, numbers).expect("it is a packet");
                 self.next += waiting.records;
                 self.said = Some(shed);
@@ -1036,7 +1038,7 @@ impl Lane {
                     self.under_way.push(QueuedPacket { publishing, ..waiting });
                 }
                 Some(Err(error @ PublishError::Full { .. })) if is_fresh => {
-                    // Nothing of it was taken: it has no numbers yet.
+                    // The bus accepted no part of it: it gets no numbers yet.
                     self.next -= waiting.records;
                     self.waiting.put_back(QueuedPacket { numbers: None, ..waiting });
                     return Err(error);
@@ -1048,7 +1050,7 @@ impl Lane {
     }
 }
 
-/// Whether the bus may take it when it is tried again.
+/// Whether a retry may succeed.
 fn may_yet(error: &PublishError) -> bool {
     match error {
         PublishError::Full { .. } | PublishError::Unknown { .. } | PublishError::Timeout => true,
@@ -1065,7 +1067,7 @@ fn byte((first, second): Parts<'_>, at: usize) -> u8 {
     if at < first.len() { first[at] } else { second[at - first.len()] }
 }
 
-/// Some bytes of a ring, which may begin at its end and go on at its beginning.
+/// Bytes of a ring, which may wrap around.
 fn piece<'a>(
     (first, second): Parts<'a>,
     range: Range<usize>,

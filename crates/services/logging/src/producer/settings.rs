@@ -1,8 +1,8 @@
-//! The settings file: how a process logs, as its operator has it, watched while it runs.
+//! The settings file: an operator's options for a process's logging, watched while it runs.
 //!
-//! Constraints. What the file says goes over what the program says; what it does not say stays as
-//! the program has it. It is read by the thread that publishes, once a second by default and only
-//! where it has changed. A file that is wrong changes nothing, and is told with its line.
+//! Constraints. The file's values override the program's; missing values leave the program's. The
+//! publishing thread checks the file, by default once a second, and reads it only if it has
+//! changed. An invalid file changes nothing, and is reported with its line.
 //!
 //! Format. YAML:
 //!
@@ -40,22 +40,22 @@ use crate::packet::MAX_RECORDS;
 
 /// The longest settings file, in bytes: as many patterns as there may be fit.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// How long records may wait for others: longer, and nobody sees them in time.
+/// The longest batch age. With a longer one records would arrive too late to be useful.
 const MAX_BATCH_AGE: Duration = Duration::from_secs(60);
-/// What a queue may have: room for a record at least, and no more than a machine.
+/// The range of a queue's size: at least one record, and at most a machine's memory.
 const QUEUE_BYTES_RANGE: RangeInclusive<u64> = 4 << 10..=1 << 40;
 
-/// What is wrong with a settings file.
+/// An error in a settings file.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{}{}: {cause}; {remedy}", .file.display(), line_of(.line))]
 pub struct SettingsError {
     /// The file.
     pub file: PathBuf,
-    /// The line, from 1, where it is known.
+    /// The line, from 1, if known.
     pub line: Option<u64>,
-    /// What is wrong.
+    /// The error.
     pub cause: String,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
 }
 
@@ -102,7 +102,7 @@ struct SpillRow {
     bytes: Spanned<String>,
 }
 
-/// What a file says; what it does not say is not there.
+/// The values of a file; missing ones are none.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Settings {
     pub(super) rules: Vec<Rule>,
@@ -178,7 +178,7 @@ fn age(text: &Option<Spanned<String>>) -> Result<Option<Duration>, Wrong> {
 impl Settings {
     /// Reads a file's text.
     fn parse(text: &str) -> Result<Self, Wrong> {
-        // A file with nothing but comments says nothing.
+        // A file of comments sets nothing.
         let has_text = |line: &str| !matches!(line.trim_start().chars().next(), None | Some('#'));
         if !text.lines().any(has_text) {
             return Ok(Self::default());
@@ -221,7 +221,7 @@ impl Settings {
         })
     }
 
-    /// A program's options, with what the file says over them.
+    /// A program's options, overridden by the file's.
     pub(super) fn over(&self, program: &LogOptions) -> LogOptions {
         let Self { level, local, batch_age, batch_records, suppress, urgent, keep, .. } = self;
         let mut options = program.clone();
@@ -266,12 +266,12 @@ impl LoggerRow {
 impl SpillRow {
     fn spill(self) -> Result<Spill, Wrong> {
         let bytes = bytes("the spill's bytes", &Some(self.bytes))?;
-        // It is there.
+        // The file is set.
         Ok(Spill { file: self.file, bytes: bytes.unwrap_or_default() as u64 })
     }
 }
 
-/// What differs between files: another one of the name, or another text in it.
+/// Identifies a file's state: another file of this name, or another text, has another stamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileStamp(Option<(u64, u64, i64, i64)>);
 
@@ -292,12 +292,12 @@ pub(super) struct WatchedFile {
 }
 
 impl WatchedFile {
-    /// Reads the file that a program's options name, if they do, and gives what holds.
+    /// Reads the options' settings file, if any, and returns the resulting options.
     pub(super) fn begin(
         program: LogOptions,
     ) -> Result<(LogOptions, Option<(Self, Settings)>), SettingsError> {
         let Some(file) = program.settings.clone() else { return Ok((program, None)) };
-        // Before it is read: what is written meanwhile is seen by the next look.
+        // Taken before the read: the next check sees what is written meanwhile.
         let stamp = FileStamp::of(&file);
         let settings = read(&file)?;
         let options = settings.over(&program);
@@ -309,7 +309,7 @@ impl WatchedFile {
         &self.file
     }
 
-    /// What the file says, and what holds by it, where it has changed and it is time to look.
+    /// The file's values and the resulting options, if a check is due and the file has changed.
     pub(super) fn look(&mut self) -> Option<Result<(Settings, LogOptions), SettingsError>> {
         if self.looked.elapsed() < self.program.settings_poll_interval {
             return None;
@@ -347,7 +347,7 @@ fn read(file: &Path) -> Result<Settings, SettingsError> {
     Settings::parse(&text).map_err(failed)
 }
 
-/// What of new options holds only after the next start, by name.
+/// The names of changed options that take effect only after a restart.
 pub(super) fn fixed(now: &LogOptions, new: &LogOptions) -> Vec<&'static str> {
     let spill = |options: &LogOptions| options.spill.clone();
     let differ = [

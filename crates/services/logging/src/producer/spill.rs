@@ -21,7 +21,7 @@ use crate::packet::{self, HEADER_BYTES, MAX_PACKET_BYTES, Packet};
 const MAGIC: &[u8; 8] = b"HLSP\x01\0\0\0";
 const HEADER: u64 = 16;
 
-/// What is known of a packet without reading it.
+/// A packet's summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PacketInfo {
     pub(super) lane: Level,
@@ -30,7 +30,7 @@ pub(super) struct PacketInfo {
 }
 
 impl PacketInfo {
-    /// What a packet says of itself; none where this is none.
+    /// Reads a packet's summary; none if this is not a packet.
     fn of(header: &[u8; HEADER_BYTES]) -> Option<Self> {
         let legal = HEADER_BYTES..=MAX_PACKET_BYTES;
         let bytes = packet::length(header).filter(|bytes| legal.contains(bytes))?;
@@ -40,33 +40,33 @@ impl PacketInfo {
     }
 }
 
-/// A packet that was taken out of the file.
+/// A packet read from the file.
 #[derive(Debug)]
 pub(super) struct SpilledPacket {
-    /// Where it lies, until it is settled.
+    /// Its offset, until it is settled.
     pub(super) at: u64,
     pub(super) about: PacketInfo,
-    /// Its bytes; none where they cannot be read any more.
+    /// The bytes; none if they are no longer readable.
     pub(super) packet: Option<Vec<u8>>,
 }
 
 pub(super) struct SpillFile {
     file: File,
     path: PathBuf,
-    /// Where the next packet begins that is taken.
+    /// The offset of the next packet to be read.
     first: u64,
     end: u64,
     most: u64,
     /// The packets from there on.
     left: VecDeque<PacketInfo>,
-    /// Where packets begin that were taken and are not settled.
+    /// The offsets of packets that were read and are not settled.
     taken: BTreeSet<u64>,
-    /// How many packets were ever put in, and how many were taken out.
+    /// The number of packets ever written, and of those read.
     put: u64,
     out: u64,
     /// Records that another process has left.
     pub(super) inherited: u64,
-    /// The packet that it did not write whole.
+    /// Its incomplete packet.
     pub(super) cut: Option<PacketInfo>,
 }
 
@@ -81,7 +81,7 @@ impl SpillFile {
             file.try_lock().map_err(|_| {
                 failed("another process has it; give each process a file of its own".to_owned())
             })?;
-            // Who had it before may have put another one in its place just now.
+            // The previous owner may have just replaced the file.
             if is_at(&file, &spill.file).map_err(words)? {
                 break file;
             }
@@ -116,8 +116,8 @@ impl SpillFile {
         Ok(open)
     }
 
-    /// Looks which packets there are, and cuts off what is none: the end of one that was not
-    /// written whole. Else what is written behind it could not be found.
+    /// Scans the packets and truncates an incomplete one at the end, which would hide packets
+    /// written after it.
     fn look_through(&mut self, end: u64) -> io::Result<()> {
         let mut header = [0; HEADER_BYTES];
         while self.end + HEADER_BYTES as u64 <= end {
@@ -135,47 +135,47 @@ impl SpillFile {
         if self.end < end { self.file.set_len(self.end) } else { Ok(()) }
     }
 
-    /// Whether there is nothing to be taken.
+    /// Whether no packet is left to be read.
     pub(super) fn is_empty(&self) -> bool {
         self.left.is_empty()
     }
 
-    /// Whether all that was taken is settled, too.
+    /// Whether all packets that were read are settled, too.
     pub(super) fn is_clear(&self) -> bool {
         self.left.is_empty() && self.taken.is_empty()
     }
 
-    /// Whether there is something of a lane to be taken.
+    /// Whether a packet of this lane is left to be read.
     pub(super) fn has(&self, lane: Level) -> bool {
         self.left.iter().any(|about| about.lane == lane)
     }
 
-    /// Bytes of what is not settled.
+    /// The bytes of unsettled packets.
     pub(super) fn bytes(&self) -> u64 {
         self.end - self.oldest()
     }
 
-    /// How many packets were ever put in.
+    /// The number of packets ever written.
     pub(super) fn put(&self) -> u64 {
         self.put
     }
 
-    /// How many of these were taken out.
+    /// The number of packets ever read.
     pub(super) fn out(&self) -> u64 {
         self.out
     }
 
-    /// Whether the next packet fits, however large it is.
+    /// Whether a packet of any size fits.
     pub(super) fn has_room(&self) -> bool {
         self.end + MAX_PACKET_BYTES as u64 <= self.most
     }
 
-    /// Where the oldest packet begins that is not settled.
+    /// The offset of the oldest unsettled packet.
     fn oldest(&self) -> u64 {
         self.taken.first().copied().unwrap_or(self.first)
     }
 
-    /// Adds a packet; false where there is no room for it, or it cannot be written.
+    /// Adds a packet; false if there is no room, or writing fails.
     pub(super) fn push(&mut self, packet: &[u8]) -> bool {
         let Some(about) = packet.first_chunk().and_then(PacketInfo::of) else { return false };
         let end = self.end + packet.len() as u64;
@@ -188,14 +188,14 @@ impl SpillFile {
         true
     }
 
-    /// Puts packets before all others, by writing the file anew; false where that cannot be done.
-    /// It is for the end: the new file is nobody's until it is opened.
+    /// Puts packets before all others by rewriting the file; false if that fails. It is for the
+    /// end: the new file has no owner until it is opened.
     pub(super) fn prepend<'a>(&mut self, packets: impl Iterator<Item = &'a [u8]>) -> bool {
         self.written_anew(packets).is_ok()
     }
 
     fn written_anew<'a>(&mut self, packets: impl Iterator<Item = &'a [u8]>) -> io::Result<()> {
-        // Behind the whole name: files that differ in their extension only are two.
+        // Appended to the whole name: files that differ only in their extension stay distinct.
         let mut anew = self.path.clone().into_os_string();
         anew.push(".new");
         let mut out = io::BufWriter::new(File::create(&anew)?);
@@ -215,7 +215,7 @@ impl SpillFile {
         Ok(())
     }
 
-    /// Takes the oldest packet; it is in the file until it is [settled](Self::settled).
+    /// Reads the oldest packet; it stays in the file until it is [settled](Self::settled).
     pub(super) fn pop(&mut self) -> Option<SpilledPacket> {
         let about = self.left.pop_front()?;
         let at = self.first;
@@ -228,7 +228,7 @@ impl SpillFile {
         Some(SpilledPacket { at, about, packet })
     }
 
-    /// A packet that was taken has arrived, or was dropped.
+    /// Settles a packet that has arrived or was dropped.
     pub(super) fn settled(&mut self, at: u64) {
         let before = self.oldest();
         self.taken.remove(&at);
@@ -239,7 +239,7 @@ impl SpillFile {
         } else {
             Ok(())
         };
-        // Where this cannot be written, the next process sends some packets again.
+        // If this write fails, the next process sends some packets again.
         _ = kept;
     }
 
@@ -251,7 +251,7 @@ impl SpillFile {
     }
 }
 
-/// Whether a file is the one of that name.
+/// Whether an open file is the one at a path.
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     let own = file.metadata()?;
     match std::fs::metadata(path) {

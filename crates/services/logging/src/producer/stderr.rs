@@ -13,19 +13,19 @@ use crate::body::Fields;
 use crate::line::{Colours, line};
 use crate::record::Record;
 
-/// The most bytes of lines that wait: more than a flood makes in a turn.
+/// The most bytes of waiting lines: more than a flood produces in a turn.
 const MAX_WAITING: usize = 1 << 20;
-/// What a pipe that is ready takes without waiting (POSIX's PIPE_BUF, as Linux has it).
+/// The bytes that a ready pipe accepts without blocking (POSIX's PIPE_BUF on Linux).
 const PIPE_BYTES: usize = 4_096;
-/// How long the end waits for a pipe that takes nothing.
+/// The time that closing waits for a blocked pipe.
 const STDERR_CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 pub(super) struct Printer {
     colours: Colours,
     waiting: Vec<u8>,
-    /// Lines for which there was no room.
+    /// Lines that were dropped.
     pub(super) lost: u64,
-    /// How many of them were told.
+    /// The number of dropped lines that was reported.
     told: u64,
 }
 
@@ -35,24 +35,24 @@ impl Printer {
         Self { colours, waiting: Vec::new(), lost: 0, told: 0 }
     }
 
-    /// Takes a record, that has its body still to be read.
+    /// Adds a record with its encoded body.
     pub(super) fn print(&mut self, mut record: Record, body: &[u8]) {
         if self.waiting.len() >= MAX_WAITING {
             self.lost += 1;
             return;
         }
-        // A body of this process is whole.
+        // A body of this process is well-formed.
         Fields::of(body).flatten().for_each(|field| record.take(field));
         self.waiting.extend_from_slice(line(&record, self.colours).as_bytes());
         self.waiting.push(b'\n');
     }
 
-    /// Writes what standard error takes without waiting.
+    /// Writes the lines that standard error accepts without blocking.
     pub(super) fn write(&mut self) {
         self.write_within(Duration::ZERO);
     }
 
-    /// Writes what it takes, also where that has to be waited for a little.
+    /// Writes the lines, and waits a little if standard error blocks.
     pub(super) fn end(&mut self) {
         self.write_within(STDERR_CLOSE_TIMEOUT);
     }
@@ -62,7 +62,7 @@ impl Printer {
         while written < self.waiting.len() && is_ready(patience) {
             let piece = piece(&self.waiting[written..]);
             if std::io::stderr().write_all(piece).is_err() {
-                // Nobody reads it any more.
+                // The reader has closed it.
                 self.waiting.clear();
                 return;
             }
@@ -80,7 +80,7 @@ impl Printer {
     }
 }
 
-/// As many whole lines as a pipe that is ready takes; of a longer line, its beginning.
+/// As many whole lines as a ready pipe accepts, or the beginning of a longer line.
 fn piece(lines: &[u8]) -> &[u8] {
     let most = &lines[..lines.len().min(PIPE_BYTES)];
     let end = most.iter().rposition(|byte| *byte == b'\n');

@@ -1,9 +1,9 @@
-//! Records that come again and again from one call site: beyond a rate they are dropped, counted,
-//! and told by a record in their place.
+//! Limits the rate of records from one call site. Records beyond it are dropped, counted, and
+//! reported by one record.
 //!
-//! Constraints. The thread that publishes decides, so a thread that logs pays nothing for it. What
-//! is dropped is shed like what there is no room for, and is in the same accounts. ERROR and above
-//! are never dropped. Time is that of the thread's turns, so clocks may jump.
+//! Constraints. The publishing thread decides, at no cost to logging threads. Suppressed records
+//! count as shed. ERROR and above are never dropped. Time is that of the thread's turns, so clocks
+//! may jump.
 
 use std::time::Duration;
 
@@ -13,39 +13,39 @@ use crate::level::Level;
 use super::NO_SITE;
 use super::ring::Head;
 
-/// How long what was suppressed waits at most until it is told.
+/// The longest delay of a report on suppressed records.
 const SUPPRESSION_REPORT_INTERVAL: Duration = Duration::from_secs(1);
-/// Tokens are counted in parts, as nanoseconds are parts of a second.
+/// The parts of a token, as nanoseconds are parts of a second.
 const PARTS: u64 = 1_000_000_000;
 
-/// How many records of one call site are published at most, below ERROR.
+/// The limit on published records of one call site, below ERROR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Suppress {
     /// Records a second in the long run.
     pub per_second: u32,
-    /// Records at once.
+    /// The burst: records at once.
     pub burst: u32,
 }
 
-/// What was suppressed of a call site.
+/// The suppressed records of a call site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Suppressed {
     pub(super) site: u32,
-    /// The logger of the newest one.
+    /// The newest record's logger.
     pub(super) logger: u32,
     /// The highest level.
     pub(super) level: Level,
     pub(super) count: u64,
-    /// From the first one on.
+    /// The time since the first one.
     pub(super) span: Duration,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Bucket {
-    /// Parts of tokens that were there at a time.
+    /// The parts of tokens at a time.
     parts: u64,
     at: Duration,
-    /// What was suppressed since it was told last.
+    /// The records suppressed since the last report.
     count: u64,
     since: Duration,
     level: Level,
@@ -56,9 +56,9 @@ struct Bucket {
 #[derive(Debug)]
 pub(super) struct Suppressor {
     limits: Suppress,
-    /// By number; one that is full is not there.
+    /// By number; full buckets are removed.
     buckets: Vec<Option<Bucket>>,
-    /// Sites of which something was suppressed that was not told.
+    /// Sites with unreported suppressed records.
     untold: Vec<u32>,
 }
 
@@ -71,7 +71,7 @@ impl Suppressor {
         self.limits
     }
 
-    /// Whether a record goes no further. One of no registered site always does.
+    /// Whether a record is suppressed. A record without a registered site never is.
     pub(super) fn suppresses(&mut self, head: &Head, now: Duration) -> bool {
         if head.site == NO_SITE || Lanes::lane(head.level) >= Level::ERROR {
             return false;
@@ -105,8 +105,8 @@ impl Suppressor {
         true
     }
 
-    /// What is to be told now: of sites whose bucket is full again, or that wait for a second; or
-    /// all.
+    /// The reports that are due: for sites whose bucket is full again, or that have waited for a
+    /// second; or all.
     pub(super) fn told(&mut self, now: Duration, all: bool) -> Vec<Suppressed> {
         let (most, per_second) = (self.most(), self.limits.per_second);
         let mut told = Vec::new();
