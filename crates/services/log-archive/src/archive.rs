@@ -1,4 +1,4 @@
-//! An archive that is filled: a folder with a lane a level, held by one process.
+//! Writes an archive: a folder with a lane per level, owned by one process.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,19 +19,19 @@ use crate::lane::LaneFiles;
 const DAY: Duration = Duration::from_secs(86_400);
 const GIB: u64 = 1 << 30;
 
-/// How long records of a level are kept; whatever is reached first. Whole segments are removed, the
-/// oldest first, never the one that is written to.
+/// The retention of a level's records, limited by age and bytes. Whole segments are removed, the
+/// oldest first, but never the open one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Retention {
-    /// So long after they were archived; none is for ever.
+    /// The age since archiving; none is unlimited.
     pub age: Option<Duration>,
-    /// So many bytes of files; none is any number.
+    /// The bytes of files; none is unlimited.
     pub bytes: Option<u64>,
 }
 
 type Write = Arc<dyn Fn(&File, &[u8], u64) -> io::Result<()> + Send + Sync>;
 
-/// What an archive is to be.
+/// The options of an archive.
 #[derive(Clone)]
 pub struct ArchiveOptions {
     retention: BTreeMap<Level, Retention>,
@@ -67,23 +67,23 @@ impl ArchiveOptions {
         self
     }
 
-    /// A segment of so many bytes is closed; 128 MiB without this. It is what retention removes at
-    /// once.
+    /// Sets the size at which a segment is closed. The default is 128 MiB. Retention removes whole
+    /// segments.
     #[must_use]
     pub fn segment_bytes(mut self, bytes: u64) -> Self {
         self.segment_bytes = bytes;
         self
     }
 
-    /// Records are written, and found, so long after they came at the latest; a second without
-    /// this.
+    /// Sets the longest delay until records are written and can be found. The default is one
+    /// second.
     #[must_use]
     pub fn block_age(mut self, age: Duration) -> Self {
         self.block_age = age;
         self
     }
 
-    /// What writes blocks into files: a test's disk may be full.
+    /// Replaces the function that writes blocks, so that tests can simulate a full disk.
     #[doc(hidden)]
     #[must_use]
     pub fn writing(
@@ -109,35 +109,36 @@ impl ArchiveOptions {
     }
 }
 
-/// What an archive tells besides its records.
+/// An archive's notices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ArchiveEvent {
     /// Blocks were written.
     Written {
-        /// How many records.
+        /// The number of records.
         records: u64,
     },
-    /// What a former process had begun to write was cut off: it is read again from the bus.
+    /// An incomplete block of a former process was truncated. Its records are read again from the
+    /// bus.
     Cut {
         /// The level of the lane.
         lane: Level,
-        /// How many bytes.
+        /// The number of bytes.
         bytes: u64,
     },
     /// Retention has removed records.
     Removed {
         /// The level of the lane.
         lane: Level,
-        /// How many records.
+        /// The number of records.
         records: u64,
-        /// How many bytes of files.
+        /// The bytes of the removed files.
         bytes: u64,
     },
-    /// Something failed. It is tried again, and nothing is read meanwhile where blocks wait.
+    /// An operation failed and is retried. While blocks wait, no records are read.
     Trouble(String),
-    /// What had failed works again.
+    /// The failed operation has succeeded.
     Well,
-    /// The reader told something: what is missing, an outage.
+    /// A notice of the reader: a gap, an outage.
     News(String),
 }
 
@@ -158,24 +159,24 @@ impl fmt::Display for ArchiveEvent {
     }
 }
 
-/// An archive that is filled. One process has it at a time; others may search it meanwhile.
+/// An archive open for writing. One process owns it at a time; others may search it meanwhile.
 ///
-/// Records go in with [`take`](Self::take), and are the archive's when [`commit`](Self::commit) has
-/// written them together with the reader's cursor behind them.
+/// [`take`](Self::take) adds records; [`commit`](Self::commit) writes them together with the
+/// reader's cursor after them.
 #[derive(Debug)]
 pub struct Archive {
     folder: PathBuf,
     lanes: BTreeMap<Level, LaneFiles>,
     options: Arc<ArchiveOptions>,
-    /// Held as long as the archive is.
+    /// Held as long as the archive is open.
     _lock: File,
 }
 
 impl Archive {
-    /// Opens an archive, or makes one.
+    /// Opens or creates an archive.
     ///
     /// # Errors
-    /// [`ArchiveError::Locked`] where another process has it, [`ArchiveError::Format`] and
+    /// [`ArchiveError::Locked`] if another process owns it, [`ArchiveError::Format`] and
     /// [`ArchiveError::File`].
     pub fn open(
         folder: &Path,
@@ -193,10 +194,10 @@ impl Archive {
         Ok((Self { folder, lanes, options, _lock: lock }, told))
     }
 
-    /// Where the reader has to go on; none where nothing was archived.
+    /// The position at which the reader must continue; none for an empty archive.
     ///
     /// # Errors
-    /// [`ArchiveError`]; [`ArchiveError::OtherBus`] where lanes are of several buses.
+    /// [`ArchiveError`]; [`ArchiveError::OtherBus`] if lanes are of several buses.
     pub fn cursor(&self) -> Result<Option<Cursor>, ArchiveError> {
         let mut joined: Option<Cursor> = None;
         for lane in self.lanes.values() {
@@ -211,7 +212,7 @@ impl Archive {
         Ok(joined)
     }
 
-    /// Says that the reader goes on elsewhere than the archive has ended.
+    /// Begins new segments, as the reader continues at another position than the archive's end.
     ///
     /// # Errors
     /// [`ArchiveError::File`].
@@ -222,13 +223,13 @@ impl Archive {
         Ok(())
     }
 
-    /// Says that what the reader hands out from now on may lie in packets at the same places as
-    /// what it handed out before: it does so before each visit.
+    /// Invalidates the positions of packets seen so far: a new visit of the reader may reuse them.
+    /// To be called before each visit.
     pub fn forget(&mut self) {
         self.lanes.values_mut().for_each(LaneFiles::forget);
     }
 
-    /// Says where the reader stands before its first record: all lanes have a segment from now on.
+    /// Begins a segment in each lane without one, at the reader's position.
     ///
     /// # Errors
     /// [`ArchiveError::File`].
@@ -239,8 +240,8 @@ impl Archive {
         Ok(())
     }
 
-    /// Takes a record of a lane, from the packet at a partition and offset, whose producer is named
-    /// where the record names none.
+    /// Takes a record of a lane, from the packet at a partition and offset. `producer` is for
+    /// records that name none.
     pub fn take(
         &mut self,
         lane: Level,
@@ -255,37 +256,37 @@ impl Archive {
         }
     }
 
-    /// Takes note of records that are missing.
+    /// Adds a gap.
     pub fn gap(&mut self, lane: Level, records: Option<u64>, text: String, now: Tai) {
         if let Some(lane) = self.lanes.get_mut(&lane) {
             lane.gap(records, text, now);
         }
     }
 
-    /// Bytes that were taken and are not written.
+    /// The bytes that are not written yet.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.lanes.values().map(LaneFiles::waiting).sum()
     }
 
-    /// When something has to be committed; none where nothing waits.
+    /// The time at which a commit is due; none if nothing waits.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
         self.lanes.values().filter_map(LaneFiles::due).min()
     }
 
-    /// Whether blocks wait for a disk that did not take them: nothing is to be taken meanwhile.
+    /// Whether blocks wait because writing failed. No records may be taken meanwhile.
     #[must_use]
     pub fn is_waiting_for_room(&self) -> bool {
         self.lanes.values().any(LaneFiles::is_waiting_for_room)
     }
 
-    /// Writes what is due, or all of it, with the place where the reader stands now: it has handed
-    /// out what was taken, and nothing else. Returns how many records were written.
+    /// Writes the blocks that are due, or all, with the reader's present position: exactly the
+    /// records before it were taken. Returns the number of records written.
     ///
     /// # Errors
-    /// [`ArchiveError::File`]: what could not be written waits, and is written by the next call,
-    /// until when nothing may be taken.
+    /// [`ArchiveError::File`]: the blocks wait for the next call. Until it succeeds no records may
+    /// be taken.
     pub fn commit(
         &mut self,
         cursor: &Cursor,
@@ -308,11 +309,10 @@ impl Archive {
         failed.map_or(Ok(records), Err)
     }
 
-    /// Closes segments that are large or old, and removes what need not be kept; says what was
-    /// removed.
+    /// Closes segments that are large or old, and applies retention. Returns the removals.
     ///
     /// # Errors
-    /// [`ArchiveError::File`]; the archive is as whole as before.
+    /// [`ArchiveError::File`]; the archive stays intact.
     pub fn tidy(&mut self, now: Tai) -> Result<Vec<ArchiveEvent>, ArchiveError> {
         let mut told = Vec::new();
         for lane in self.lanes.values_mut() {
@@ -322,7 +322,7 @@ impl Archive {
         Ok(told)
     }
 
-    /// What it is.
+    /// The options.
     #[must_use]
     pub fn options(&self) -> &ArchiveOptions {
         &self.options

@@ -1,4 +1,4 @@
-//! The service: reads log records from a bus and archives them.
+//! The archiving service: reads log records from a bus and archives them.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -10,19 +10,19 @@ use helio_logging::{Cursor, Item, Lanes, News, Reader, ReaderOptions, RecordRef,
 use crate::archive::{Archive, ArchiveEvent, ArchiveOptions};
 use crate::error::ArchiveError;
 
-/// Records of a visit of the reader: what lies between two looks at what is due.
+/// The most records of a reader's visit, between two checks for due commits.
 const VISIT_MAX_RECORDS: usize = 8_192;
-/// Bytes of them: so much waits in memory besides what a block has.
+/// The most bytes of a visit, which are in memory in addition to a block.
 const VISIT_MAX_BYTES: usize = 4 << 20;
-/// How long it waits before it tries again what has failed.
+/// The delay before a failed operation is retried.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
-/// How often it looks for segments to close and to remove.
+/// The interval of closing and removing segments.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Fills an archive with all log records of a bus, from where it ended; a new one begins with the
-/// oldest that are kept.
+/// Fills an archive with all log records of a bus, from its last position; a new archive begins
+/// with the oldest stored records.
 ///
-/// It works in the caller's thread, in [`step`](Self::step)s.
+/// It runs in the caller's thread, in [`step`](Self::step)s.
 ///
 /// ```
 /// use std::time::Duration;
@@ -53,17 +53,16 @@ pub struct Archiver {
     reader: Reader,
     archive: Archive,
     opened: Vec<ArchiveEvent>,
-    /// What fails at the moment.
+    /// The present error.
     trouble: Option<String>,
     tidied: Option<Instant>,
 }
 
 impl Archiver {
-    /// Opens the archive and the bus's lanes. `start` is where to begin in place of where the
-    /// archive has ended.
+    /// Opens the archive and the bus's lanes. `start` overrides the archive's last position.
     ///
     /// # Errors
-    /// [`ArchiveError`]; that of the reader where the archive is of another bus.
+    /// [`ArchiveError`]; the reader's error if the archive is of another bus.
     pub fn open(
         bus: &Bus,
         lanes: &Lanes,
@@ -75,7 +74,7 @@ impl Archiver {
         let ended = if start.is_none() { archive.cursor()? } else { None };
         let resumes = ended.is_some();
         let start = start.or(ended.map(Start::Cursor)).unwrap_or(Start::Earliest);
-        // A former process that was killed as it began left lanes that have no segment yet.
+        // A process that was killed while it began has left lanes without a segment.
         let reader = ReaderOptions::from(start).unread(helio_bus::Start::Earliest);
         let reader = Reader::open(bus, lanes, reader)?;
         let (cursor, now) = (reader.cursor(), bus.clock().now());
@@ -88,11 +87,11 @@ impl Archiver {
         Ok(Self { bus, reader, archive, opened, trouble: None, tidied: None })
     }
 
-    /// Archives what there is, and waits for it at most for `timeout`. False where nothing more
-    /// came in that time, or will come.
+    /// Archives available records, or waits for some, at most for `timeout`. Returns false if none
+    /// arrived in that time, or none will.
     ///
     /// # Errors
-    /// None where a disk or the bus fails for a while: that is told, and tried again.
+    /// Temporary failures of the disk or the bus are no errors: they are reported and retried.
     pub fn step(
         &mut self,
         timeout: Duration,
@@ -147,7 +146,7 @@ impl Archiver {
         Ok(handed?)
     }
 
-    /// Waits for records, not beyond what is due.
+    /// Waits for records, at most until a commit is due.
     fn wait(
         &mut self,
         timeout: Duration,
@@ -199,7 +198,7 @@ impl Archiver {
         }
     }
 
-    /// Tells what fails, once as long as it is the same.
+    /// Reports an error once as long as it is the same.
     fn trouble(&mut self, text: &str, tell: &mut impl FnMut(ArchiveEvent)) {
         if self.trouble.as_deref() != Some(text) {
             self.trouble = Some(text.to_owned());
@@ -207,10 +206,10 @@ impl Archiver {
         }
     }
 
-    /// Writes all that was read.
+    /// Writes all records that were read.
     ///
     /// # Errors
-    /// [`ArchiveError::File`]: what could not be written is read again by the next one.
+    /// [`ArchiveError::File`]: the next archiver reads the unwritten records again.
     pub fn finish(mut self, mut tell: impl FnMut(ArchiveEvent)) -> Result<(), ArchiveError> {
         let (cursor, now) = (self.reader.cursor(), self.bus.clock().now());
         let records = self.archive.commit(&cursor, (now, None))?;
@@ -220,20 +219,20 @@ impl Archiver {
         Ok(())
     }
 
-    /// Whether nothing more will come: the bus was closed.
+    /// Whether the bus was closed.
     #[must_use]
     pub fn is_ended(&self) -> bool {
         self.reader.is_ended()
     }
 
-    /// Where the bus is read next.
+    /// The reader's position.
     #[must_use]
     pub fn cursor(&self) -> Cursor {
         self.reader.cursor()
     }
 }
 
-/// What a record takes, about.
+/// The approximate size of a record.
 fn size(record: RecordRef<'_>) -> usize {
     record.body().len() + 32
 }

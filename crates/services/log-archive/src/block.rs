@@ -1,4 +1,4 @@
-//! Blocks: a packet of records, compressed, with what lets a search pass over it.
+//! Blocks: a compressed packet of records, with the data by which a search skips it.
 //!
 //! The bytes are those of `docs/formats/log-archive.md`.
 
@@ -17,28 +17,28 @@ use crate::bytes::{Bytes, put_text, put_varint, unzigzag, zigzag};
 const MAGIC: [u8; 4] = *b"HLAB";
 /// The head's fixed part.
 pub(crate) const FIXED_BYTES: usize = 72;
-/// No head has more: a filter, a cursor, and the gaps of one visit of the reader.
+/// The largest head: a filter, a cursor, and the gaps of one visit of the reader.
 const MAX_HEAD_BYTES: usize = 32 << 20;
 /// A packet, and at most ten bytes for each record's number.
 const MAX_RAW_BYTES: usize = MAX_PACKET_BYTES + 10 * MAX_RECORDS;
-/// zstd's own default: a third of the bytes of level 1's time, and enough for a flood.
+/// zstd's default level, which is fast enough for a flood.
 const COMPRESSION_LEVEL: i32 = 3;
 
-/// Records that the archive never got.
+/// Records that the archive never received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArchivedGap {
-    /// The time of the newest record that lies before it, or when it was told.
+    /// The time of the newest record before the gap, or of its report.
     pub time: Tai,
-    /// How many records, where that is known.
+    /// The number of records, if known.
     pub records: Option<u64>,
-    /// What is missing, and why, as the reader told it.
+    /// The reader's description of the gap.
     pub text: String,
 }
 
-/// What is known of a block without any of its bytes.
+/// A block's entry in the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlockEntry {
-    /// Where in the segment it begins.
+    /// The offset in the segment.
     pub(crate) offset: u64,
     pub(crate) head_bytes: u32,
     pub(crate) body_bytes: u32,
@@ -57,7 +57,7 @@ impl BlockEntry {
     }
 }
 
-/// Adds a block to bytes that are to be written at `start`.
+/// Appends a block to bytes that will be written at `start`.
 pub(crate) fn encode(
     (raw, gaps): (&UncompressedBlock, &[ArchivedGap]),
     (cursor, sealed): (&str, Tai),
@@ -115,7 +115,7 @@ pub(crate) fn encode(
     Ok(entry)
 }
 
-/// Each number as what it is more than the one before of its producer: mostly one.
+/// Writes each number as the difference to its producer's previous one, which is mostly one.
 fn put_sequences(packet: &Packet<'_>, sequences: &[u64], into: &mut Vec<u8>) {
     let mut before: HashMap<&str, u64> = HashMap::new();
     for (record, sequence) in packet.records().zip(sequences) {
@@ -139,7 +139,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// Reads the head of the block at an offset; none where no whole one is there.
+    /// Reads the head of the block at an offset; none if it is incomplete.
     pub(crate) fn read(file: &File, offset: u64, end: u64) -> io::Result<Option<Self>> {
         let mut fixed = [0; FIXED_BYTES];
         if end.saturating_sub(offset) < FIXED_BYTES as u64 {
@@ -190,7 +190,7 @@ impl Head {
         })
     }
 
-    /// The reader's cursor behind this block; empty where the next block has it.
+    /// The reader's cursor after this block; empty if the next block has it.
     pub(crate) fn cursor(&self) -> &str {
         let bytes = &self.bytes[FIXED_BYTES..FIXED_BYTES + self.cursor_bytes];
         std::str::from_utf8(bytes).unwrap_or_default()
@@ -211,7 +211,7 @@ impl Head {
         &self.bytes[FIXED_BYTES + self.cursor_bytes + self.gaps_bytes..]
     }
 
-    /// Reads the body; none where it is damaged.
+    /// Reads the body; none if it is damaged.
     pub(crate) fn body(&self, file: &File) -> io::Result<Option<Body>> {
         if self.entry.records == 0 {
             return Ok(Some(Body::default()));
@@ -227,7 +227,7 @@ impl Head {
         Ok(raw.map(|raw| Body { raw, packet_bytes: self.packet_bytes }))
     }
 
-    /// Whether the body's bytes are those that were written.
+    /// Whether the body is undamaged.
     pub(crate) fn body_is_whole(&self, file: &File) -> io::Result<bool> {
         let mut packed = vec![0; self.entry.body_bytes as usize];
         file.read_exact_at(&mut packed, self.entry.offset + u64::from(self.entry.head_bytes))?;
@@ -249,7 +249,7 @@ impl Outline for Head {
     }
 }
 
-/// What is known of a block before its head is read: nothing of its keys.
+/// The outline of a block before its head is read: its index terms are unknown.
 impl Outline for BlockEntry {
     fn may_have_level(&self, level: Level) -> bool {
         self.levels & (1 << level.number()) != 0
@@ -272,12 +272,12 @@ pub(crate) struct Body {
 }
 
 impl Body {
-    /// The packet; none where it is empty or damaged.
+    /// The packet; none if it is empty or damaged.
     pub(crate) fn packet(&self) -> Option<Packet<'_>> {
         Packet::parse(&self.raw[..self.packet_bytes]).ok()
     }
 
-    /// The records' numbers among their producers'.
+    /// The records' sequences.
     pub(crate) fn sequences(&self, packet: &Packet<'_>) -> Option<Vec<u64>> {
         let mut rest = Bytes(&self.raw[self.packet_bytes..]);
         let mut before: HashMap<&str, u64> = HashMap::new();

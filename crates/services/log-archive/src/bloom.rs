@@ -1,5 +1,6 @@
-//! Bloom filters: which keys are certainly in none of a block's records (B. H. Bloom,
-//! Communications of the ACM 13, 1970; two hashes make all: Kirsch and Mitzenmacher, 2006).
+//! Bloom filters of index terms: they prove that no record of a block has a term (B. H. Bloom,
+//! Communications of the ACM 13, 1970). Two hashes generate all others (Kirsch and Mitzenmacher,
+//! 2006).
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -7,18 +8,18 @@ use std::hash::{BuildHasherDefault, Hasher};
 use helio_logging::{IndexTerm, Packet, index_terms};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// With these, one key of a hundred that is not there seems to be.
+/// The rate of false positives is one in a hundred.
 const BITS_PER_KEY: usize = 10;
 const PROBES_PER_KEY: u32 = 7;
-/// No packet has as many keys as fill this; it keeps every place in 32 bits.
+/// More than any packet's terms fill. Positions fit into 32 bits.
 const MAX_BYTES: usize = 1 << 24;
 
-/// A key's hash; its kind is the seed.
+/// A term's hash; its kind is the seed.
 pub(crate) fn hash(key: IndexTerm<'_>) -> u64 {
     xxh3_64_with_seed(key.text.as_bytes(), key.kind.number().into())
 }
 
-/// Hashes that are their own.
+/// A hasher for values that are hashes already.
 #[derive(Default)]
 struct IdentityHasher(u64);
 
@@ -36,7 +37,7 @@ impl Hasher for IdentityHasher {
     }
 }
 
-/// The filter of a packet's keys.
+/// The filter of a packet's index terms.
 pub(crate) fn of_packet(packet: &Packet<'_>) -> Vec<u8> {
     let mut hashes: HashSet<u64, BuildHasherDefault<IdentityHasher>> = HashSet::default();
     index_terms(packet, |key| _ = hashes.insert(hash(key)));
@@ -50,7 +51,7 @@ pub(crate) fn of_packet(packet: &Packet<'_>) -> Vec<u8> {
     filter
 }
 
-/// Whether a key may be there.
+/// Whether a term may be present.
 pub(crate) fn may_have(filter: &[u8], hash: u64) -> bool {
     !filter.is_empty() && places(hash, filter.len()).all(|(byte, bit)| filter[byte] & bit != 0)
 }

@@ -1,33 +1,33 @@
-//! Records of many packets, put into packets of the archive.
+//! Copies records of many packets into packets of the archive.
 
 use std::collections::HashMap;
 
 use helio_logging::{Audiences, Entry, Names, Numbers, Origin, PacketWriter, PushError, RecordRef};
 
-/// Where a record comes from.
+/// The source of a record.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RecordSource<'a> {
-    /// The packet that it lies in, as no other one is called until [`Builder::forget`].
+    /// The record's packet: an identifier that is unique until [`Builder::forget`].
     pub(crate) packet: (u32, u64),
-    /// Its producer, where it names none.
+    /// The producer of records that name none.
     pub(crate) producer: &'a str,
-    /// Its number among its producer's.
+    /// The record's sequence.
     pub(crate) sequence: u64,
 }
 
-/// A packet's bytes, and its records' numbers.
+/// A packet's bytes, and its records' sequences.
 #[derive(Debug, Default)]
 pub(crate) struct UncompressedBlock {
     pub(crate) packet: Vec<u8>,
     pub(crate) sequences: Vec<u64>,
 }
 
-/// Fills a packet with records as they lie in others: bodies are copied, not looked at.
+/// Fills a packet with records of other packets. Bodies are copied without being parsed.
 #[derive(Debug, Default)]
 pub(crate) struct Builder {
     packet: PacketWriter,
     sequences: Vec<u64>,
-    /// What was named in which packet, by the number it was registered under.
+    /// The registered numbers of the combinations in each source packet.
     names: HashMap<((u32, u64), Names), u64>,
     registered: u64,
 }
@@ -41,7 +41,7 @@ impl Builder {
         self.packet.bytes()
     }
 
-    /// Adds a record. Where the packet is full, it is as it was.
+    /// Adds a record. A full packet stays unchanged.
     pub(crate) fn push(
         &mut self,
         record: RecordRef<'_>,
@@ -89,13 +89,13 @@ impl Builder {
         })
     }
 
-    /// From now on packets may be called what others were.
+    /// Allows packets' identifiers to be reused.
     pub(crate) fn forget(&mut self) {
         self.names.clear();
     }
 
-    /// Gives the packet, and is empty then; none where it is already. In it records are numbered
-    /// from 0, so that each says its place.
+    /// Returns the packet and empties the builder; none if it is empty. Records are numbered from
+    /// 0, so that a record's number is its index.
     pub(crate) fn finish(&mut self) -> Option<UncompressedBlock> {
         self.names.clear();
         if self.is_empty() {

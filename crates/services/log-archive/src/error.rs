@@ -23,12 +23,12 @@ pub enum ArchiveError {
     /// There is no archive.
     #[error("{}: there is no archive of log records; check the path", .0.display())]
     Missing(PathBuf),
-    /// A file is none of the archive's, or of a version to come.
+    /// A file is not of the archive, or of a newer version.
     #[error("{}: {what}", path.display())]
     Format {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and what helps.
+        /// The cause and the remedy.
         what: &'static str,
     },
     /// The archive was filled from another bus, or from topics of another prefix.
@@ -44,7 +44,7 @@ pub enum ArchiveError {
 }
 
 impl ArchiveError {
-    /// Whether it passes when there is room again.
+    /// Whether a full disk is the cause.
     #[must_use]
     pub fn is_disk_full(&self) -> bool {
         let full = |kind| matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
@@ -52,7 +52,7 @@ impl ArchiveError {
     }
 }
 
-/// Names the file in an error.
+/// Adds the file to an error.
 pub(crate) trait AtPath<T> {
     fn at(self, path: &Path) -> Result<T, ArchiveError>;
 }

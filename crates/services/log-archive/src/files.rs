@@ -8,11 +8,11 @@ use helio_logging::Level;
 
 use crate::error::{ArchiveError, AtPath};
 
-/// A segment that blocks are added to.
+/// The extension of an open segment.
 const OPEN_EXTENSION: &str = "open";
-/// A segment that nothing is added to.
+/// The extension of a closed segment.
 const CLOSED_EXTENSION: &str = "seg";
-/// A file that is being made.
+/// The extension of an incomplete file.
 const NEW_EXTENSION: &str = "new";
 
 /// The folder of a lane.
@@ -32,7 +32,7 @@ pub(crate) fn new(lane: &Path, number: u64) -> PathBuf {
     lane.join(format!("{number:010}.{NEW_EXTENSION}"))
 }
 
-/// A segment's files.
+/// The files present for a segment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SegmentFiles {
     pub(crate) open: bool,
@@ -40,7 +40,7 @@ pub(crate) struct SegmentFiles {
     pub(crate) new: bool,
 }
 
-/// The segments of a lane by their numbers; none where there is no folder.
+/// The segments of a lane by number; empty if there is no folder.
 pub(crate) fn segments(lane: &Path) -> Result<BTreeMap<u64, SegmentFiles>, ArchiveError> {
     let mut found: BTreeMap<u64, SegmentFiles> = BTreeMap::new();
     let entries = match std::fs::read_dir(lane) {

@@ -1,9 +1,10 @@
-//! The files of one lane: blocks are added to the last one, whole ones are closed and removed.
+//! The files of one lane: blocks are appended to the open segment, closed segments are removed by
+//! retention.
 //!
-//! Operation. What the reader hands out goes into a builder; [`LaneFiles::seal`] makes blocks of it, the
-//! last with the cursor behind them, and [`LaneFiles::write`] adds them to the open segment. Where that
-//! fails they wait, and nothing more is to be read. A segment that is large, old or has many blocks
-//! is closed: small blocks are put together in a new file, which then takes its place.
+//! Operation. Records from the reader go into a builder. [`LaneFiles::seal`] makes blocks of them,
+//! the last one with the cursor, and [`LaneFiles::write`] appends these to the open segment. If
+//! writing fails, the blocks wait and no more records may be read. A segment that is large, old or
+//! has many blocks is closed; small blocks are merged in a new file, which then replaces it.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -24,13 +25,13 @@ use crate::files;
 use crate::removed::Removed;
 use crate::segment::{Check, Index, SegmentStart, scan};
 
-/// Blocks of a segment: as many heads are read one by one while it is open.
+/// The most blocks of a segment. The heads of an open segment are read one by one.
 const MAX_SEGMENT_BLOCKS: usize = 4_096;
-/// Blocks are small, and worth being put together, below so many records and bytes each: a flood's
-/// have more, and take long.
+/// Blocks below this many records and bytes are merged. The larger blocks of a flood are not worth
+/// the time.
 const SMALL_BLOCK_RECORDS: usize = 1_024;
 const SMALL_BLOCK_BYTES: usize = 65_536;
-/// A segment is old after a day, so that retention by age is not much later.
+/// The age at which a segment is closed, so that retention by age is not much later.
 const MAX_SEGMENT_AGE: Duration = Duration::from_secs(86_400);
 
 /// A closed segment.
@@ -51,7 +52,7 @@ struct OpenSegment {
     index: Index,
 }
 
-/// What is to be written.
+/// Blocks to be written.
 #[derive(Debug, Default)]
 struct SealedBlocks {
     bytes: Vec<u8>,
@@ -60,7 +61,7 @@ struct SealedBlocks {
     at: Tai,
 }
 
-/// The files of a lane, and what is to come into them.
+/// The files of a lane, and the records to be written.
 #[derive(Debug)]
 pub(crate) struct LaneFiles {
     level: Level,
@@ -74,13 +75,13 @@ pub(crate) struct LaneFiles {
     gaps: Vec<ArchivedGap>,
     /// The newest record's time.
     newest: Option<Tai>,
-    /// Since when something waits for a block.
+    /// The time since which records wait for a block.
     since: Option<Instant>,
     sealed: Option<SealedBlocks>,
 }
 
 impl LaneFiles {
-    /// Opens a lane as it was left: what was begun is cut, or finished.
+    /// Opens a lane: completes or truncates unfinished files.
     pub(crate) fn open(
         folder: &Path,
         level: Level,
@@ -124,7 +125,7 @@ impl LaneFiles {
             return files::remove(&closed);
         }
         if there.closed {
-            // It has taken the open one's place.
+            // It has replaced the open one.
             files::remove(&open)?;
             let file = File::open(&closed).at(&closed)?;
             let index = crate::segment::read(&file, &closed)?;
@@ -161,7 +162,7 @@ impl LaneFiles {
         Ok(())
     }
 
-    /// The cursor behind the last block; none where there is no segment.
+    /// The cursor after the last block; none if there is no segment.
     pub(crate) fn cursor(&self) -> Result<Option<String>, ArchiveError> {
         if let Some(open) = &self.open {
             return Ok(Some(open.index.cursor.clone()));
@@ -172,7 +173,7 @@ impl LaneFiles {
         Ok(Some(crate::segment::read(&file, &path)?.cursor))
     }
 
-    /// Makes sure that there is a segment to write to, which begins at a cursor.
+    /// Creates an open segment that begins at a cursor, if there is none.
     pub(crate) fn begin(&mut self, cursor: &str, now: Tai) -> Result<(), ArchiveError> {
         if self.open.is_some() {
             return Ok(());
@@ -191,13 +192,13 @@ impl LaneFiles {
         Ok(())
     }
 
-    /// Goes on at another cursor than it has ended at.
+    /// Begins a new segment at another cursor.
     pub(crate) fn restart(&mut self, cursor: &str, now: Tai) -> Result<(), ArchiveError> {
         self.close()?;
         self.begin(cursor, now)
     }
 
-    /// From now on the reader's packets may be called what others were.
+    /// Allows packets' identifiers to be reused.
     pub(crate) fn forget(&mut self) {
         self.builder.forget();
     }
@@ -218,26 +219,26 @@ impl LaneFiles {
         }
     }
 
-    /// Takes note of what is missing.
+    /// Adds a gap.
     pub(crate) fn gap(&mut self, records: Option<u64>, text: String, now: Tai) {
         self.since.get_or_insert_with(Instant::now);
         self.gaps.push(ArchivedGap { time: self.newest.unwrap_or(now), records, text });
     }
 
-    /// Bytes that wait for a block.
+    /// The bytes that wait for a block.
     pub(crate) fn waiting(&self) -> usize {
         let full: usize = self.full.iter().map(|raw| raw.packet.len()).sum();
         full + if self.builder.is_empty() { 0 } else { self.builder.bytes() }
     }
 
-    /// When there has to be a block; none where nothing waits.
+    /// The time at which a block is due; none if nothing waits.
     pub(crate) fn due(&self) -> Option<Instant> {
         let since = self.since?;
         let is_full = !self.full.is_empty() || self.waiting() > MAX_PACKET_BYTES / 2;
         Some(if is_full { since } else { since + self.options.block_age })
     }
 
-    /// Makes blocks of all that waits; the cursor is where the reader stands now.
+    /// Makes blocks of all waiting records. `cursor` is the reader's present position.
     pub(crate) fn seal(&mut self, cursor: &str, now: Tai) -> Result<(), ArchiveError> {
         if self.since.is_none() || self.sealed.is_some() {
             return Ok(());
@@ -263,14 +264,14 @@ impl LaneFiles {
         Ok(())
     }
 
-    /// Writes what was sealed. Where that fails it waits for the next call, and the file is as it
-    /// was. Returns how many records were written.
+    /// Writes the sealed blocks. If that fails they wait for the next call, and the file is
+    /// unchanged. Returns the number of records written.
     pub(crate) fn write(&mut self) -> Result<u64, ArchiveError> {
         let (Some(sealed), Some(open)) = (&self.sealed, &mut self.open) else { return Ok(0) };
         let written = (self.options.write)(&open.file, &sealed.bytes, open.index.end);
         if let Err(error) = written {
             let path = files::open(&self.folder, open.start.number);
-            // Half a block would be cut by the next start as well.
+            // The next start would truncate a partial block as well.
             _ = open.file.set_len(open.index.end);
             return Err(error).at(&path);
         }
@@ -283,7 +284,7 @@ impl LaneFiles {
         Ok(records)
     }
 
-    /// Closes the open segment where it is large, old or has many blocks, and begins the next.
+    /// Closes the open segment if it is large, old or has many blocks, and begins the next.
     pub(crate) fn roll(&mut self, now: Tai) -> Result<(), ArchiveError> {
         let Some(open) = &self.open else { return Ok(()) };
         let age =
@@ -302,7 +303,7 @@ impl LaneFiles {
         self.begin(&cursor, now)
     }
 
-    /// Gives the open segment its index. Where it fails it is open as before.
+    /// Closes the open segment by writing its index. If that fails it stays open.
     fn close(&mut self) -> Result<(), ArchiveError> {
         let Some(open) = &self.open else { return Ok(()) };
         let number = open.start.number;
@@ -340,7 +341,7 @@ impl LaneFiles {
         self.options.retention_of(self.level)
     }
 
-    /// Removes closed segments that need not be kept.
+    /// Applies retention to closed segments.
     pub(crate) fn retain(&mut self, now: Tai) -> Result<Option<ArchiveEvent>, ArchiveError> {
         let retention = self.retention();
         let open = self.open.as_ref().map_or(0, |open| open.index.end);
@@ -383,7 +384,7 @@ impl LaneFiles {
     }
 }
 
-/// Writes a segment anew with its small blocks put together, and its index.
+/// Rewrites a segment with merged blocks and its index.
 fn merge(open: &OpenSegment, new: &Path) -> Result<Index, ArchiveError> {
     let bytes = open.start.bytes();
     let file = File::create(new).at(new)?;

@@ -1,19 +1,20 @@
 //! The archive of log records: files in a folder, by level, without a server.
 //!
-//! It knows packets of log records, the reader that gives them, and files; it must not know any
-//! transport, nor what is printed.
+//! It knows packets of log records, their reader, and files. It must not know any transport or
+//! output format.
 //!
-//! Constraints. The end of any process at any moment loses no record and keeps none twice. What
-//! cannot be written waits, and is told; what is removed is counted, and told. A search costs time
-//! for the blocks that can match and memory for a few of them, however large the archive is.
+//! Constraints. A process killed at any moment loses no record and stores none twice. Blocks that
+//! cannot be written wait, and the error is reported; removed records are counted and reported. A
+//! search takes time for the blocks that can match, and memory for a few of them, however large the
+//! archive is.
 //!
-//! Format: `docs/formats/log-archive.md`. A folder for each level's lane, in it segments, in these
-//! blocks: a packet of records, compressed, with a filter of its keys and the reader's cursor.
+//! Format: `docs/formats/log-archive.md`. Each lane has a folder of segments. A segment consists of
+//! blocks: a compressed packet of records, a Bloom filter of its index terms, and the reader's
+//! cursor.
 //!
-//! Operation. A [`Archiver`] reads a bus and fills an [`Archive`]; `lane` is the files of one level,
-//! `segment` and `block` their bytes, `removed` what retention took. A [`Search`] reads them beside
-//! it. A [`ParquetWriter`] writes
-//! the records found as a Parquet file.
+//! Operation. An [`Archiver`] reads a bus and fills an [`Archive`]. `lane` has the files of one
+//! level, `segment` and `block` their bytes, `removed` the totals of retention. A [`Search`] reads
+//! the files concurrently. A [`ParquetWriter`] writes its results as a Parquet file.
 
 mod archive;
 mod archiver;

@@ -1,4 +1,4 @@
-//! What retention has removed of a lane, so that a search can say so.
+//! The totals of retention in a lane, which searches report.
 //!
 //! The file `removed` of a lane is one line of text: `HLRM1`, the number of the first segment that
 //! is kept, how many segments, records and bytes were removed so far, the latest time of a record
@@ -15,16 +15,16 @@ use crate::error::{ArchiveError, AtPath};
 
 const MAGIC: &str = "HLRM1";
 
-/// What retention has removed of a lane so far.
+/// The totals that retention has removed of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Removed {
-    /// Segments of lower numbers are gone.
+    /// Segments of lower numbers were removed.
     pub(crate) below: u64,
-    /// How many segments.
+    /// The number of segments.
     pub segments: u64,
-    /// How many records.
+    /// The number of records.
     pub records: u64,
-    /// How many bytes.
+    /// The number of bytes.
     pub bytes: u64,
     /// The latest time of a record among them.
     pub until: Tai,

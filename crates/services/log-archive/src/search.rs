@@ -28,30 +28,30 @@ use crate::segment;
 
 /// More threads than that read a disk no faster.
 const MAX_THREADS: usize = 4;
-/// Blocks that each thread is ahead.
+/// The blocks that each thread reads ahead.
 const MAX_BLOCKS_AHEAD: usize = 4;
-/// Records of a block that are values at once.
+/// The records of a block that are decoded at once.
 const RECORD_BATCH: usize = 256;
-/// Blocks whose times overlap, of at most a megabyte each; where there are more, which only wrong
-/// clocks make, records are handed out before earlier ones.
+/// The most held blocks with overlapping times, of at most a megabyte each. Only wrong clocks
+/// exceed it; records are then returned out of order.
 const MAX_HELD_BLOCKS: usize = 256;
-/// Open files of a thread.
+/// The most open files of a thread.
 const MAX_FILES: usize = 32;
-/// Listing is begun anew so often, where segments are closed or removed at the same time.
+/// The attempts to list a lane while its segments are closed or removed.
 const MAX_LISTING_ATTEMPTS: usize = 100;
 
-/// What a search finds.
+/// A result of a search.
 #[derive(Debug, Clone)]
 pub enum SearchItem {
     /// A record.
     Record(Box<Record>),
-    /// Records that the archive never got, between those of a lane that is searched.
+    /// Records of a searched lane that the archive never received.
     Gap(Level, ArchivedGap),
-    /// A record that matches and has a body that cannot be read: its producer wrote it wrong.
+    /// A matching record with a malformed body.
     Malformed {
         /// Its producer.
         producer: String,
-        /// Its number among its producer's.
+        /// The record's sequence.
         sequence: u64,
     },
     /// A part of the archive that cannot be read.
@@ -63,30 +63,30 @@ pub enum SearchItem {
 pub struct Damage {
     /// The file.
     pub path: PathBuf,
-    /// Where in it the block begins.
+    /// The offset of the block.
     pub offset: u64,
-    /// How many records it has.
+    /// The number of records.
     pub records: u32,
     /// What is wrong.
     pub what: String,
 }
 
-/// What was found, in numbers.
+/// The counts of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Records that match.
+    /// The matching records.
     pub records: u64,
     /// Gaps in the lanes and times that were searched.
     pub gaps: u64,
-    /// Blocks that cannot be read.
+    /// The blocks that cannot be read.
     pub damaged: u64,
-    /// Blocks that could match by level and time.
+    /// The blocks that can match by level and time.
     pub blocks: u64,
-    /// Blocks whose records were looked at.
+    /// The blocks whose records were tested.
     pub opened: u64,
 }
 
-/// A block to be looked at.
+/// A block to be searched.
 #[derive(Debug, Clone)]
 struct Job {
     lane: Level,
@@ -97,24 +97,24 @@ struct Job {
 #[derive(Debug)]
 struct Segment {
     path: PathBuf,
-    /// One that is being written is kept open: it takes another form when it is closed.
+    /// An open segment's file is kept open, as closing the segment replaces it.
     file: Option<File>,
 }
 
-/// Whether records are wanted, or how many there are.
+/// Whether a search returns records or only counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SearchMode {
     Records,
     Counts,
 }
 
-/// What a block gives.
+/// The matches of a block.
 #[derive(Debug, Default)]
 struct BlockMatches {
-    /// The places of what matches, in order of time.
+    /// The indices of matching records, sorted by time.
     found: Vec<(Tai, u32)>,
     body: Body,
-    /// The first of them as values.
+    /// The first of them as records.
     ahead: VecDeque<(Tai, SearchItem)>,
     /// Gaps and damage, in order of time.
     told: VecDeque<(Tai, SearchItem)>,
@@ -123,7 +123,7 @@ struct BlockMatches {
     damage: Option<String>,
 }
 
-/// A search that gives what it finds in order of time.
+/// A search. Its results are sorted by time.
 ///
 /// It is an iterator; [`count`](Self::count) counts without making records.
 #[derive(Debug)]
@@ -155,10 +155,10 @@ impl Drop for Work {
 }
 
 impl Search {
-    /// Looks which blocks of an archive can have records that match.
+    /// Finds the blocks of an archive that can have matching records.
     ///
     /// # Errors
-    /// [`ArchiveError::Missing`] where there is no archive, [`ArchiveError::File`] and
+    /// [`ArchiveError::Missing`] if there is no archive, [`ArchiveError::File`] and
     /// [`ArchiveError::Format`].
     pub fn open(folder: &Path, selector: Selector) -> Result<Self, ArchiveError> {
         if !folder.join("lock").exists() {
@@ -189,19 +189,19 @@ impl Search {
         })
     }
 
-    /// What retention has removed of the lanes and times that are searched.
+    /// The totals that retention has removed of the searched lanes and times.
     #[must_use]
     pub fn removed(&self) -> &[(Level, Removed)] {
         &self.removed
     }
 
-    /// What was found so far.
+    /// The counts so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Counts all that matches.
+    /// Counts the matching records.
     #[must_use]
     pub fn count(mut self) -> Counts {
         self.start(SearchMode::Counts);
@@ -233,7 +233,7 @@ impl Search {
         self.work = Some(work);
     }
 
-    /// Takes the next block's matches; false where there are no more blocks.
+    /// Receives the next block's matches; false if there are no more blocks.
     fn receive(&mut self) -> bool {
         let Some(work) = &self.work else { return false };
         let place = self.next;
@@ -243,7 +243,7 @@ impl Search {
         self.next += 1;
         let Some(mut done) = work.done.get(place % work.done.len()).and_then(|w| w.recv().ok())
         else {
-            // A thread ends early only where it was told to.
+            // A thread ends early only if it was stopped.
             return false;
         };
         let job = &self.jobs[place];
@@ -263,7 +263,7 @@ impl Search {
         true
     }
 
-    /// Whether what comes first of all that is held comes first of all.
+    /// Whether the earliest held result precedes all results to come.
     fn is_ready(&self) -> bool {
         let Some(Reverse((time, _))) = self.heap.peek() else { return false };
         let to_come = self.jobs.get(self.next).map(|job| job.entry.first);
@@ -291,7 +291,7 @@ impl Iterator for Search {
 }
 
 impl BlockMatches {
-    /// The time of what comes next.
+    /// The time of the next result.
     fn first(&self) -> Option<Tai> {
         let told = self.told.front().map(|(time, _)| *time);
         match (self.first_record(), told) {
@@ -318,7 +318,7 @@ impl BlockMatches {
         self.ahead.pop_front().map(|(_, found)| found)
     }
 
-    /// Makes values of the next records.
+    /// Decodes the next records.
     fn refill(&mut self) {
         let rest = self.found.len().saturating_sub(RECORD_BATCH);
         let batch: Vec<_> = self.found.drain(rest..).rev().collect();
@@ -350,7 +350,7 @@ fn list(folder: &Path, lane: Level, selector: &Selector) -> Result<Vec<Job>, Arc
             Err(ArchiveError::File { path, source })
                 if source.kind() == io::ErrorKind::NotFound =>
             {
-                // It was closed, or removed, since the folder was read.
+                // The file was closed or removed since the folder was read.
                 failed = Some(ArchiveError::File { path, source });
             }
             listed => return listed,
@@ -378,7 +378,7 @@ fn list_once(path: &Path, lane: Level, selector: &Selector) -> Result<Vec<Job>, 
     Ok(jobs)
 }
 
-/// Whether a block has gaps that a search tells.
+/// Whether a block has gaps in the searched times.
 fn has_gaps(entry: &BlockEntry, selector: &Selector) -> bool {
     let times = selector.times();
     entry.gaps > 0 && entry.first <= *times.end() && *times.start() <= entry.last
@@ -435,14 +435,14 @@ impl Worker {
                 done.count = selected.count() as u64;
                 return Ok(());
             }
-            // A record's number in the archive's packets is its place.
+            // A record's number in the archive's packets is its index.
             done.found = selected.map(|record| (record.time(), record.sequence() as u32)).collect();
         }
         done.count = done.found.len() as u64;
         if done.found.is_empty() {
             return Ok(());
         }
-        // The next one is the last.
+        // Sorted in descending order: the next result is the last element.
         done.found.sort_unstable_by_key(|found| Reverse(*found));
         done.body = body;
         if done.found.len() <= RECORD_BATCH {

@@ -21,18 +21,18 @@ const END_MAGIC: [u8; 4] = *b"HLAE";
 const ENTRY_BYTES: usize = 40;
 /// Length, checksum and magic behind the footer.
 const TAIL_BYTES: usize = 12;
-/// No footer has more: entries of as many blocks as a segment has, and a cursor.
+/// The largest footer: the entries of the most blocks of a segment, and a cursor.
 const MAX_FOOTER_BYTES: u64 = 64 << 20;
 const MAX_CURSOR_BYTES: usize = 1 << 20;
 
-/// How a segment begins.
+/// The start of a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SegmentStart {
     pub(crate) lane: Level,
     pub(crate) number: u64,
-    /// When it was begun.
+    /// The time of creation.
     pub(crate) made: Tai,
-    /// Where the reader stood.
+    /// The reader's position.
     pub(crate) cursor: String,
 }
 
@@ -50,7 +50,7 @@ impl SegmentStart {
         out
     }
 
-    /// Reads it, and where the first block begins.
+    /// Reads the start, and returns it with the offset of the first block.
     pub(crate) fn read(file: &File, path: &Path) -> Result<(Self, u64), ArchiveError> {
         let wrong = |what| ArchiveError::Format { path: path.to_owned(), what };
         let cut = || wrong("it is cut or damaged in its first bytes; move it away");
@@ -87,15 +87,15 @@ impl SegmentStart {
     }
 }
 
-/// What a segment has.
+/// The index of a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Index {
     pub(crate) entries: Vec<BlockEntry>,
-    /// The reader's cursor behind it.
+    /// The reader's cursor after it.
     pub(crate) cursor: String,
     /// When the last block was written.
     pub(crate) sealed: Tai,
-    /// Where the blocks end.
+    /// The end of the blocks.
     pub(crate) end: u64,
 }
 
@@ -108,7 +108,7 @@ impl Index {
         self.entries.iter().map(|entry| u64::from(entry.records)).sum()
     }
 
-    /// The earliest and latest time; none where it is empty.
+    /// The earliest and latest time; none if it is empty.
     pub(crate) fn times(&self) -> Option<(Tai, Tai)> {
         let first = self.entries.iter().map(|entry| entry.first).min()?;
         Some((first, self.entries.iter().map(|entry| entry.last).max()?))
@@ -138,7 +138,7 @@ impl Index {
         out
     }
 
-    /// The index of a closed segment; none where its footer is damaged.
+    /// The index of a closed segment; none if its footer is damaged.
     pub(crate) fn read(file: &File, path: &Path) -> Result<Option<Self>, ArchiveError> {
         let length = file.metadata().at(path)?.len();
         let mut tail = [0; TAIL_BYTES];
@@ -175,17 +175,17 @@ impl Index {
     }
 }
 
-/// Whether blocks' bodies are looked at when a segment is read block by block.
+/// Whether a scan checks the bodies of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Check {
-    /// Their heads are enough: whoever reads them looks at the rest.
+    /// Only heads are checked. Bodies are checked when they are read.
     Heads,
-    /// A block whose body is not whole is none.
+    /// A block with a damaged body ends the scan.
     Bodies,
 }
 
-/// The index of a segment without a footer: of its whole blocks up to the last one with a cursor,
-/// what lies behind it was never finished.
+/// The index of a segment without a footer: its complete blocks up to the last one with a cursor.
+/// Blocks after that one belong to an unfinished write.
 pub(crate) fn scan(
     file: &File,
     path: &Path,
@@ -210,7 +210,7 @@ pub(crate) fn scan(
     Ok((start, index))
 }
 
-/// The index of a segment, closed or not. One whose footer is damaged is read block by block.
+/// The index of a segment, closed or open. If the footer is damaged, the blocks are scanned.
 pub(crate) fn read(file: &File, path: &Path) -> Result<Index, ArchiveError> {
     match Index::read(file, path)? {
         Some(index) => Ok(index),

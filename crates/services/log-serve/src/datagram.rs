@@ -1,4 +1,4 @@
-//! Datagrams: UDP, and unix sockets as `/dev/log` is one.
+//! Datagrams: UDP, and unix sockets like `/dev/log`.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -10,22 +10,22 @@ use crate::decode::{self, Format};
 use crate::endpoint::{DRAIN_IDLE_TIMEOUT, DRAIN_TIMEOUT, Edge};
 use crate::sender::{Cause, Peer, Sender};
 
-/// More bytes than a datagram of UDP has, and than one of a unix socket has with the system's
-/// default of `net.core.wmem_default`.
+/// More bytes than any datagram of UDP, or of a unix socket with the default
+/// `net.core.wmem_default`.
 const MAX_DATAGRAM_BYTES: usize = 256 << 10;
-/// Bytes that the kernel is asked to keep for us; it gives as many as `net.core.rmem_max` says.
+/// The requested size of the receive buffer; the kernel limits it to `net.core.rmem_max`.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 
-/// Where datagrams come in.
+/// A socket for datagrams.
 pub(crate) enum Datagrams {
     Udp(UdpSocket),
     Unix(UnixDatagram),
 }
 
 impl Datagrams {
-    /// Asks the kernel to keep more of what was not read yet.
+    /// Requests a larger receive buffer.
     pub(crate) fn keep_more(socket: &impl AsFd) {
-        // What it gives is less than this on most machines; what it drops is counted.
+        // Most machines grant less; the kernel's drops are counted.
         _ = rustix::net::sockopt::set_socket_recv_buffer_size(socket, RECEIVE_BUFFER_BYTES);
     }
 
@@ -39,7 +39,7 @@ impl Datagrams {
         }
     }
 
-    /// Takes datagrams until the server ends, and then those that were waiting.
+    /// Receives datagrams until the server closes, then the pending ones.
     pub(crate) async fn run(self, format: Format, edge: Edge) {
         let mut buffer = vec![0; MAX_DATAGRAM_BYTES];
         let mut sender = None;
@@ -48,7 +48,7 @@ impl Datagrams {
                 received = self.receive(&mut buffer) => received,
                 () = edge.closing() => break,
             };
-            // An error is that of a datagram; the socket stays.
+            // An error concerns one datagram; the socket stays usable.
             if let Ok((count, peer)) = received {
                 take(&buffer[..count], peer, format, &mut sender, &edge);
             }
@@ -61,7 +61,7 @@ impl Datagrams {
     }
 }
 
-/// Takes one; who sent the last one often sends the next one.
+/// Decodes a datagram. The sender of the last one is cached.
 fn take(bytes: &[u8], peer: Peer, format: Format, last: &mut Option<Sender>, edge: &Edge) {
     let same = last.take().filter(|sender| sender.peer == peer);
     let sender = same.unwrap_or_else(|| edge.ingest.sender(peer));

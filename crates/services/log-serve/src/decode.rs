@@ -1,5 +1,4 @@
-//! Bytes to records: the formats of `helio_logging::formats`, one behind the other in a stream or
-//! in a datagram.
+//! Decodes the formats of `helio_logging::formats` in streams and datagrams.
 
 use std::fmt;
 
@@ -10,14 +9,14 @@ use helio_logging::formats::{acs_xml, json, syslog};
 use crate::lines::Lines;
 use crate::sender::{Cause, Sender};
 
-/// What an edge reads.
+/// The format of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// Syslog, RFC 5424 and 3164; in streams by counted octets or lines (RFC 6587).
+    /// Syslog, RFC 5424 and 3164; in streams with octet counts or lines (RFC 6587).
     Syslog,
     /// ACS's log entries as XML.
     Acs,
-    /// A JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -31,7 +30,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// Why there is no record.
+/// Why a message is not a record.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) cause: Cause,
@@ -44,7 +43,7 @@ impl Refused {
     }
 }
 
-/// Makes records of a stream's bytes.
+/// Decodes a stream.
 pub(crate) enum Decoder {
     Syslog(Framer),
     Acs(acs_xml::Reader),
@@ -68,7 +67,7 @@ impl Decoder {
         }
     }
 
-    /// There are no more bytes.
+    /// Marks the end of the stream.
     pub(crate) fn end(&mut self) {
         match self {
             Self::Syslog(framer) => framer.end(),
@@ -77,7 +76,7 @@ impl Decoder {
         }
     }
 
-    /// Whether the bytes so far end where a message does.
+    /// Whether the bytes so far end between messages.
     pub(crate) fn is_between(&self) -> bool {
         match self {
             Self::Syslog(framer) => framer.is_between(),
@@ -86,7 +85,7 @@ impl Decoder {
         }
     }
 
-    /// The next record, or why something is none; none until it is fed.
+    /// The next record or error; none until more bytes are added.
     pub(crate) fn record(&mut self, arrival: &Arrival) -> Option<Result<Record, Refused>> {
         Some(match self {
             Self::Syslog(framer) => match framer.message()? {
@@ -110,7 +109,7 @@ impl Decoder {
         })
     }
 
-    /// Hands on all that is there; how many messages, right or wrong, that was.
+    /// Passes on all available records and errors, and returns their number.
     pub(crate) fn hand_on(&mut self, sender: &Sender, arrival: &Arrival) -> usize {
         let mut messages = 0;
         while let Some(next) = self.record(arrival) {
@@ -121,7 +120,7 @@ impl Decoder {
     }
 }
 
-/// Hands on what a datagram has: of syslog one message, of the others as many as there are.
+/// Passes on the messages of a datagram: one of syslog, any number in other formats.
 pub(crate) fn datagram(format: Format, bytes: &[u8], sender: &Sender, arrival: &Arrival) {
     if format == Format::Syslog {
         return hand_on(of_syslog(bytes, arrival), sender);
@@ -141,7 +140,7 @@ fn of_syslog(message: &[u8], arrival: &Arrival) -> Result<Record, Refused> {
 
 fn hand_on(next: Result<Record, Refused>, sender: &Sender) {
     match next {
-        // What is dropped was counted.
+        // A drop is counted by `take`.
         Ok(record) => _ = sender.take(record),
         Err(refused) => sender.refuse(refused.cause, &refused.why),
     }

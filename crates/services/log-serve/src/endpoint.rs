@@ -1,4 +1,4 @@
-//! What all edges have: where they listen, how many may connect, and when it is over.
+//! Endpoints, and the state that all edges share: addresses, the number of connections, closing.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,12 +14,12 @@ use crate::decode::Format;
 use crate::ingest::Ingest;
 use crate::sender::{Peer, Sender};
 
-/// How long an edge waits, at the end, for more of what was sent before.
+/// The idle time after which a closing edge has read all earlier data.
 pub(crate) const DRAIN_IDLE_TIMEOUT: Duration = Duration::from_millis(100);
-/// How long it does that at most.
+/// The longest time that a closing edge reads.
 pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// By what records come.
+/// The transport of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Via {
     /// UDP at an address such as `0.0.0.0:514`.
@@ -28,14 +28,14 @@ pub enum Via {
     Tcp(String),
     /// Connections of a unix socket.
     Unix(PathBuf),
-    /// Datagrams of a unix socket, as `/dev/log` is one.
+    /// Datagrams of a unix socket, like `/dev/log`.
     UnixDatagram(PathBuf),
     /// Standard input.
     Input,
 }
 
 impl Via {
-    /// By what, in a word.
+    /// The kind, as one word.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -47,7 +47,7 @@ impl Via {
         }
     }
 
-    /// Where: an address, a path, or `-`.
+    /// The address, the path, or `-`.
     #[must_use]
     pub fn address(&self) -> String {
         match self {
@@ -64,30 +64,29 @@ impl fmt::Display for Via {
     }
 }
 
-/// Where records come from, and in what format.
+/// An endpoint: a transport and a format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     /// The format.
     pub format: Format,
-    /// By what.
+    /// The transport.
     pub via: Via,
 }
 
-/// An endpoint that is open: its address has the port that the system has chosen, where 0 was
-/// asked for.
+/// An open endpoint. Its address has the actual port if 0 was requested.
 pub type Listening = Endpoint;
 
-/// What an edge has of its server. As long as a clone of it is there, the server's end waits.
+/// The server's state for an edge. The server's end waits until all clones are dropped.
 #[derive(Clone)]
 pub(crate) struct Edge {
     pub(crate) ingest: Ingest,
     pub(crate) closing: watch::Receiver<bool>,
-    /// Seconds that senders' clocks are ahead of UTC where they do not say so.
+    /// The seconds that senders' clocks are ahead of UTC, for messages without a zone.
     pub(crate) offset_s: i32,
     pub(crate) connections: Arc<AtomicUsize>,
     pub(crate) most_connections: usize,
     pub(crate) alive: mpsc::Sender<()>,
-    /// Who looks for room: the others wait behind it.
+    /// Held by the one task that polls for room; the others queue for it.
     pub(crate) gate: Arc<Mutex<()>>,
 }
 
@@ -95,16 +94,16 @@ impl Edge {
     /// Waits until the server ends.
     pub(crate) async fn closing(&self) {
         let mut closing = self.closing.clone();
-        // A server that is gone has ended, too.
+        // A dropped server has ended, too.
         _ = closing.wait_for(|closing| *closing).await;
     }
 
-    /// Whether the server ends.
+    /// Whether the server is closing.
     pub(crate) fn is_closing(&self) -> bool {
         *self.closing.borrow() || self.closing.has_changed().is_err()
     }
 
-    /// Holds up one who sends faster than the bus takes.
+    /// Blocks a sender that is faster than the bus.
     pub(crate) async fn room(&self) {
         let since = Instant::now();
         if !self.ingest.holds(since) {
@@ -116,12 +115,12 @@ impl Edge {
         }
     }
 
-    /// What arrives now.
+    /// The circumstances of a message that arrives now.
     pub(crate) fn arrival(&self) -> Arrival {
         Arrival { now: self.ingest.now(), offset_s: self.offset_s }
     }
 
-    /// Takes a connection in; none where there are too many, which is counted.
+    /// Admits a connection. Above the limit it returns none and counts a refusal.
     pub(crate) fn admit(&self, peer: Peer) -> Option<Admitted> {
         let sender = self.ingest.sender(peer);
         let all = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
@@ -136,14 +135,14 @@ impl Edge {
     }
 }
 
-/// A connection that was taken in, until it is dropped.
+/// An admitted connection; dropping it ends it.
 pub(crate) struct Admitted {
     pub(crate) sender: Sender,
     connections: Arc<AtomicUsize>,
 }
 
 impl Admitted {
-    /// Counts that it is closed, as it was too slow.
+    /// Counts a timeout of the connection.
     pub(crate) fn timed_out(&self) {
         locked(&self.sender.entry.state).tally.timed_out += 1;
     }

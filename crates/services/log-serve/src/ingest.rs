@@ -1,4 +1,4 @@
-//! The one way from the edges to the bus: limits, counts, and what is told of them.
+//! The path from the edges to the bus: limits, counts and reports.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,12 +13,12 @@ use crate::limits::Limits;
 use crate::sender::{Cause, Peer, RateClass, Sender, SenderCounts, SenderEntry, Senders};
 use crate::statistics::{Dropped, Statistics};
 
-/// The logger of what the service itself tells.
+/// The logger of the service's own records.
 const LOGGER: &str = "helio/log/serve";
-/// The most senders of whom it is told one by one each time: the rest come together in one record.
+/// The most senders that are reported individually; the rest share one record.
 const MAX_REPORTED_SENDERS: usize = 16;
 
-/// Takes records of all edges. Cloning shares it.
+/// Accepts records of all edges. Cloning shares it.
 #[derive(Debug, Clone)]
 pub struct Ingest(Arc<Shared>);
 
@@ -26,14 +26,14 @@ pub struct Ingest(Arc<Shared>);
 struct Shared {
     relay: Relay,
     lanes: Lanes,
-    /// What the service's own records have.
+    /// The host and process of the service's own records.
     host: String,
     process: String,
     limits: Limits,
     senders: Mutex<Senders>,
     clock: SystemClock,
     own: AtomicU64,
-    /// How many records the bus had taken when somebody was held up in vain.
+    /// The number of published records when [`Limits::hold`] last expired.
     in_vain: AtomicU64,
 }
 
@@ -53,7 +53,7 @@ impl Ingest {
         }))
     }
 
-    /// Whoever sends: each edge asks once a connection, a request or a datagram.
+    /// The sender of a connection, a request or a datagram; called once for each.
     #[must_use]
     pub fn sender(&self, peer: Peer) -> Sender {
         let now = Instant::now();
@@ -67,12 +67,12 @@ impl Ingest {
         &self.0.limits
     }
 
-    /// How long one is held up from one look at [`Ingest::holds`] to the next.
+    /// The interval at which a blocked sender polls [`Ingest::holds`].
     pub const ROOM_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-    /// Whether one who can be held up, and has been since then, is to be on: the bus takes less
-    /// than comes, and [`Limits::hold`] is not over. Where that was over for somebody, nobody is
-    /// held up until the bus takes something.
+    /// Whether a sender that has been blocked `since` then must wait longer: the bus is too slow,
+    /// and [`Limits::hold`] has not passed. Once it has passed for one sender, none is blocked
+    /// until the bus accepts records again.
     #[must_use]
     pub fn holds(&self, since: Instant) -> bool {
         let shared = &self.0;
@@ -97,7 +97,7 @@ impl Ingest {
         self.0.clock.now()
     }
 
-    /// What became of what came, with what the way to the bus says.
+    /// The statistics, with the figures of publishing.
     pub(crate) fn statistics(&self, figures: &LogFigures) -> Statistics {
         let senders = locked(&self.0.senders).statistics();
         let mut statistics = Statistics {
@@ -115,14 +115,13 @@ impl Ingest {
             statistics.refused += sender.refused;
             statistics.timed_out += sender.timed_out;
         }
-        // Those that were shed at the queue are among them.
+        // This includes records shed from the queue.
         statistics.dropped.shed = figures.shed;
         statistics.senders = senders;
         statistics
     }
 
-    /// Publishes a record of the service's own for each sender of whom something was dropped since
-    /// the last time, the worst first.
+    /// Publishes a record for each sender with drops since the last report, the most drops first.
     pub(crate) fn tell(&self) {
         let mut news = self.news();
         news.sort_by_key(|(_, tally, _)| std::cmp::Reverse(tally.all_dropped() + tally.refused));
@@ -140,7 +139,7 @@ impl Ingest {
         }
     }
 
-    /// What was dropped since it was told last, by sender.
+    /// The drops since the last report, by sender.
     fn news(&self) -> Vec<(Option<Peer>, SenderCounts, String)> {
         let senders = locked(&self.0.senders);
         let new = |entry: &Arc<SenderEntry>| {
@@ -152,7 +151,7 @@ impl Ingest {
         senders.all().filter_map(new).collect()
     }
 
-    /// A record that says what was dropped of whom. Where the bus takes none it is counted as shed.
+    /// Publishes a report on a sender's drops. If the bus is too slow the report is shed.
     fn warn(&self, sender: &str, tally: &SenderCounts, why: &str) {
         let mut record =
             Record::new(self.now(), Level::WARNING, LOGGER, &words(sender, tally, why));
@@ -164,7 +163,7 @@ impl Ingest {
         for (name, count) in counts.chain(connections).filter(|(_, count)| *count > 0) {
             record.data.push((name.to_owned(), Value::from(count)));
         }
-        // It has a few hundred bytes.
+        // The record is far below the limit.
         if let Ok(written) = EncodedRecord::of(record) {
             self.0.own.fetch_add(1, Ordering::Relaxed);
             _ = self.0.relay.publish(written);
@@ -172,7 +171,7 @@ impl Ingest {
     }
 }
 
-/// What was dropped of whom, as people read it.
+/// The text of a report.
 fn words(sender: &str, tally: &SenderCounts, why: &str) -> String {
     let mut parts = Vec::new();
     let causes = Dropped::of(tally).causes().filter(|(_, count)| *count > 0);
@@ -194,13 +193,13 @@ fn words(sender: &str, tally: &SenderCounts, why: &str) -> String {
 }
 
 impl Sender {
-    /// Takes a record: it is on its way to the bus, or counted as dropped. It never waits.
+    /// Accepts a record for publishing, or counts it as dropped. It never waits.
     ///
-    /// Its observed time is now where it has none, or one to come; its producer is this sender
-    /// where it names none. Its own time stays as it is.
+    /// A missing or future observed time becomes now. A missing producer becomes this sender. The
+    /// record's own time is unchanged.
     ///
     /// # Errors
-    /// [`Cause`], counted already.
+    /// [`Cause`]; the drop is already counted.
     pub fn take(&self, record: Record) -> Result<(), Cause> {
         let shared = &self.ingest.0;
         let urgent = shared.lanes.is_urgent(record.level);
@@ -208,7 +207,7 @@ impl Sender {
         {
             let mut state = locked(&self.entry.state);
             state.tally.received += 1;
-            // What comes by standard input waits: it is held up as long as there is no room.
+            // Standard input has no rate limit: it is blocked while there is no room.
             let is_input = self.peer == Peer::Input;
             if !is_input && !state.allows(&shared.limits, urgency, Instant::now()) {
                 state.count_drop(
@@ -228,7 +227,7 @@ impl Sender {
         shared.relay.publish(written).map_err(|shed| self.dropped(Cause::Shed, &shed))
     }
 
-    /// Counts something that is no record, or none that is taken, and why.
+    /// Counts a message that is dropped before it becomes a record.
     pub fn refuse(&self, cause: Cause, why: &dyn Display) {
         let mut state = locked(&self.entry.state);
         state.tally.received += 1;
@@ -242,7 +241,7 @@ impl Sender {
 
     fn completed(&self, mut record: Record) -> Record {
         let now = self.ingest.now();
-        // One who collected it before us may have observed it; nobody has observed it tomorrow.
+        // An earlier collector may have observed it, but not in the future.
         record.observed = record.observed.filter(|observed| *observed <= now).or(Some(now));
         if record.producer.is_empty() {
             record.producer = self.peer.to_string();
@@ -254,7 +253,7 @@ impl Sender {
             };
         }
         if record.sequence > 0 {
-            // It gets another one in the topic.
+            // The topic assigns another sequence.
             record.data.push(("sequence".to_owned(), record.sequence.into()));
         }
         record

@@ -1,4 +1,4 @@
-//! Standard input, which is read by a thread of its own.
+//! Reads standard input, in a thread of its own.
 
 use std::io::{self, Read as _};
 use std::time::Instant;
@@ -11,10 +11,11 @@ use crate::ingest::Ingest;
 use crate::sender::Peer;
 
 const READ_BYTES: usize = 64 << 10;
-/// How long it waits before it looks whether the server ends.
+/// The interval of checking whether the server closes.
 const CLOSE_POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// Reads until the input ends, or the server does and nothing more is there, or a second later.
+/// Reads until the input ends. Once the server closes, it reads the available input, for a second
+/// at most.
 pub(crate) fn run(format: Format, edge: &Edge) {
     let sender = edge.ingest.sender(Peer::Input);
     let mut decoder = Decoder::new(format);
@@ -33,7 +34,7 @@ pub(crate) fn run(format: Format, edge: &Edge) {
         let Some(count @ 1..) = ready.then(|| input.read(&mut buffer).unwrap_or(0)) else { break };
         decoder.feed(&buffer[..count]);
         decoder.hand_on(&sender, &edge.arrival());
-        // A pipe or a file can wait.
+        // A pipe or a file can be blocked.
         while !edge.ingest.has_room() && !edge.is_closing() {
             std::thread::sleep(Ingest::ROOM_POLL_INTERVAL);
         }
@@ -42,7 +43,7 @@ pub(crate) fn run(format: Format, edge: &Edge) {
     decoder.hand_on(&sender, &edge.arrival());
 }
 
-/// Waits for more, or for the end; whether there is something.
+/// Waits for input; returns whether there is some.
 fn is_ready(input: &io::StdinLock<'_>) -> bool {
     poll(&mut [PollFd::new(input, PollFlags::IN)], Some(&CLOSE_POLL_INTERVAL))
         .is_ok_and(|ready| ready > 0)

@@ -1,17 +1,17 @@
-//! The central path of a facility's log records: taken at sockets in the formats of others, and
-//! published.
+//! The central receiver of a facility's log records: accepts foreign formats at sockets and
+//! publishes the records.
 //!
-//! It knows sockets, the formats of `helio_logging::formats` and who sends how much; it must not
+//! It knows sockets, the formats of `helio_logging::formats` and the senders' rates. It must not
 //! know any transport.
 //!
-//! Constraints. No sender is held up by the bus for long: who sends in a stream is as long as
-//! [`Limits::hold`] says, and then records are dropped by level, over a bounded queue.
-//! No sender costs others more than its share: rate, connections, time and size have limits. What
-//! is dropped is counted by sender and cause, and told.
+//! Constraints. The bus never blocks a sender for long: a stream waits at most for
+//! [`Limits::hold`], then records are dropped by level from a bounded queue. Limits on rate,
+//! connections, time and size keep one sender from affecting others. Dropped records are counted by
+//! sender and cause, and reported.
 //!
-//! Operation. A [`Server`] has an edge for each [`Endpoint`]: sockets (`stream`, `datagram`) and
-//! what makes records of their bytes (`decode`). Whatever the edge, records go to the one
-//! [`Ingest`], which has the limits, the counts and the way to the bus.
+//! Operation. A [`Server`] runs an edge for each [`Endpoint`]: sockets (`stream`, `datagram`) and a
+//! decoder (`decode`). All records go to one [`Ingest`], which applies limits, counts, and
+//! publishes.
 
 mod datagram;
 mod decode;

@@ -1,43 +1,43 @@
-//! How much is taken from whom.
+//! Limits on senders.
 
 use std::time::{Duration, Instant};
 
 use helio_logging::MAX_RECORD_BYTES;
 
-/// So many a second, and so many at once.
+/// A rate with a burst.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rate {
     /// Records a second.
     pub per_s: f64,
-    /// Records that may come at once after a pause.
+    /// Records at once after a pause.
     pub burst: f64,
 }
 
-/// The limits of senders. Each has a default that a well-behaved one does not reach.
+/// The limits of senders. A well-behaved sender does not reach the defaults.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
-    /// Of each sender: by default 50,000 a second, sixty times all of ALMA's mean.
+    /// The rate of each sender: by default 50,000 a second, sixty times the mean of all of ALMA.
     pub rate: Rate,
-    /// Of each sender's urgent records, beside that: nobody has a thousand alerts a second to act
-    /// on. What is over it counts as usual ones do.
+    /// The additional rate of each sender's urgent records: nobody can act on a thousand alerts a
+    /// second. Records above it count as usual ones.
     pub urgent: Rate,
-    /// Bytes of a record, as a packet has it.
+    /// The most bytes of a record in a packet.
     pub record_bytes: usize,
-    /// Connections of all senders together; no more than there are file descriptors.
+    /// The most connections of all senders, further limited by file descriptors.
     pub connections: usize,
-    /// Connections of one sender.
+    /// The most connections of one sender.
     pub connections_per_sender: usize,
-    /// How long a connection may say nothing. Syslog has no answer, so that a sender may lose what
-    /// it writes into a connection that was closed: the limit is for those who have gone away.
+    /// The idle timeout of a connection. Syslog has no acknowledgements, so a sender may lose what
+    /// it writes to a closed connection: the timeout is only for vanished senders.
     pub idle: Duration,
-    /// How long a message may take from its first byte to its last.
+    /// The timeout of a message, from its first byte to its last.
     pub unfinished: Duration,
-    /// How long one who sends in a stream, or waits for an answer, is held up while the bus takes
-    /// less than comes, before records are dropped by level. Nobody is then until the bus goes on.
+    /// How long a stream, or a request, is blocked while the bus is too slow, before records are
+    /// dropped by level. After that no sender is blocked until the bus accepts records again.
     pub hold: Duration,
-    /// Senders that are told apart; those beyond it share their limits and counts.
+    /// The most senders that are tracked separately; further ones share limits and counts.
     pub senders: usize,
-    /// How often it is told what was dropped.
+    /// The interval of reports on dropped records.
     pub tell: Duration,
 }
 
@@ -58,7 +58,7 @@ impl Default for Limits {
     }
 }
 
-/// What is left of a rate at a moment: a token bucket.
+/// A token bucket.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bucket {
     left: f64,
@@ -66,12 +66,12 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    /// A full one.
+    /// A full bucket.
     pub(crate) fn new(rate: Rate, now: Instant) -> Self {
         Self { left: rate.burst, at: now }
     }
 
-    /// Takes one, if there is one.
+    /// Takes a token, if there is one.
     pub(crate) fn take(&mut self, rate: Rate, now: Instant) -> bool {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
         self.left = rate.burst.min(self.left + passed * rate.per_s);

@@ -2,21 +2,21 @@
 
 use crate::sender::Cause;
 
-/// Cuts a stream into lines, without their ends.
+/// Splits a stream into lines without their ends.
 #[derive(Debug)]
 pub(crate) struct Lines {
     buffer: Vec<u8>,
     start: usize,
-    /// Up to where an end was looked for.
+    /// The end of the bytes searched for a line end.
     at: usize,
     most: usize,
-    /// The line was too long, and the rest of it is passed over.
+    /// The line was too long, and its rest is skipped.
     over: bool,
     ended: bool,
 }
 
 impl Lines {
-    /// Lines of so many bytes at most.
+    /// Accepts lines of at most this many bytes.
     pub(crate) fn new(most: usize) -> Self {
         Self { buffer: Vec::new(), start: 0, at: 0, most, over: false, ended: false }
     }
@@ -32,12 +32,12 @@ impl Lines {
         self.ended = true;
     }
 
-    /// Whether it is between lines.
+    /// Whether the bytes so far end between lines.
     pub(crate) fn is_between(&self) -> bool {
         self.start == self.buffer.len() && !self.over
     }
 
-    /// The next line that has more than blanks in it; none until it is fed.
+    /// The next line that is not blank; none until more bytes are added.
     pub(crate) fn line(&mut self) -> Option<Result<&[u8], Cause>> {
         loop {
             let found = memchr::memchr(b'\n', &self.buffer[self.at..]);

@@ -1,4 +1,4 @@
-//! Senders: who they are, what is left of their rates, what became of what they sent.
+//! Senders: identity, remaining rate, and counts.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,29 +11,29 @@ use helio_bus::transport::locked;
 use crate::limits::{Bucket, Limits};
 use crate::statistics::SenderStatistics;
 
-/// How long a sender has said nothing that is forgotten when there is no room for another one: its
-/// buckets are full again by then.
+/// The idle time after which a sender may be forgotten to make room for another: its buckets are
+/// full again by then.
 const SENDER_IDLE_TIME: Duration = Duration::from_secs(60);
-/// How often it is looked for such ones: a look goes over all of them.
+/// The interval of searching for idle senders, which visits all of them.
 const SENDER_SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// The most characters that are kept of why something was dropped.
+/// The most characters of a reason for a drop.
 const MAX_REASON_CHARS: usize = 200;
 
-/// Who sends, as far as the edge knows.
+/// A sender's identity, as far as the edge knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Peer {
     /// A machine.
     Ip(IpAddr),
-    /// A user of this machine, by a connection of a unix socket.
+    /// A user of this machine, connected by a unix socket.
     User(u32),
-    /// A program of this machine, by a datagram of a unix socket, which does not say whose.
+    /// A program of this machine, by a datagram of a unix socket, which has no user.
     Local,
     /// Standard input.
     Input,
 }
 
 impl From<IpAddr> for Peer {
-    /// An address of IPv4 that is written as one of IPv6 is the former.
+    /// An IPv4-mapped address becomes an IPv4 address.
     fn from(address: IpAddr) -> Self {
         Self::Ip(address.to_canonical())
     }
@@ -50,16 +50,16 @@ impl fmt::Display for Peer {
     }
 }
 
-/// Why something that came is not published.
+/// Why a message was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Cause {
-    /// It is no record.
+    /// The message is malformed.
     Malformed,
-    /// It has more bytes than the limit.
+    /// The message is above the limit of bytes.
     TooLarge,
-    /// Its sender sends more than it may.
+    /// The sender is above its rate.
     Rate,
-    /// The bus takes less than comes, and it is of a low level.
+    /// The bus is too slow, and the record is of a low level.
     Shed,
 }
 
@@ -67,7 +67,7 @@ impl Cause {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Malformed, Self::TooLarge, Self::Rate, Self::Shed];
 
-    /// Its name, as counts have it.
+    /// The name in statistics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -79,7 +79,7 @@ impl Cause {
     }
 }
 
-/// As people read it behind a number.
+/// Shown after a number.
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -91,14 +91,14 @@ impl fmt::Display for Cause {
     }
 }
 
-/// What became of what came.
+/// A sender's counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct SenderCounts {
     pub(crate) received: u64,
     pub(crate) dropped: [u64; 4],
-    /// Connections that were not taken.
+    /// Connections refused above the limits.
     pub(crate) refused: u64,
-    /// Connections that were closed as they took too long.
+    /// Connections closed by a timeout.
     pub(crate) timed_out: u64,
 }
 
@@ -116,7 +116,7 @@ impl SenderCounts {
         self.counts().zip(other.counts()).for_each(|(to, from)| *to += *from);
     }
 
-    /// What has come since.
+    /// The difference to earlier counts.
     pub(crate) fn since(mut self, mut before: Self) -> Self {
         self.counts().zip(before.counts()).for_each(|(now, then)| *now -= *then);
         self
@@ -132,11 +132,11 @@ pub(crate) struct SenderState {
     usual: Bucket,
     urgent: Bucket,
     pub(crate) tally: SenderCounts,
-    /// What of this was told.
+    /// The counts at the last report.
     pub(crate) told: SenderCounts,
-    /// When it sent last.
+    /// The time of the last message.
     last: Instant,
-    /// Why one of those was dropped that were not told yet.
+    /// The reason of an unreported drop.
     pub(crate) why: String,
     pub(crate) connections: usize,
 }
@@ -165,37 +165,37 @@ impl SenderState {
         self.last = Instant::now();
         let place = cause as usize;
         self.tally.dropped[place] += 1;
-        // Words cost more than a count: one is told for example.
+        // Formatting a reason is costly: one is reported as an example.
         if self.tally.dropped[place] - self.told.dropped[place] > 1 {
             return;
         }
-        // What a sender has written is in some of them.
+        // A reason may contain text of the sender.
         let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
         self.why = why.to_string().chars().map(plain).take(MAX_REASON_CHARS).collect();
     }
 }
 
-/// Whether a record has its own limit.
+/// Whether a record is urgent and has its own rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RateClass {
     Urgent,
     Usual,
 }
 
-/// What is known of a sender.
+/// A tracked sender.
 #[derive(Debug)]
 pub(crate) struct SenderEntry {
-    /// None: all those for whom there is no room.
+    /// None for all senders above the limit.
     pub(crate) peer: Option<Peer>,
     pub(crate) state: Mutex<SenderState>,
 }
 
-/// Whoever sends, as an edge holds it: by connection, by request or by datagram.
+/// An edge's handle to a sender, for a connection, a request or a datagram.
 #[derive(Debug, Clone)]
 pub struct Sender {
     pub(crate) ingest: crate::Ingest,
     pub(crate) entry: Arc<SenderEntry>,
-    /// Who it is, also where it shares its counts with others.
+    /// The identity, even if the counts are shared.
     pub(crate) peer: Peer,
 }
 
@@ -229,7 +229,7 @@ impl Senders {
         entry
     }
 
-    /// Forgets who has been quiet and is not connected; what they had counted is the others'.
+    /// Forgets idle, unconnected senders, and adds their counts to the others'.
     fn forget(&mut self, now: Instant) {
         if self
             .looked
@@ -242,7 +242,7 @@ impl Senders {
         self.known.retain(|_, entry| {
             let state = locked(&entry.state);
             let quiet = now.saturating_duration_since(state.last) >= SENDER_IDLE_TIME;
-            // What was dropped and not told yet is told before.
+            // Unreported drops are reported first.
             let keep = !quiet || Arc::strong_count(entry) > 1 || state.tally != told(&state);
             if !keep {
                 others.tally.add(state.tally);
@@ -252,7 +252,7 @@ impl Senders {
         });
     }
 
-    /// Everyone, and those who share what they are.
+    /// All tracked senders, and the shared entry.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<SenderEntry>> {
         self.known.values().chain([&self.others])
     }
@@ -269,7 +269,7 @@ impl Senders {
     }
 }
 
-/// What was told, as if all that was well had been, too.
+/// The reported counts, with all received messages counted as reported.
 fn told(state: &SenderState) -> SenderCounts {
     SenderCounts { received: state.tally.received, ..state.told }
 }

@@ -1,4 +1,4 @@
-//! The service: its edges, the thread that publishes, the end.
+//! The service: starts and stops its edges.
 
 use std::io;
 use std::net::{TcpListener as StdTcp, UdpSocket as StdUdp};
@@ -26,38 +26,38 @@ use crate::statistics::Statistics;
 use crate::stream::Listener;
 use crate::udp_drops::{self, Inode};
 
-/// How long the end waits for edges: a little longer than they drain.
+/// The time that closing waits for edges: a little longer than they drain.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// File descriptors that are not for connections: the bus, the edges.
+/// File descriptors reserved for the bus and the edges.
 const RESERVED_FILES: u64 = 128;
 
-/// How records are taken and published.
+/// The options of a service.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Of senders.
+    /// The limits of senders.
     pub limits: Limits,
-    /// The way to the bus: topics, batches, queues, the spill file; host and process are those of
+    /// The options of publishing: topics, batches, queues, the spill file. Host and process are for
     /// the service's own records.
     pub log: LogOptions,
-    /// Seconds that clocks of syslog senders are ahead of UTC where they do not say so.
+    /// The seconds that the clocks of syslog senders are ahead of UTC, for messages without a zone.
     pub syslog_offset_s: i32,
 }
 
 /// Why the service does not start.
 #[derive(Debug, Error)]
 pub enum ServeError {
-    /// The way to the bus cannot be opened.
+    /// Logging to the bus cannot be started.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// There are no threads.
+    /// The threads cannot be started.
     #[error("the service's threads cannot be started: {0}")]
     Threads(#[source] io::Error),
-    /// An endpoint cannot be listened to.
+    /// An endpoint cannot be opened.
     #[error("cannot listen at {0}: {1}")]
     Listen(Via, #[source] io::Error),
 }
 
-/// Takes records at its edges, and publishes them. When it is dropped, it [ends](Self::end).
+/// Receives records at its edges and publishes them. Dropping it [ends](Self::end) it.
 ///
 /// ```
 /// use helio_bus::Bus;
@@ -78,13 +78,13 @@ pub struct Server {
     edge: Option<Edge>,
     closing: watch::Sender<bool>,
     ended: mpsc::Receiver<()>,
-    /// Sockets that are files, which go with it.
+    /// The files of unix sockets, which are removed at the end.
     files: Vec<PathBuf>,
     udp: Vec<Inode>,
 }
 
 impl Server {
-    /// Starts a service that listens nowhere yet.
+    /// Starts a service without endpoints.
     ///
     /// # Errors
     /// [`ServeError`].
@@ -92,11 +92,11 @@ impl Server {
         Self::over(Logging::start(bus, options.log.clone())?, options)
     }
 
-    /// The same over a bus that need not be there yet: what comes meanwhile waits as it does while
-    /// the bus is away ([`Logging::connect`]).
+    /// Starts a service on a bus that may be unavailable ([`Logging::connect`]). Records are queued
+    /// until it is connected.
     ///
     /// # Errors
-    /// [`ServeError`] where waiting mends nothing.
+    /// [`ServeError`] for permanent errors.
     pub fn connect(builder: Builder, url: &str, options: Options) -> Result<Self, ServeError> {
         Self::over(Logging::connect(builder, url, options.log.clone())?, options)
     }
@@ -138,7 +138,7 @@ impl Server {
         })
     }
 
-    /// Opens an edge.
+    /// Opens an endpoint.
     ///
     /// # Errors
     /// [`ServeError::Listen`].
@@ -153,7 +153,7 @@ impl Server {
             return Err(io::Error::other("the service has ended"));
         };
         let (format, edge) = (endpoint.format, edge.clone());
-        // Sockets are made in its context.
+        // Sockets are registered with this runtime.
         let _entered = runtime.enter();
         match &endpoint.via {
             Via::Udp(address) => {
@@ -202,19 +202,19 @@ impl Server {
         }
     }
 
-    /// Where edges of others hand their records; none where it has ended.
+    /// The ingest for records of other receivers; none after the end.
     #[must_use]
     pub fn ingest(&self) -> Option<Ingest> {
         self.edge.as_ref().map(|edge| edge.ingest.clone())
     }
 
-    /// Whether nothing comes any more: it reads standard input only, and that has ended.
+    /// Whether no more records can arrive: the only endpoint is standard input, and that has ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.edge.as_ref().is_none_or(|edge| edge.alive.strong_count() == 1)
     }
 
-    /// What became of all that came, as of a moment ago.
+    /// The present statistics.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let (Some(edge), Some(logging)) = (&self.edge, &self.logging) else {
@@ -224,14 +224,14 @@ impl Server {
         Statistics { kernel_dropped: udp_drops::dropped(&self.udp), ..statistics }
     }
 
-    /// Why the bus takes nothing at the moment, in its words; none where it does.
+    /// The bus's reason for not accepting records at present; none if it accepts them.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         self.logging.as_ref().and_then(Logging::trouble)
     }
 
-    /// Ends: what was sent before is read, and published or kept in the spill file; what became of
-    /// all that came.
+    /// Ends the service and returns the final statistics. Records sent before are read, and
+    /// published or stored in the spill file.
     #[must_use]
     pub fn end(mut self) -> Statistics {
         self.close()
@@ -246,7 +246,7 @@ impl Server {
         drop(edge);
         _ = self.closing.send(true);
         let ended = async { tokio::time::timeout(CLOSE_TIMEOUT, self.ended.recv()).await };
-        // Nobody says anything there: it ends when all edges have.
+        // Nothing is sent on this channel; it closes when all edges have ended.
         _ = runtime.block_on(ended);
         runtime.shutdown_timeout(CLOSE_TIMEOUT);
         self.files.drain(..).for_each(|file| _ = std::fs::remove_file(file));
@@ -262,8 +262,8 @@ impl Drop for Server {
     }
 }
 
-/// Binds a socket that is a file, which everyone of this machine may write to, as to `/dev/log`.
-/// One that a killed service has left is replaced.
+/// Binds a unix socket that all users may write to, like `/dev/log`. The socket of a killed service
+/// is replaced.
 fn bind<T>(
     path: &Path,
     bind: impl Fn(&Path) -> io::Result<T>,

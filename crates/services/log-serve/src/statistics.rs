@@ -1,22 +1,22 @@
-//! What became of all that came.
+//! Statistics of received and dropped messages.
 
 use crate::sender::{Cause, Peer, SenderCounts};
 
-/// What was dropped, by cause, in records or what should have been one.
+/// Dropped messages by cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Dropped {
-    /// No records.
+    /// Malformed messages.
     pub malformed: u64,
-    /// With more bytes than the limit.
+    /// Messages above the limit of bytes.
     pub too_large: u64,
-    /// Above their senders' rates.
+    /// Records above their senders' rates.
     pub rate: u64,
-    /// The bus took less than came.
+    /// Records shed because the bus was too slow.
     pub shed: u64,
 }
 
 impl Dropped {
-    /// All of them.
+    /// The sum.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.malformed + self.too_large + self.rate + self.shed
@@ -38,19 +38,18 @@ impl Dropped {
     }
 }
 
-/// What became of what one sender sent.
+/// Statistics of one sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SenderStatistics {
-    /// Who it is; none: all those for whom there was no room.
+    /// The sender; none for all senders above the limit.
     pub peer: Option<Peer>,
-    /// What came, in records or what should have been one.
+    /// Received messages.
     pub received: u64,
-    /// What of this was dropped; of records that were shed behind the queue nobody knows whose
-    /// they were.
+    /// Of these, dropped messages. Records shed from the queue cannot be assigned to senders.
     pub dropped: Dropped,
-    /// Connections that were not taken, as there were too many.
+    /// Connections refused above the limit.
     pub refused: u64,
-    /// Connections that were closed, as nothing came or a message took too long.
+    /// Connections closed by a timeout.
     pub timed_out: u64,
 }
 
@@ -61,28 +60,29 @@ impl SenderStatistics {
     }
 }
 
-/// What became of all that came: `received + own + inherited = published + waiting +
-/// dropped.total()`, once nothing comes.
+/// Statistics of the service. While nothing arrives, `received + own + inherited = published +
+/// waiting + dropped.total()`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Statistics {
-    /// What came, in records or what should have been one.
+    /// Received messages.
     pub received: u64,
-    /// Records of the service itself: what it told of drops.
+    /// The service's own records, which report drops.
     pub own: u64,
-    /// Records that an earlier one had left in its spill file.
+    /// Records from the spill file of an earlier process.
     pub inherited: u64,
     /// Records that the bus has acknowledged.
     pub published: u64,
-    /// Records on their way; at the end, those that lie in the spill file.
+    /// Records queued or in flight; at the end, those in the spill file.
     pub waiting: u64,
-    /// What was dropped.
+    /// Dropped messages.
     pub dropped: Dropped,
-    /// Connections that were not taken.
+    /// Connections refused above the limits.
     pub refused: u64,
-    /// Connections that were closed, as nothing came or a message took too long.
+    /// Connections closed by a timeout.
     pub timed_out: u64,
-    /// Datagrams that the kernel dropped before they were read: these are not among what came.
+    /// Datagrams that the kernel dropped before they were read. They are not included in
+    /// `received`.
     pub kernel_dropped: u64,
-    /// Each sender's part.
+    /// Statistics by sender.
     pub senders: Vec<SenderStatistics>,
 }

@@ -11,12 +11,12 @@ use crate::decode::{Decoder, Format};
 use crate::endpoint::{Admitted, DRAIN_IDLE_TIMEOUT, DRAIN_TIMEOUT, Edge};
 use crate::sender::Peer;
 
-/// Bytes that are read at once: each connection has them.
+/// The size of each connection's buffer.
 const READ_BYTES: usize = 16 << 10;
-/// How long nobody is let in after the system has refused it: it has no file descriptors left.
+/// The delay after a failed accept, usually for want of file descriptors.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Where connections come in.
+/// A listening socket.
 pub(crate) enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
@@ -29,7 +29,7 @@ impl Listener {
         match self {
             Self::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
-                // So that who has gone without a word is noticed; it costs nothing to be without.
+                // Keepalive detects vanished senders; a failure to set it is harmless.
                 _ = rustix::net::sockopt::set_socket_keepalive(&stream, true);
                 Ok((Box::new(stream), address.ip().into()))
             }
@@ -41,7 +41,7 @@ impl Listener {
         }
     }
 
-    /// Lets connections in until the server ends, and then those that were waiting.
+    /// Accepts connections until the server closes, then the pending ones.
     pub(crate) async fn run(self, format: Format, edge: Edge) {
         loop {
             let accepted = tokio::select! {
@@ -65,12 +65,12 @@ fn begin(stream: Stream, peer: Peer, format: Format, edge: &Edge) {
     }
 }
 
-/// Reads a connection until it ends, is too slow, or the server ends.
+/// Reads a connection until it ends, times out, or the server closes.
 async fn serve(mut stream: Stream, format: Format, edge: Edge, admitted: Admitted) {
     let mut decoder = Decoder::new(format);
     let mut buffer = vec![0; READ_BYTES];
     let limits = edge.ingest.limits().clone();
-    // Since when a message is under way.
+    // The time of the first byte of an incomplete message.
     let mut begun: Option<Instant> = None;
     loop {
         let deadline = match begun {

@@ -1,8 +1,8 @@
-//! What the kernel has dropped of a socket of UDP, as `/proc/net/udp` says.
+//! The kernel's count of dropped datagrams of UDP sockets (`/proc/net/udp`).
 
 use std::os::fd::AsFd;
 
-/// A socket that is asked about: its number in the kernel.
+/// A socket, by its inode number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Inode(u64);
 
@@ -12,8 +12,8 @@ impl Inode {
     }
 }
 
-/// Datagrams that were dropped of these sockets, as they were not read in time; 0 where the system
-/// does not say.
+/// The datagrams of these sockets that were dropped because they were not read in time; 0 if the
+/// system does not report it.
 pub(crate) fn dropped(sockets: &[Inode]) -> u64 {
     if sockets.is_empty() {
         return 0;
@@ -23,7 +23,7 @@ pub(crate) fn dropped(sockets: &[Inode]) -> u64 {
     tables.iter().map(|table| of_table(table, sockets)).sum()
 }
 
-/// The tenth column is the socket's number, the last one what was dropped.
+/// The tenth column is the inode, the last one the number of drops.
 fn of_table(table: &str, sockets: &[Inode]) -> u64 {
     let dropped = |line: &str| {
         let columns: Vec<_> = line.split_ascii_whitespace().collect();
