@@ -61,7 +61,7 @@ impl SegmentStart {
         }
         file.read_exact_at(&mut fixed, 0).at(path)?;
         if !fixed.starts_with(&MAGIC) {
-            return Err(wrong("it is no segment of a log archive; move it away"));
+            return Err(wrong("it is not a segment of a log archive; move it away"));
         }
         if fixed[4..8] != VERSION.to_le_bytes() {
             return Err(wrong("it is of another version; use a newer program"));

@@ -1,4 +1,4 @@
-//! gRPC's messages as bytes: who reads them bounds what comes of them.
+//! A codec that passes gRPC's messages as bytes; their reader bounds the decoded size.
 
 use bytes::{Buf as _, BufMut as _, Bytes};
 use tonic::Status;
@@ -7,7 +7,7 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 /// The path of the call (`logs_service.proto`).
 pub(crate) const EXPORT_PATH: &str = "/opentelemetry.proto.collector.logs.v1.LogsService/Export";
 
-/// Leaves messages as they are.
+/// Passes messages unchanged.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RawCodec;
 

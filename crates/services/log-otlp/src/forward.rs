@@ -1,13 +1,13 @@
-//! Sends on what a reader reads.
+//! Forwards the records of a reader.
 //!
-//! Constraints. What is not acknowledged is sent again, also after `kill -9`: where the reader
-//! stands is written down when, and only when, a batch was answered. One batch at a time is on its
-//! way; its records, its bytes and the pause before it is sent again are bounded.
+//! Constraints. Unacknowledged records are sent again, also after `kill -9`: the reader's position
+//! is stored if, and only if, a batch was answered. One batch at a time is in flight. Its records,
+//! its bytes and the retry delay are bounded.
 //!
-//! Format. The cursor's file has one line, a reader's cursor. It is replaced as a whole, and locked
+//! Format. The cursor's file has one line, a reader's cursor. It is replaced atomically, and locked
 //! by a file beside it.
 //!
-//! Operation. [`Forwarder::step`] does one thing and says what: gather, send, wait.
+//! Operation. [`Forwarder::step`] performs one action and returns it: gather, send or wait.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Write as _};
@@ -20,49 +20,48 @@ use thiserror::Error;
 use crate::export::{ExportError, Exporter, Refused};
 use crate::write::to_protobuf;
 
-/// Bytes of a batch, roughly: half of what receivers take, as far as OTLP's specification goes.
+/// The approximate bytes of a batch: half of the limit that OTLP's specification recommends.
 const BATCH_BYTES: usize = 2 << 20;
-/// The first pause before a batch is sent again, where the receiver names none; each one is half as
-/// long again as the one before.
+/// The first retry delay, if the receiver gives none. Each further delay is 1.5 times as long.
 const FIRST_RETRY_DELAY: Duration = Duration::from_secs(1);
-/// The shortest pause, also where the receiver wants none: it is busy.
+/// The shortest retry delay, even if the receiver gives a shorter one.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(100);
-/// The longest pause, also where the receiver wants a longer one: who has come back is noticed
-/// within this time.
+/// The longest retry delay, even if the receiver gives a longer one: a recovered receiver is
+/// detected within this time.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
-/// How a forwarder gathers.
+/// The options of a forwarder.
 #[derive(Debug, Clone)]
 pub struct ForwardOptions {
-    /// How many records a batch has at most.
+    /// The most records of a batch.
     pub batch_records: usize,
-    /// How long its first record waits for others.
+    /// The time that a batch's first record waits for others.
     pub batch_age: Duration,
 }
 
 impl Default for ForwardOptions {
-    /// A thousand records or 200 ms: who reads elsewhere is a person.
+    /// A thousand records or 200 ms, which suits human readers.
     fn default() -> Self {
         Self { batch_records: 1_000, batch_age: Duration::from_millis(200) }
     }
 }
 
-/// Why forwarding ends. What was not acknowledged is sent by the next one with the cursor's file.
+/// Why forwarding ends. The next forwarder with the cursor's file sends unacknowledged records.
 #[derive(Debug, Error)]
 pub enum ForwardError {
-    /// The cursor's file cannot be had.
+    /// The cursor's file cannot be read or written.
     #[error("the cursor's file {file:?}: {source}")]
     File {
         /// The file.
         file: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// Another process forwards with it.
-    #[error("the cursor's file {0:?} is in use; end who uses it, or name another file")]
+    /// Another process uses the cursor's file.
+    #[error("the cursor's file {0:?} is in use by another process; end it, or name another file")]
     InUse(PathBuf),
-    /// What is in it is no cursor.
-    #[error("the cursor's file {file:?} has no cursor in it ({cause}); remove it to begin anew")]
+    /// The file has no valid cursor.
+    #[error("the cursor's file {file:?} has no valid cursor ({cause}); remove it to start again")]
     NoCursor {
         /// The file.
         file: PathBuf,
@@ -72,12 +71,12 @@ pub enum ForwardError {
     /// The records cannot be read.
     #[error(transparent)]
     Reader(#[from] ReaderError),
-    /// The receiver refuses whatever comes.
-    #[error("{0}; nothing more is sent: see to its address, or to --header for who may ask")]
+    /// The receiver refuses every request.
+    #[error("{0}; stopped sending: check the address, and --header for authorization")]
     Never(String),
 }
 
-/// Where a forwarder stands, in a file that one process at a time has.
+/// A forwarder's position, in a file that one process at a time owns.
 #[derive(Debug)]
 pub struct CursorFile {
     file: PathBuf,
@@ -85,7 +84,7 @@ pub struct CursorFile {
 }
 
 impl CursorFile {
-    /// Takes a file, and reads where the last one stood; none where there is no such file yet.
+    /// Opens a file and reads the last position; none if the file does not exist.
     ///
     /// # Errors
     /// [`ForwardError`].
@@ -108,7 +107,7 @@ impl CursorFile {
         Ok((Self { file: file.to_owned(), _lock: lock }, cursor))
     }
 
-    /// Writes down where it stands.
+    /// Stores the position.
     fn keep(&self, cursor: &Cursor) -> Result<(), ForwardError> {
         let new = beside(&self.file, ".new");
         let written = File::create(&new).and_then(|mut file| {
@@ -126,47 +125,47 @@ fn beside(file: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-/// What became of the records that were read.
+/// The counts of a forwarder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ForwardFigures {
-    /// Records that the receiver took.
+    /// Records that the receiver accepted.
     pub taken: u64,
-    /// Records that it refused for good.
+    /// Records that it finally refused.
     pub refused: u64,
-    /// Requests that were sent again.
+    /// Repeated requests.
     pub again: u64,
 }
 
-/// What a step has done.
+/// The result of a step.
 #[derive(Debug)]
 pub enum Step {
-    /// Nothing, or not yet enough.
+    /// The batch is not complete yet.
     Waited,
-    /// A batch of so many records was answered.
+    /// A batch of this many records was answered.
     Sent(usize),
-    /// Something is to be told.
+    /// A notice.
     Event(ForwardEvent),
-    /// All was sent that was there.
+    /// All records were sent.
     End,
 }
 
-/// What is told.
+/// A forwarder's notices.
 #[derive(Debug)]
 pub enum ForwardEvent {
-    /// The reader's news.
+    /// A notice of the reader.
     News(Box<News>),
-    /// The receiver refused records, or warns of something.
+    /// The receiver refused records, or sent a warning.
     Refused(Refused),
-    /// The receiver took nothing: it is tried again.
+    /// The receiver accepted nothing; the request is retried.
     Later {
-        /// When.
+        /// The delay.
         after: Duration,
-        /// What happened.
+        /// The cause.
         cause: String,
     },
 }
 
-/// Sends what a reader reads to a receiver of OTLP.
+/// Sends the records of a reader to a receiver of OTLP.
 #[derive(Debug)]
 pub struct Forwarder {
     records: Records,
@@ -175,21 +174,21 @@ pub struct Forwarder {
     options: ForwardOptions,
     batch: Vec<Record>,
     bytes: usize,
-    /// When the batch's first record came.
+    /// The arrival of the batch's first record.
     since: Option<Instant>,
-    /// How many of the batch's first records were answered, where it is sent in pieces.
+    /// The number of the batch's first records that were answered, if it is sent in pieces.
     answered: usize,
-    /// How many records are sent at once.
+    /// The number of records per request.
     piece: usize,
-    /// When to send again, and the pause before that.
+    /// The time of the next attempt, and the delay before it.
     pause: Option<(Instant, Duration)>,
     ended: bool,
     figures: ForwardFigures,
 }
 
 impl Forwarder {
-    /// A forwarder of a reader that stands where the file says, or where the first one begins; that
-    /// is written down.
+    /// Creates a forwarder for a reader at the file's position, or at any start. The position is
+    /// stored.
     ///
     /// # Errors
     /// [`ForwardError::File`].
@@ -216,15 +215,14 @@ impl Forwarder {
         })
     }
 
-    /// What became of the records so far.
+    /// The counts so far.
     #[must_use]
     pub fn figures(&self) -> ForwardFigures {
         self.figures
     }
 
-    /// Does one thing: reads until a batch is full, or old enough; or sends it; or waits for the
-    /// time to send it again. It takes `patience` at most, or, where it sends, the exporter's
-    /// time-out.
+    /// Performs one action: gathers a batch until it is full or old enough, sends it, or waits for
+    /// the next attempt. It takes at most `patience`, or the exporter's timeout if it sends.
     ///
     /// # Errors
     /// [`ForwardError`].
@@ -315,8 +313,8 @@ impl Forwarder {
         Ok(if told { Step::Event(ForwardEvent::Refused(refused)) } else { Step::Sent(count) })
     }
 
-    /// The pause before the next try: what the receiver wants, or longer each time, a little more
-    /// or less, so that many who were sent away do not come back together.
+    /// The delay before the next attempt: the receiver's, or an increasing one with jitter, so that
+    /// many clients do not retry together.
     fn pause_for(&mut self, wanted: Option<Duration>) -> Duration {
         let before = self.pause.map(|(_, pause)| pause);
         let growing =
@@ -329,13 +327,13 @@ impl Forwarder {
     }
 }
 
-/// A number from 0 to 1, by chance: hash maps are seeded with some.
+/// A random number from 0 to 1, from the seed of hash maps.
 fn chance() -> f64 {
     use std::hash::{BuildHasher as _, RandomState};
     f64::from(RandomState::new().hash_one(0_u8) as u32) / f64::from(u32::MAX)
 }
 
-/// How much a record has, roughly: what its texts have, and its values.
+/// The approximate size of a record: its texts and values.
 fn rough_bytes(record: &Record) -> usize {
     // Names of fields, numbers, times.
     const OTHER_BYTES: usize = 256;
@@ -345,7 +343,7 @@ fn rough_bytes(record: &Record) -> usize {
     let text = record.text.as_ref().map_or(texts, |text| texts + text.len());
     let data: usize = record.data.iter().map(|(name, value)| name.len() + value_bytes(value)).sum();
     let arguments: usize = record.arguments.iter().map(value_bytes).sum();
-    // Arguments are in the message, too.
+    // The message contains the arguments, too.
     OTHER_BYTES + text + data + 2 * arguments
 }
 

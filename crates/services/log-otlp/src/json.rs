@@ -1,4 +1,4 @@
-//! What ProtoJSON and OTLP write otherwise than JSON does: large numbers as texts, ids as
+//! The forms in which ProtoJSON and OTLP differ from JSON: large numbers as texts, ids as
 //! hexadecimal digits, bytes in base64, values by their kind.
 //!
 //! Sources: ProtoJSON's table of types, and OTLP's specification, "JSON Protobuf Encoding".
@@ -19,7 +19,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// `null` is what is not there.
+/// `null` is an absent value.
 pub(crate) fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     from: D,
 ) -> Result<T, D::Error> {
@@ -30,7 +30,7 @@ pub(crate) fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
     *number == T::default()
 }
 
-/// A whole number: as a number, also as one with a point, or as a text.
+/// An integer: a number, possibly with a point, or a text.
 pub(crate) fn number<'de, D: Deserializer<'de>, T: TryFrom<i128>>(from: D) -> Result<T, D::Error> {
     struct IntegerVisitor;
 
@@ -115,11 +115,11 @@ pub(crate) mod hex {
     }
 }
 
-/// A whole number of a value.
+/// An integer value.
 #[derive(Deserialize)]
 struct Int(#[serde(with = "i64_text")] i64);
 
-/// A number of a value: also a text of one, `NaN`, `Infinity` and `-Infinity`.
+/// A floating-point value: a number, its text, `NaN`, `Infinity` or `-Infinity`.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Double {
@@ -144,7 +144,7 @@ impl Double {
     }
 }
 
-/// All members that a value may have, of which it has one.
+/// The members of a value, of which one is present.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Members {

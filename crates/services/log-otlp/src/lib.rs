@@ -1,20 +1,19 @@
-//! Log records in OpenTelemetry's protocol, OTLP: the messages, a service that takes them, and a
+//! Log records in OpenTelemetry's protocol, OTLP: the messages, a service that receives them, and a
 //! client that sends them.
 //!
-//! It knows log records, OTLP, gRPC and HTTP; it must not know what becomes of what it takes, nor
-//! any transport of the bus.
+//! It knows log records, OTLP, gRPC and HTTP. It must not know the use of received records, or any
+//! transport of the bus.
 //!
-//! Constraints. A record of ours comes back from OTLP as it was. What OTLP says and a record has no
-//! field for is kept, and goes back to its place when the record is sent on. Whatever comes is
-//! foreign: its size is bounded before and after it is unpacked, and what is refused is said to the
-//! sender.
+//! Constraints. A record round-trips through OTLP. OTLP's values without a field in a record become
+//! data, and are restored when the record is sent on. Input is foreign: its size is bounded before
+//! and after it is decompressed, and refusals are reported to the sender.
 //!
 //! Format. OTLP 1.10 (<https://opentelemetry.io/docs/specs/otlp/>); names of attributes are in
 //! `docs/logging.md`, "OpenTelemetry".
 //!
-//! Operation. [`to_protobuf`], [`from_protobuf`] and their twins for JSON are the codec; [`serve`]
-//! listens and hands records to a [`Take`]; an [`Exporter`] sends, and a [`Forwarder`] sends on
-//! what a reader reads.
+//! Operation. [`to_protobuf`], [`from_protobuf`] and their counterparts for JSON are the codec.
+//! [`serve`] listens and passes records to a [`Take`]. An [`Exporter`] sends requests; a
+//! [`Forwarder`] sends the records of a reader.
 
 mod bytes_codec;
 mod export;

@@ -1,9 +1,9 @@
-//! What attributes are called, and where a record has what they say (`docs/logging.md`,
-//! "OpenTelemetry").
+//! Names of attributes (`docs/logging.md`, "OpenTelemetry"). Those of text fields are in
+//! [`TextField`].
 //!
-//! Source: OpenTelemetry's semantic conventions 1.38, "Attribute registry", for those without
-//! `helio` or `otel` in front; `otel.*` are ours for what OTLP has and a record has not, after the
-//! names that its "Mapping to non-OTLP formats" has for some of it.
+//! Source: OpenTelemetry's semantic conventions 1.38, "Attribute registry", for names without the
+//! prefix `helio` or `otel`. `otel.*` are ours, for OTLP's values without a field in a record; they
+//! follow the names of its "Mapping to non-OTLP formats".
 
 use helio_logging::TextField;
 
@@ -24,7 +24,7 @@ pub(crate) const FILLED: &str = "helio.filled";
 pub(crate) const SEQUENCE: &str = "helio.sequence";
 pub(crate) const TIME: &str = "helio.time.tai";
 pub(crate) const OBSERVED: &str = "helio.observed.tai";
-/// Data pairs that cannot be attributes of their own names.
+/// Data pairs that cannot be attributes under their own names.
 pub(crate) const DATA: &str = "helio.data";
 
 /// Attributes of a log record for other fields than [texts](TextField::otlp_name).
@@ -62,7 +62,7 @@ pub(crate) fn text_field(name: &str) -> Option<TextField> {
     }
 }
 
-/// How templates with `%` are marked.
+/// The style of templates with `%`.
 pub(crate) const PERCENT: &str = "percent";
 
 pub(crate) const HOST: &str = "host.name";
@@ -70,10 +70,10 @@ pub(crate) const SERVICE: &str = "service.name";
 pub(crate) const PROGRAM: &str = "process.executable.name";
 pub(crate) const PID: &str = "process.pid";
 
-/// Attributes of a resource that say a field of ours.
+/// Attributes of a resource that are fields of a record.
 pub(crate) const OF_RESOURCES: [&str; 4] = [HOST, SERVICE, PROGRAM, PID];
 
-/// Data pairs for what OTLP has and a record has not, the last ones of a record, in this order.
+/// Data pairs for OTLP's values without a field in a record: a record's last pairs, in this order.
 pub(crate) const SEVERITY_NUMBER: &str = "otel.severity_number";
 pub(crate) const SEVERITY_TEXT: &str = "otel.severity_text";
 pub(crate) const BODY: &str = "otel.body";
@@ -83,7 +83,7 @@ pub(crate) const SCOPE_SCHEMA: &str = "otel.scope.schema_url";
 pub(crate) const SCOPE_ATTRIBUTES: &str = "otel.scope.attributes";
 pub(crate) const RESOURCE_SCHEMA: &str = "otel.resource.schema_url";
 pub(crate) const RESOURCE_ATTRIBUTES: &str = "otel.resource.attributes";
-/// What a record has of a time or an id that cannot be one; it is not sent on as one.
+/// Data pairs for invalid times and ids. They are not restored when the record is sent on.
 pub(crate) const WRONG_TIME: &str = "otel.time_unix_nano";
 pub(crate) const WRONG_TRACE: &str = "otel.trace_id";
 pub(crate) const WRONG_SPAN: &str = "otel.span_id";

@@ -4,18 +4,17 @@
 //! `logs/v1/logs.proto`, `resource/v1/resource.proto` and `common/v1/common.proto`;
 //! `google/rpc/status.proto` and `google/rpc/error_details.proto` of googleapis. The JSON is
 //! ProtoJSON with OTLP's own rules (its specification, "JSON Protobuf Encoding"): names in
-//! lowerCamelCase, ids as hexadecimal digits, enumerations as numbers, what is not known passed
-//! over.
+//! lowerCamelCase, ids as hexadecimal digits, enumerations as numbers, unknown members skipped.
 //!
-//! Operation. There are two sets of what holds records: those with the records in them are written,
-//! and those with each record's own bytes are read (`lazy`), so that a record that is wrong spoils
-//! no other, and a small request does not become a large one.
+//! Operation. There are two sets of container messages. Those with decoded records are written.
+//! Those with each record's bytes are read (`lazy`), so that a malformed record affects no other,
+//! and a small request does not expand to a large one.
 
 use serde::{Deserialize, Serialize};
 
 use crate::json;
 
-/// All that a request has. `LogsData`, which files have, is the same but for its name.
+/// A request. `LogsData`, used in files, differs only in its name.
 #[derive(Clone, PartialEq, prost::Message, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Request {
@@ -49,7 +48,7 @@ pub(crate) struct ScopeLogs {
     pub(crate) schema_url: String,
 }
 
-/// What a sender says of itself.
+/// A sender's description.
 #[derive(Clone, PartialEq, prost::Message, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Resource {
@@ -123,7 +122,7 @@ pub(crate) struct KeyValue {
     pub(crate) value: Option<AnyValue>,
 }
 
-/// A value; none of the kinds where it is empty.
+/// A value; an empty one has no kind.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct AnyValue {
     #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7")]
@@ -176,7 +175,7 @@ pub(crate) struct Response {
     pub(crate) partial_success: Option<PartialSuccess>,
 }
 
-/// What was not taken of a request that was.
+/// The refused part of an accepted request.
 #[derive(Clone, PartialEq, prost::Message, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct PartialSuccess {
@@ -228,7 +227,7 @@ pub(crate) struct Delay {
     pub(crate) nanos: i32,
 }
 
-/// What holds records, with each record as its own bytes.
+/// Containers of records, with each record as bytes.
 pub(crate) mod lazy {
     use bytes::Bytes;
 
@@ -259,7 +258,7 @@ pub(crate) mod lazy {
     }
 }
 
-/// The same of JSON.
+/// The same for JSON.
 pub(crate) mod raw {
     use serde::Deserialize;
     use serde_json::value::RawValue;

@@ -1,7 +1,7 @@
-//! Messages of OTLP as records.
+//! Converts OTLP's messages to records.
 //!
-//! Constraints. What comes is foreign: its size, its depth and how many records it has are bounded,
-//! and a record that is wrong is refused by itself.
+//! Constraints. Input is foreign: its size, depth and number of records are bounded. A malformed
+//! record is refused individually.
 
 use bytes::Bytes;
 use helio_core::{Tai, TraceId};
@@ -14,48 +14,47 @@ use crate::names;
 use crate::proto::{AnyValue, KeyValue, Kind, LogRecord, Resource, Scope, Values, lazy, raw};
 use crate::value::{level, map_of, value_of};
 
-/// The most records of a request. Senders have 512 in one unless told otherwise, collectors 8,192.
+/// The most records of a request. By default SDKs send 512, and collectors 8,192.
 pub const MAX_REQUEST_RECORDS: usize = 65_536;
-/// The most bytes of a record as it comes: six for one of ours, as an escaped control character has
-/// them in JSON.
+/// The most bytes of an encoded record: an escaped control character has six in JSON.
 pub const MAX_LOG_RECORD_BYTES: usize = 6 * MAX_RECORD_BYTES;
-/// The most bytes that a request's records may come to, where each has a copy of what its resource
-/// says: many times what a request of programs has, and little enough for a service's memory.
+/// The most bytes of a request's records, each with a copy of its resource's attributes: many times
+/// a normal request, but small for a service's memory.
 pub const MAX_EXPANDED_BYTES: usize = 64 << 20;
-/// What a record has besides what it says, roughly.
+/// The approximate overhead of a record.
 const RECORD_OVERHEAD_BYTES: usize = 512;
-/// How much of a reason is told.
+/// The most bytes of a reported reason.
 const MAX_REASON_BYTES: usize = 300;
 
-/// A request that cannot be read: nothing of it is taken.
+/// A request that cannot be read. None of its records is accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ReadError {
-    /// It is not what it says that it is.
-    #[error("the request is no ExportLogsServiceRequest in {format}: {cause}")]
+    /// The request is malformed.
+    #[error("invalid ExportLogsServiceRequest in {format}: {cause}")]
     Malformed {
         /// Protobuf or JSON.
         format: &'static str,
         /// What is wrong.
         cause: String,
     },
-    /// It has too many records.
+    /// The request has too many records.
     #[error("the request has more than {MAX_REQUEST_RECORDS} log records; send smaller batches")]
     TooMany,
 }
 
-/// What was read of a request.
+/// The contents of a request.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Received {
     /// The records.
     pub records: Vec<Record>,
-    /// How many could not be read.
+    /// The number of malformed records.
     pub refused: u64,
-    /// Why, of the first of these.
+    /// The reason for the first of these.
     pub reason: Option<String>,
 }
 
-/// Reads an `ExportLogsServiceRequest`, or a `LogsData`, in Protobuf. A record without a time has
-/// that of its observation, or else `now`.
+/// Reads an `ExportLogsServiceRequest`, or a `LogsData`, in Protobuf. A record without a time gets
+/// its observed time, or else `now`.
 ///
 /// # Errors
 /// [`ReadError`].
@@ -88,7 +87,7 @@ pub fn from_json(bytes: &[u8], now: Tai) -> Result<Received, ReadError> {
     let wrong = |error: serde_json::Error| malformed("JSON", &error);
     let mut reading = RequestReader::at(now);
     if bytes.trim_ascii_start().first() != Some(&b'{') {
-        return Err(malformed("JSON", &"it is no object"));
+        return Err(malformed("JSON", &"it is not an object"));
     }
     let request: raw::Request<'_> = serde_json::from_slice(bytes).map_err(wrong)?;
     for logs in request.resource_logs {
@@ -113,7 +112,7 @@ fn malformed(format: &'static str, cause: &dyn std::fmt::Display) -> ReadError {
     ReadError::Malformed { format, cause: reason(cause.to_string()) }
 }
 
-/// A reason of a length that answers and logs can have.
+/// Truncates a reason for responses and logs.
 pub(crate) fn reason(mut text: String) -> String {
     if text.len() > MAX_REASON_BYTES {
         let whole = (0..=MAX_REASON_BYTES).rev().find(|end| text.is_char_boundary(*end));
@@ -172,7 +171,7 @@ impl RequestReader {
     }
 }
 
-/// What all records of a resource have.
+/// The fields and data shared by a resource's records.
 struct ResourceFields {
     record: Record,
     data: Vec<(String, Value)>,
@@ -230,7 +229,7 @@ fn push_map(data: &mut Vec<(String, Value)>, name: &str, pairs: Vec<KeyValue>) {
     }
 }
 
-/// What all records of a resource and a logger have.
+/// The fields and data shared by a logger's records.
 struct ScopeFields {
     record: Record,
     /// Their last data pairs.
@@ -300,7 +299,7 @@ fn record(shared: &ScopeFields, from: LogRecord, now: Tai) -> Record {
     record
 }
 
-/// Data with those among them that have a place.
+/// Inserts data pairs at their indices.
 fn merged(
     plain: Vec<(String, Value)>,
     mut hard: Vec<(usize, String, Value)>,
@@ -325,7 +324,7 @@ fn tai(unix: u64) -> Option<Tai> {
     Some(Tai::from_unix_nanos(unix))
 }
 
-/// An id; one of zeros is none, and one of another length is kept as what it is.
+/// An id. Zeros mean none; an id of another length becomes data.
 fn id<const N: usize>(
     bytes: Vec<u8>,
     name: &'static str,
@@ -341,17 +340,17 @@ fn id<const N: usize>(
     }
 }
 
-/// Attributes that become fields.
+/// Converts attributes to fields.
 struct Fields<'a> {
     record: &'a mut Record,
     filled: bool,
     time: Option<Tai>,
-    /// Data pairs, and where they were among all.
+    /// Data pairs, with their indices among all.
     hard: Vec<(usize, String, Value)>,
 }
 
 impl Fields<'_> {
-    /// Takes an attribute: as the field that it says, where that is not said yet, or else as data.
+    /// Sets an attribute's field if it is not set yet; otherwise adds data.
     fn attribute(&mut self, key: String, value: Option<AnyValue>) {
         let left = match value.and_then(|value| value.value) {
             None => None,
@@ -370,7 +369,7 @@ impl Fields<'_> {
         self.record.data.push((key, value_of(Some(AnyValue { value: left }))));
     }
 
-    /// Gives the text back, where it says no field.
+    /// Sets a text field; returns the text if it is not one.
     fn text(&mut self, key: &str, text: String) -> Option<String> {
         let record = &mut *self.record;
         let field = match key {
@@ -383,7 +382,7 @@ impl Fields<'_> {
                 record.site.style = Style::Percent;
                 return None;
             }
-            // One that is too large for a whole number.
+            // A sequence that is too large for an integer.
             names::SEQUENCE if record.sequence == 0 => {
                 let number = text.parse().ok().filter(|number| *number > i64::MAX as u64);
                 record.sequence = number.unwrap_or(0);
@@ -401,7 +400,7 @@ impl Fields<'_> {
         None
     }
 
-    /// Whether the number says a field.
+    /// Sets a numeric field; returns whether it is one.
     fn int(&mut self, key: &str, number: i64) -> bool {
         let record = &mut *self.record;
         match key {
@@ -431,7 +430,7 @@ impl Fields<'_> {
         }
     }
 
-    /// Whether "true" says a field.
+    /// Sets a flag; returns whether it is one.
     fn flag(&mut self, key: &str) -> bool {
         let field = match key {
             names::EVERYONE => &mut self.record.audiences.everyone,
@@ -441,7 +440,7 @@ impl Fields<'_> {
         !std::mem::replace(field, true)
     }
 
-    /// Gives the values back, where they say no field.
+    /// Sets a list field; returns the values if it is not one.
     fn array(&mut self, key: &str, values: Values) -> Option<Values> {
         let record = &mut *self.record;
         let field = match key {
@@ -460,7 +459,7 @@ impl Fields<'_> {
             _ => return Some(values),
         };
         let texts = values.values.iter().map(|value| match &value.value {
-            // Line breaks are between the names of arguments in a packet.
+            // In packets line breaks separate the names of arguments.
             Some(Kind::Text(text)) if !text.contains('\n') => Some(text.clone()),
             _ => None,
         });
@@ -473,7 +472,7 @@ impl Fields<'_> {
     }
 }
 
-/// A data pair that could not be an attribute: its place among all, its name and its value.
+/// A data pair that could not be an attribute: its index among all, its name and its value.
 fn hard(value: &AnyValue) -> Option<(usize, String, Value)> {
     let Some(Kind::Array(Values { values })) = &value.value else { return None };
     let [place, name, value] = values.as_slice() else { return None };

@@ -1,10 +1,10 @@
-//! Values, there and back.
+//! Converts values to and from OTLP.
 
 use helio_logging::{Level, MAX_DEPTH, Value};
 
 use crate::proto::{AnyValue, KeyValue, Kind, Pairs, Values};
 
-/// A value of ours as OTLP has it. Values of records are not deeper than [`MAX_DEPTH`].
+/// Converts a value to OTLP. Values of records are not deeper than [`MAX_DEPTH`].
 pub(crate) fn any_value(value: &Value) -> AnyValue {
     let kind = match value {
         Value::Null => return AnyValue { value: None },
@@ -39,8 +39,7 @@ pub(crate) fn int(number: i64) -> AnyValue {
     AnyValue { value: Some(Kind::Int(number)) }
 }
 
-/// A value of OTLP as a record has it; what lies deeper than [`MAX_DEPTH`] becomes the text that
-/// shows it, as in a packet.
+/// Converts a value from OTLP. Values below [`MAX_DEPTH`] become their text, as in a packet.
 pub(crate) fn value_of(value: Option<AnyValue>) -> Value {
     value_at(value, 1)
 }
@@ -58,7 +57,7 @@ fn value_at(value: Option<AnyValue>, depth: usize) -> Value {
     }
 }
 
-/// An array or a map, whose values lie at a depth.
+/// Converts an array or a map whose values are at a depth.
 fn nested(kind: Kind, depth: usize) -> Value {
     match kind {
         Kind::Array(Values { values }) => {
@@ -69,9 +68,9 @@ fn nested(kind: Kind, depth: usize) -> Value {
     }
 }
 
-/// As deep as the message was, which its decoder bounds to some 50.
+/// Converts without a limit of depth; the message's decoder bounds it to about 50.
 fn unbounded(kind: Kind) -> Value {
-    // From this depth on there is no limit to meet.
+    // No limit applies from this depth on.
     nested(kind, MAX_DEPTH + 1)
 }
 
@@ -85,9 +84,9 @@ pub(crate) fn map_of(values: Vec<KeyValue>) -> Vec<(String, Value)> {
     pairs_at(values, 2)
 }
 
-/// The level of a severity, with what of it the level does not say: its number, and its text.
+/// The level of a severity, with the number and the text if the level does not determine them.
 ///
-/// A text that is a level's name says which of the levels of a number it is; else the number does.
+/// A text that is a level's name selects among the number's levels; otherwise the number decides.
 pub(crate) fn level(number: i32, text: &str) -> (Level, Option<i32>, Option<String>) {
     let named = text.parse::<Level>().ok();
     let level = match named {

@@ -1,4 +1,4 @@
-//! Records as messages of OTLP.
+//! Converts records to OTLP's messages.
 
 use std::collections::HashMap;
 
@@ -12,14 +12,14 @@ use crate::proto::{
 };
 use crate::value::{any_value, array, attribute, attributes, int, level, text};
 
-/// Records as an `ExportLogsServiceRequest` in Protobuf, which is a `LogsData`, too. Those of one
-/// resource and one logger are together, in the order in which they were.
+/// Encodes records as an `ExportLogsServiceRequest` in Protobuf, which is also a `LogsData`.
+/// Records of one resource and one logger are grouped, in their order.
 #[must_use]
 pub fn to_protobuf(records: &[Record]) -> Vec<u8> {
     request(records).encode_to_vec()
 }
 
-/// The same as OTLP's JSON.
+/// Encodes records in OTLP's JSON.
 #[must_use]
 pub fn to_json(records: &[Record]) -> Vec<u8> {
     serde_json::to_vec(&request(records)).expect("all its maps have texts as names")
@@ -27,7 +27,7 @@ pub fn to_json(records: &[Record]) -> Vec<u8> {
 
 fn request(records: &[Record]) -> Request {
     let mut request = Request::default();
-    // By the bytes of what is the same, where it lies in the request.
+    // The index in the request, by the encoded resource or scope.
     let mut resources: HashMap<Vec<u8>, usize> = HashMap::new();
     let mut scopes: HashMap<(usize, Vec<u8>), usize> = HashMap::new();
     for record in records {
@@ -48,7 +48,7 @@ fn request(records: &[Record]) -> Request {
     request
 }
 
-/// A record in its three parts.
+/// Splits a record into resource, scope and log record.
 fn split(record: &Record) -> (ResourceLogs, ScopeLogs, LogRecord) {
     let (data, of_otlp) = OtlpOnlyData::taken_from(record);
     let mut scope = Scope { name: record.logger.clone(), ..Scope::default() };
@@ -84,14 +84,14 @@ fn split(record: &Record) -> (ResourceLogs, ScopeLogs, LogRecord) {
     (resource, scope, log_record)
 }
 
-/// The time as OTLP has it; none where that would be another one, as of a leap second.
+/// The time in OTLP; none if it does not round-trip, as in a leap second.
 fn unix(time: Tai) -> Option<u64> {
     let unix = time.unix_nanos();
     let same = unix > 0 && Tai::from_unix_nanos(unix) == time;
     same.then(|| unix.unsigned_abs())
 }
 
-/// Where it is empty, and not made of a template, it says so by being there.
+/// The body; an empty text is present if it is not formatted from a template.
 fn body(record: &Record) -> Option<AnyValue> {
     match &record.text {
         Some(message) => Some(text(message)),
@@ -99,7 +99,7 @@ fn body(record: &Record) -> Option<AnyValue> {
     }
 }
 
-/// Who sends, as OpenTelemetry's resources say it.
+/// The sender as attributes of a resource.
 fn resource(record: &Record) -> Vec<KeyValue> {
     let mut all = Vec::new();
     put_text(&mut all, names::SERVICE, &record.producer);
@@ -135,7 +135,7 @@ fn flag() -> AnyValue {
     AnyValue { value: Some(Kind::Bool(true)) }
 }
 
-/// The attributes: what a record has and OTLP has not, and the data.
+/// The attributes: fields that OTLP does not have, and the data.
 fn of_record(record: &Record, data: &[(String, Value)]) -> Vec<KeyValue> {
     let mut all = Vec::new();
     let site = &record.site;
@@ -186,8 +186,8 @@ fn of_record(record: &Record, data: &[(String, Value)]) -> Vec<KeyValue> {
     all
 }
 
-/// Attributes have names, each once, and not those of fields; other pairs are together in one, with
-/// their places among all.
+/// Adds data as attributes. Pairs with an empty, repeated or reserved name are collected in one
+/// attribute, with their indices among all.
 fn put_data(all: &mut Vec<KeyValue>, data: &[(String, Value)]) {
     let mut others = Vec::new();
     let mut there = std::collections::HashSet::new();
@@ -206,8 +206,8 @@ fn put_data(all: &mut Vec<KeyValue>, data: &[(String, Value)]) {
     }
 }
 
-/// What a record that came by OTLP has of it as its last data pairs, which go back to where they
-/// came from.
+/// OTLP's values without a field: the last data pairs of a record that was received by OTLP. They
+/// are restored.
 #[derive(Default)]
 struct OtlpOnlyData<'a> {
     severity_number: Option<i32>,
@@ -222,7 +222,7 @@ struct OtlpOnlyData<'a> {
 }
 
 impl<'a> OtlpOnlyData<'a> {
-    /// The data without them, and them. A pair that only looks like one of them stays where it is.
+    /// Splits the data. Pairs that only resemble such values remain data.
     fn taken_from(record: &'a Record) -> (&'a [(String, Value)], Self) {
         let mut last = TrailingPairs(&record.data);
         let mut all = Self::default();
@@ -264,7 +264,7 @@ impl<'a> OtlpOnlyData<'a> {
         (last.0, all)
     }
 
-    /// Whether its severity is read as the record's level, with the same left over.
+    /// Whether the severity reads back as the record's level and the same pairs.
     fn says_level(&self, record: &Record) -> bool {
         let number = self.severity_number.unwrap_or(record.level.severity().into());
         let text = self.severity_text.unwrap_or(record.level.name());
@@ -273,7 +273,7 @@ impl<'a> OtlpOnlyData<'a> {
     }
 }
 
-/// The last of the data.
+/// The remaining data, taken from the end.
 struct TrailingPairs<'a>(&'a [(String, Value)]);
 
 impl<'a> TrailingPairs<'a> {
@@ -282,7 +282,7 @@ impl<'a> TrailingPairs<'a> {
         if last == name { read(value) } else { None }
     }
 
-    /// Goes on to the pair before, where the last one was taken.
+    /// Removes the last pair if it was taken.
     fn keep<T>(&mut self, taken: Option<T>) -> Option<T> {
         if taken.is_some() {
             self.0 = &self.0[..self.0.len() - 1];

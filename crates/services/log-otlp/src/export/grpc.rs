@@ -81,7 +81,7 @@ impl Client {
             return ExportError::Later { after: None, cause };
         }
         let code = status.code();
-        let said = format!("{} says no: {code:?} {}", self.url, status.message());
+        let said = format!("{} rejected the request: {code:?} {}", self.url, status.message());
         let (after, cause) = (retry_info(status.details()), reason(said));
         match code {
             Code::Cancelled

@@ -43,7 +43,7 @@ impl Default for ExporterOptions {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TargetError {
     /// The URL is none.
-    #[error("{url:?} is no URL of a receiver: {cause}; write it like http://localhost:4318")]
+    #[error("invalid URL of a receiver {url:?}: {cause}; write it like http://localhost:4318")]
     Url {
         /// What was given.
         url: String,
@@ -51,7 +51,7 @@ pub enum TargetError {
         cause: String,
     },
     /// A header is none.
-    #[error("{0:?} is no name or value of a header")]
+    #[error("invalid name or value of the header {0:?}")]
     Header(String),
     /// The client cannot be started.
     #[error("the client for OTLP cannot be started: {0}")]

@@ -37,7 +37,7 @@ pub enum JsonError {
     #[error("the line has {0} bytes, the limit is {MAX_LINE_BYTES}")]
     TooLarge(usize),
     /// The line is not a JSON object.
-    #[error("the line {line} is no JSON object: {cause}")]
+    #[error("the line {line} is not a JSON object: {cause}")]
     Malformed {
         /// How it begins.
         line: String,
@@ -592,7 +592,7 @@ mod tests {
     fn a_wrong_line_says_what_is_wrong() {
         let time = r#""time":"2026-11-21T03:00:00Z""#;
         for (line, expected) in [
-            ("[1]".to_owned(), "the line \"[1]\" is no JSON object"),
+            ("[1]".to_owned(), "the line \"[1]\" is not a JSON object"),
             ("{}".to_owned(), "the object has no \"time\""),
             (r#"{"time":5}"#.to_owned(), "\"time\" is \"5\", not a time like"),
             (format!(r#"{{{time},"level":12}}"#), "\"level\" is \"12\", not a level's"),

@@ -144,7 +144,7 @@ fn quantity(text: &Spanned<String>, units: &[(&str, u64)]) -> Result<u64, Wrong>
     let scale = units.iter().find(|(name, _)| *name == unit.trim()).map(|(_, scale)| *scale);
     let number = number.parse::<u64>().ok().zip(scale).and_then(|(n, scale)| n.checked_mul(scale));
     number.ok_or_else(|| {
-        let cause = format!("{value:?} is no quantity");
+        let cause = format!("invalid quantity {value:?}");
         (line(text.referenced), cause, "write it like 20ms, 1s, 65536, 64KiB or 16MiB")
     })
 }
@@ -414,12 +414,12 @@ spill: {file: /var/lib/helio/mount.spill, bytes: 1GiB}
         let wrong = [
             ("level: INFO\nlocal: LOUD\n", 2, "\"LOUD\" is no level"),
             ("level: OFF\n", 1, "\"OFF\" is no level"),
-            ("batch_age: 20\n", 1, "no quantity"),
+            ("batch_age: 20\n", 1, "invalid quantity"),
             ("\nbatch_age: 2000s\n", 2, "batch_age in microseconds is 2000000000"),
             ("batch_records: 0\n", 1, "batch_records is 0, from 1 to 65535"),
             ("ring_bytes: 1KiB\n", 1, "ring_bytes is 1024, from 4096"),
-            ("queue_bytes: lots\n", 1, "no quantity"),
-            ("queue_bytes: 99999999999999999999\n", 1, "no quantity"),
+            ("queue_bytes: lots\n", 1, "invalid quantity"),
+            ("queue_bytes: 99999999999999999999\n", 1, "invalid quantity"),
             ("suppress: {per_second: 0, burst: 5}\n", 1, "a limit of suppress is 0"),
             ("loggers:\n  - {logger: a, level: DEBUG}\n  - {logger: b}\n", 3, "nothing is said"),
             ("loggers:\n  - {logger: \"\", level: DEBUG}\n", 2, "an empty pattern"),

@@ -109,7 +109,7 @@ impl SpillFile {
         let (magic, first) = header.split_at(MAGIC.len());
         let first = u64::from_le_bytes(std::array::from_fn(|place| first[place]));
         if magic != MAGIC || !(HEADER..=end).contains(&first) {
-            return Err(failed("it is no spill file of version 1; name another one".to_owned()));
+            return Err(failed("it is not a spill file of version 1; name another one".to_owned()));
         }
         (open.first, open.end) = (first, first);
         open.look_through(end).map_err(words)?;

@@ -183,7 +183,7 @@ fn way(
         (None, Some(after)) => {
             let time = span(&after.value).filter(|nanos| *nanos > 0);
             let Some(nanos) = time else {
-                let cause = format!("{:?} is no duration", after.value);
+                let cause = format!("invalid duration {:?}", after.value);
                 return wrong(line(after), cause, "write it like 30s, 250ms or 1h30m");
             };
             Cause::After(nanos)

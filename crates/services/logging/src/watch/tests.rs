@@ -191,7 +191,7 @@ fn what_declares_no_machines_is_refused_with_its_line() {
         (state("{to: start}"), None, "no single cause"),
         (state("{when: a, times: 0}"), Some(6), "`times` is 0"),
         (state("{after: 3s}"), Some(2), "never begins"),
-        (state("{after: soon}"), Some(6), "no duration"),
+        (state("{after: soon}"), Some(6), "invalid duration"),
         (state("{when: a, raise: {message: m, level: LOUD}}"), Some(6), "LOUD"),
         ("machines: [{name: a, states: {begin: []}}]".to_owned(), Some(1), "no state `start`"),
         (

@@ -97,10 +97,10 @@ pub enum XmlProblem {
     #[error("the entity {0} is none of lt, gt, amp, quot and apos")]
     Entity(String),
     /// The element has no time.
-    #[error("<{0}> has no TimeStamp; it is no log entry")]
+    #[error("<{0}> has no TimeStamp; it is not a log entry")]
     NoTime(String),
     /// The element has an invalid time.
-    #[error("the TimeStamp {0} is none; it is like 2026-11-21T03:00:00.123, in UTC")]
+    #[error("invalid TimeStamp {0}; it is like 2026-11-21T03:00:00.123, in UTC")]
     Time(String),
 }
 

@@ -183,7 +183,7 @@ fn what_is_wrong_is_told_with_its_place() {
     for (wrong, expected) in [
         ("Resolving ...".to_owned(), "text where a log entry is expected: \"Resolving ...\""),
         ("<!DOCTYPE Log [<!ENTITY a \"b\">]>".to_owned(), "declarations are refused"),
-        ("<Info TimeStamp=\"x\"/>".to_owned(), "the TimeStamp \"x\" is none"),
+        ("<Info TimeStamp=\"x\"/>".to_owned(), "invalid TimeStamp \"x\""),
         ("<Info>m</Info>".to_owned(), "<Info> has no TimeStamp"),
         (good.replace(">-<", ">&bomb;<"), "the entity \"bomb\" is none of"),
         (good.replace("Stamp=\"", "Stamp=\"&bomb;"), "the entity \"bomb\" is none of"),
