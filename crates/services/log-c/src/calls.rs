@@ -17,7 +17,7 @@ const OK: c_int = 0;
 const TIME_OVER: c_int = 1;
 const FAILED: c_int = -1;
 
-/// Nothing unwinds into C: a panic is an error of ours, which was told where it happened.
+/// Nothing unwinds into C: a panic is a bug, which was reported where it happened.
 fn guarded<T>(otherwise: T, act: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(act)).unwrap_or(otherwise)
 }
@@ -34,7 +34,7 @@ extern "C" fn ending() {
     guarded((), handle::ending);
 }
 
-/// Asks to be told of forks and of the end.
+/// Registers callbacks for forks and the process's end.
 fn watch_process() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

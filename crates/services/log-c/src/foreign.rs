@@ -1,4 +1,4 @@
-//! C's memory: what it gives is read, and what it is told is written.
+//! Reads and writes C's memory.
 //!
 //! Each structure is that of the same name in `include/helio_log.h`.
 #![allow(unsafe_code)]
@@ -14,14 +14,13 @@ use helio_logging::{Body, LogFigures, LogOptions, MAX_RECORD_BYTES, Site, Spill,
 use crate::handle;
 use crate::printf_precision::{self, Reach};
 
-/// The longest text that is read: with more, no record has room for it, and its place in the packet
-/// says so.
+/// The longest text that is read: a longer one fits into no record and is reported in its place.
 const MAX_TEXT_BYTES: usize = MAX_RECORD_BYTES + 1;
-/// A spill file's limit, where C names none.
+/// The default limit of a spill file.
 const SPILL_BYTES: u64 = 256 << 20;
-/// A ring has room for some records, and its memory is there.
+/// The range of a ring's size.
 const RING_BYTES: std::ops::RangeInclusive<usize> = 4 << 10..=1 << 30;
-/// The most arguments, and the most data pairs, that are read of a call: the macros have 16.
+/// The most arguments, and the most data pairs, of a call; the macros allow 16.
 const MAX_VALUES: usize = 1_024;
 
 /// `helio_log_options`.
@@ -106,7 +105,7 @@ const STRING: u32 = 5;
 const TEXT: u32 = 6;
 const BYTES: u32 = 7;
 
-/// A value as it lies in C's memory.
+/// A value in C's memory.
 enum ValueRef<'a> {
     Null,
     Bool(bool),
@@ -118,7 +117,7 @@ enum ValueRef<'a> {
 }
 
 impl CValue {
-    /// The value; a text that ends with a NUL is looked at no further than `most` bytes.
+    /// The value; a text with a NUL is read up to `most` bytes.
     ///
     /// # Safety
     /// The scalar is of its kind, and where that is a text or bytes, these are there for `'a`.
@@ -146,7 +145,7 @@ impl CValue {
         }
     }
 
-    /// It as a whole number that is not below 0; none where it is something else.
+    /// The value as a non-negative integer; none for any other value.
     fn count(&self) -> Option<usize> {
         // SAFETY: every bit pattern is a whole number, and it is taken for one only where it is.
         let whole = unsafe { self.scalar.whole };
@@ -178,7 +177,7 @@ impl ValueRef<'_> {
     }
 }
 
-/// Bytes up to a NUL, or so many.
+/// Bytes up to a NUL, at most this many.
 ///
 /// # Safety
 /// The pointer is NULL, or these are there for `'a`.
@@ -193,7 +192,7 @@ unsafe fn string<'a>(at: *const c_char, most: usize) -> Option<&'a [u8]> {
     }
 }
 
-/// So many bytes; of more than a record has room for, no more than that.
+/// This many bytes, truncated to the limit of a record.
 ///
 /// # Safety
 /// The pointer is NULL, or these are there for `'a`.
@@ -205,7 +204,7 @@ unsafe fn counted<'a>(at: *const c_void, bytes: usize) -> Option<&'a [u8]> {
     Some(unsafe { std::slice::from_raw_parts(at.cast(), bytes.min(MAX_TEXT_BYTES)) })
 }
 
-/// A text that ends with a NUL; none where the pointer is NULL.
+/// A text with a NUL; none if the pointer is NULL.
 ///
 /// # Safety
 /// The pointer is NULL, or the text is there for `'a`.
@@ -214,7 +213,7 @@ pub(crate) unsafe fn text<'a>(at: *const c_char) -> Option<Cow<'a, str>> {
     unsafe { string(at, MAX_TEXT_BYTES) }.map(String::from_utf8_lossy)
 }
 
-/// An array; empty where the pointer is NULL.
+/// An array; empty if the pointer is NULL.
 ///
 /// # Safety
 /// The pointer is NULL, or so many values are there for `'a`.
@@ -237,8 +236,8 @@ impl<'a> Values<'a> {
         Self(unsafe { array(at, count) })
     }
 
-    /// Adds them as the message's arguments; `template` is there where the message may say how far
-    /// a text reaches.
+    /// Adds the values as the message's arguments. `template` is given if the message may have
+    /// precisions.
     pub(crate) fn write(&self, template: Option<&[u8]>, body: &mut Body) {
         for (place, value) in self.0.iter().enumerate() {
             let most = template.map_or(MAX_TEXT_BYTES, |template| self.most(template, place));
@@ -251,7 +250,7 @@ impl<'a> Values<'a> {
         match printf_precision::reach(template, place) {
             Reach::End => MAX_TEXT_BYTES,
             Reach::Bytes(bytes) => bytes,
-            // A precision below 0 is as if it were not there.
+            // A negative precision is ignored.
             Reach::Argument(star) => {
                 self.0.get(star).and_then(CValue::count).unwrap_or(MAX_TEXT_BYTES)
             }
@@ -280,8 +279,7 @@ impl<'a> Pairs<'a> {
 }
 
 impl COptions {
-    /// Options of a program that was built with a header of this version, or an older one, which
-    /// has less of them.
+    /// Reads the options of a program built with this or an older header, which has fewer options.
     ///
     /// # Safety
     /// The pointer is NULL, or options are there, as many bytes as they say.
@@ -309,7 +307,7 @@ impl COptions {
 }
 
 impl COptions {
-    /// What they say; what is NULL or 0 in them is as it is without.
+    /// Converts the options; NULL and 0 mean the default.
     ///
     /// # Safety
     /// The texts are NULL, or there.
@@ -394,7 +392,7 @@ impl Figures {
 }
 
 impl CSite {
-    /// What it says of itself.
+    /// Converts the site.
     ///
     /// # Safety
     /// Its texts are NULL, or there.
@@ -413,7 +411,7 @@ impl CSite {
         }
     }
 
-    /// Its message.
+    /// The site's message.
     ///
     /// # Safety
     /// It is NULL, or there.
@@ -423,7 +421,7 @@ impl CSite {
     }
 }
 
-/// Writes a text with a NUL behind it, cut where there is no room.
+/// Writes a text and a NUL, truncated to the buffer.
 ///
 /// # Safety
 /// The pointer is NULL, or there are so many bytes to be written to.

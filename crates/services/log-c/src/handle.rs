@@ -1,7 +1,7 @@
-//! What C holds: a [`Handle`] for each start, and a [`CLogger`] for each of its loggers.
+//! C's handles: a [`Handle`] for each start, and a [`CLogger`] for each of its loggers.
 //!
-//! Neither is ever freed: C may hold it beyond the end, and finds it closed. All of them are
-//! reachable from here, so that leak checkers of C programs have nothing to say.
+//! Neither is ever freed: C may use it after the end, and finds it closed. All handles stay
+//! reachable, so that leak checkers do not report them.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -17,42 +17,42 @@ use helio_logging::{
 
 use crate::printf_precision;
 
-/// The most starts of a process: each leaves its loggers behind when it is closed.
+/// The most starts of a process, as each leaves its loggers behind.
 const MAX_STARTS: usize = 1_024;
-/// How long the end of a process waits for what was logged.
+/// The time that a process's end waits for unpublished records.
 const EXIT_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
-/// No level is as high: a logger that has it logs nothing.
+/// The threshold of a closed logger, above any level.
 static CLOSED: AtomicU8 = AtomicU8::new(u8::MAX);
 
-/// All that were started.
+/// All handles.
 static STARTED: Mutex<Vec<&'static Handle>> = Mutex::new(Vec::new());
-/// How many forks lie between this process and the first one: what was started in another one has
-/// no thread here, and its locks may be held for ever.
+/// The number of forks since the first process. Handles of another process have no thread here, and
+/// their locks may be held forever.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// To be called in a process that begins as a fork.
+/// To be called in the child after a fork.
 pub(crate) fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// To be called when a process ends: waits a little until what was logged is published.
+/// To be called at a process's end: waits briefly for unpublished records.
 pub(crate) fn ending() {
     let started = Instant::now();
-    // Who holds it may wait for this thread: then nothing is waited for.
+    // The lock's holder may wait for this thread, so this does not wait for it.
     let Ok(all) = STARTED.try_lock() else { return };
     for handle in all.iter() {
         let left = EXIT_FLUSH_TIMEOUT.saturating_sub(started.elapsed());
-        // What is not published now is lost, and nobody is there to be told.
+        // Records not published by now are lost; no one is left to report it to.
         _ = handle.with(|logging| logging.flush(left));
     }
 }
 
-/// A level of C's; none where the number is none.
+/// A level of C; none if the number is invalid.
 pub(crate) fn level(number: c_int) -> Option<Level> {
     u8::try_from(number).ok().and_then(Level::new)
 }
 
-/// `helio_log`: what a process logs with.
+/// `helio_log`: a process's logging.
 pub struct Handle {
     /// From 1.
     number: u32,
@@ -71,7 +71,7 @@ struct Loggers {
 }
 
 impl Handle {
-    /// Starts to log to the bus of a URL; or says, in words, why it cannot.
+    /// Starts to log to the bus of a URL; fails with a message.
     pub(crate) fn start(
         url: &str,
         producer: Option<&str>,
@@ -106,7 +106,7 @@ impl Handle {
         self.forks != FORKS.load(Ordering::Relaxed)
     }
 
-    /// Does something with what logs; none where it is closed, or of another process.
+    /// Calls a function with the `Logging`; none if it is closed, or of another process.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&Logging) -> T) -> Option<T> {
         if self.is_of_another_process() {
             return None;
@@ -114,12 +114,12 @@ impl Handle {
         self.logging.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(act)
     }
 
-    /// What became of the records, and how many calls made none.
+    /// The counts of records, and of calls that made none.
     pub(crate) fn figures(&self) -> Option<(LogFigures, u64)> {
         self.with(|logging| (logging.figures(), self.rejected.load(Ordering::Relaxed)))
     }
 
-    /// Publishes what was logged, and ends; none where it has ended.
+    /// Publishes all records and closes; none if closed already.
     pub(crate) fn close(&self) -> Option<()> {
         if self.is_of_another_process() {
             return None;
@@ -166,8 +166,8 @@ impl Handle {
         })
     }
 
-    /// The number of a call site, kept in `known` with whose it is and whether it says how far
-    /// texts reach.
+    /// The number of a call site, cached in `known` with its handle and whether its message has
+    /// precisions.
     fn site(&self, known: &AtomicU64, site: impl FnOnce() -> Site) -> Option<PackedSite> {
         if let Some(known) = PackedSite::unpacked(known.load(Ordering::Relaxed), self.number) {
             return Some(known);
@@ -175,18 +175,18 @@ impl Handle {
         let site = site();
         let precise = printf_precision::has_precision(site.template.as_bytes());
         let site = PackedSite { precise, number: self.with(|logging| logging.site(site))? };
-        // A second one of a process looks it up each time.
+        // A second handle of the process looks it up each time.
         let packed = site.packed(self.number);
         _ = known.compare_exchange(0, packed, Ordering::Relaxed, Ordering::Relaxed);
         Some(site)
     }
 }
 
-/// What is known of a call site.
+/// A cached call site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PackedSite {
     number: SiteNumber,
-    /// Its message says how far some text reaches.
+    /// The message has a text with a precision.
     precise: bool,
 }
 
@@ -205,7 +205,7 @@ impl PackedSite {
 /// `helio_logger`: logs under a name.
 #[repr(C)]
 pub struct CLogger {
-    /// What C looks at: where the number of the lowest level lies that goes anywhere.
+    /// Read by C: a pointer to the number of the lowest enabled level.
     lowest: AtomicPtr<AtomicU8>,
     logger: Logger,
     handle: &'static Handle,
@@ -217,7 +217,7 @@ impl CLogger {
         self.handle.logger(self.logger.name(), audiences)
     }
 
-    /// Sets the lowest level that is published.
+    /// Sets the lowest published level.
     pub(crate) fn set_level(&self, level: Level) -> Option<()> {
         self.handle.with(|_| self.logger.set_level(level))
     }
@@ -233,8 +233,8 @@ impl CLogger {
         self.handle.rejected.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Logs a record of a call site. What fills it in is told whether the message says how far
-    /// texts reach. None where nothing is logged any more.
+    /// Logs a record of a call site. `fill` receives whether the message has precisions. None after
+    /// the end.
     pub(crate) fn record(
         &self,
         level: Level,
@@ -255,7 +255,7 @@ impl CLogger {
         Some(())
     }
 
-    /// Logs a record of a place that was not known before.
+    /// Logs a record of an uncached call site.
     pub(crate) fn emit(
         &self,
         level: Level,
@@ -279,7 +279,7 @@ impl CLogger {
     }
 }
 
-/// Says of a call site above the limit what its number would have said.
+/// Adds an unregistered call site as text and data.
 fn nameless(site: &Site, body: &mut Body) {
     if !site.template.is_empty() {
         body.text(&site.template);

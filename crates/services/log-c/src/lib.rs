@@ -1,13 +1,13 @@
-//! Logging from C and C++: `include/helio_log.h` is the manual, this is behind it.
+//! Logging from C and C++: the implementation of `include/helio_log.h`, which is the manual.
 //!
-//! It knows `helio-logging` and C's types; it must not know how records travel.
+//! It knows `helio-logging` and C's types. It must not know how records are transported.
 //!
-//! Constraints. Nothing unwinds into C, and no argument of C's is believed to be there. What a C
-//! program holds is never freed, so that it cannot hold what is gone: a [`handle::Handle`] for each
-//! start and a [`handle::CLogger`] for each name, both with a limit.
+//! Constraints. Nothing unwinds into C, and each argument of C may be NULL. Handles are never
+//! freed, so that a C program cannot use a dangling one: a [`handle::Handle`] for each start and a
+//! [`handle::CLogger`] for each name, both with a limit.
 //!
 //! Operation. `calls` has the functions of the header, `foreign` reads and writes C's memory,
-//! `handle` is what C holds, `places` says how far the texts reach that a message cuts short.
+//! `handle` has C's handles, `printf_precision` finds the lengths of texts with a precision.
 
 mod calls;
 mod foreign;

@@ -1,29 +1,29 @@
 //! Limits of texts whose conversion has a precision: with `%.5s` and `%.*s` a text need not end
 //! with a NUL, so nothing behind the precision may be read.
 
-/// How much of an argument there may be.
+/// The readable extent of an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// To its NUL.
+    /// Up to its NUL.
     End,
-    /// To its NUL, and no further than so many bytes.
+    /// Up to its NUL, at most this many bytes.
     Bytes(usize),
-    /// The same; how many is another argument.
+    /// The same; the number is another argument.
     Argument(usize),
 }
 
-/// Whether a message has such a place.
+/// Whether a message has a text with a precision.
 pub(crate) fn has_precision(template: &[u8]) -> bool {
     Directives { rest: template, next: 0 }.any(|(_, reach)| reach != Reach::End)
 }
 
-/// How far an argument reaches, by its place in the message.
+/// The extent of an argument, by its index.
 pub(crate) fn reach(template: &[u8], argument: usize) -> Reach {
     let mut directives = Directives { rest: template, next: 0 };
     directives.find_map(|(place, reach)| (place == argument).then_some(reach)).unwrap_or(Reach::End)
 }
 
-/// The directives of a message that take an argument: its place, and how far it reaches.
+/// The directives of a message that take an argument: its index and extent.
 struct Directives<'a> {
     rest: &'a [u8],
     next: usize,
@@ -41,7 +41,7 @@ impl Directives<'_> {
         length
     }
 
-    /// A width or a precision; a star is an argument of its own.
+    /// Parses a width or a precision; a star takes an argument.
     fn number(&mut self) -> Reach {
         if let Some(rest) = self.rest.strip_prefix(b"*") {
             self.rest = rest;

@@ -1,4 +1,4 @@
-//! Call sites of `tracing`. Each thread looks them up once, so that threads that log share nothing.
+//! Call sites of `tracing`. Each thread caches them, so that logging threads share nothing.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,10 +13,10 @@ use tracing_core::{Field, Metadata};
 
 use crate::visitor::Overrides;
 
-/// The target that `tracing-log` gives to all records of `log`; the field is its own, too.
+/// The target that `tracing-log` gives to all records of `log`, and the name of its field.
 const LOG_TARGET: &str = "log.target";
 
-/// What a field of a call site is.
+/// The role of a field of a call site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Message,
@@ -49,48 +49,48 @@ impl Role {
         }
     }
 
-    /// Whether a value of it says what the call site alone does not.
+    /// Whether a field overrides a property of the call site.
     fn chooses(self) -> bool {
         !matches!(self, Self::Message | Self::Trace | Self::Span | Self::Data)
     }
 }
 
-/// Under what a record is written.
+/// The logger, level and site of a record.
 #[derive(Debug)]
 pub(crate) struct Heading {
     pub(crate) logger: Logger,
     pub(crate) level: Level,
     pub(crate) site: SiteNumber,
-    /// What the field `level` says is no level, and so it is data.
+    /// The value of the field `level` is not a level, and becomes data.
     pub(crate) is_level_data: bool,
 }
 
-/// What is known of a call site.
+/// A cached call site.
 #[derive(Debug)]
 pub(crate) struct CallsiteInfo {
     pub(crate) heading: Heading,
-    /// By the index of a field.
+    /// The roles, by the index of a field.
     pub(crate) roles: Vec<Role>,
 }
 
 impl CallsiteInfo {
-    /// Whether each event of it may be of another logger, level, audience or place.
+    /// Whether events may override the logger, level, audience or site.
     pub(crate) fn chooses(&self) -> bool {
         self.roles.iter().any(|role| role.chooses())
     }
 
-    /// Whether something of it may be taken.
+    /// Whether some of its events may be enabled.
     pub(crate) fn takes(&self) -> bool {
         let says = |role: &Role| matches!(role, Role::Level | Role::Logger | Role::LogTarget);
         self.heading.logger.is_enabled(self.heading.level) || self.roles.iter().any(says)
     }
 }
 
-/// The call sites of a layer. A program has as many as it has lines that log.
+/// The call sites of a layer. Their number is bounded by the program's logging statements.
 #[derive(Debug)]
 pub(crate) struct Callsites {
     logging: Weak<Logging>,
-    /// What no other layer of this process has.
+    /// An identifier that is unique in the process.
     id: u64,
 }
 
@@ -107,7 +107,7 @@ impl Callsites {
         Self { logging: Arc::downgrade(logging), id: NEXT.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// What is known of a call site; nothing where logging has ended.
+    /// Looks up a call site; none if logging has ended.
     pub(crate) fn of(&self, metadata: &Metadata<'_>) -> Option<Rc<CallsiteInfo>> {
         let key = (self.id, metadata.callsite());
         let known = CALLSITE_CACHE.try_with(|known| known.borrow().get(&key).map(Rc::clone));
@@ -115,7 +115,7 @@ impl Callsites {
             return Some(place);
         }
         let place = Rc::new(self.describe(metadata)?);
-        // A thread that is ending remembers nothing.
+        // A thread that is ending has no cache.
         let _ = CALLSITE_CACHE.try_with(|known| known.borrow_mut().insert(key, Rc::clone(&place)));
         Some(place)
     }
@@ -125,7 +125,7 @@ impl Callsites {
         let logger = logging.logger(&logger_of(metadata.target()));
         let (level, is_log) = (level_of(*metadata.level()), is_log(metadata));
         let mut site = SiteNumber::default();
-        // A span has no record of its own.
+        // Spans have no records.
         let mut roles = Vec::new();
         if metadata.is_event() {
             roles.extend(metadata.fields().iter().map(|field| Role::of(&field, is_log)));
@@ -139,8 +139,7 @@ impl Callsites {
         Some(CallsiteInfo { heading: Heading { logger, level, site, is_level_data: true }, roles })
     }
 
-    /// Under what an event of a call site is written that says so itself; nothing where that is
-    /// not taken.
+    /// Applies an event's overrides; none if the result is not enabled.
     pub(crate) fn heading(&self, place: &CallsiteInfo, choice: Overrides) -> Option<Heading> {
         let Heading { logger, level, site, .. } = &place.heading;
         let level = choice.level.unwrap_or(*level);
@@ -159,12 +158,12 @@ impl Callsites {
         Some(Heading { logger, level, site, is_level_data: choice.level.is_none() })
     }
 
-    /// Whether something of a call site may be taken.
+    /// Whether some events of a call site may be enabled.
     pub(crate) fn takes(&self, metadata: &Metadata<'_>) -> bool {
         if !is_log(metadata) {
             return self.of(metadata).is_some_and(|place| place.takes());
         }
-        // The call site is the same for all records of `log` of a level; the target is not.
+        // All records of `log` of a level share a call site, but not the target.
         let logging = self.logging.upgrade();
         logging.is_some_and(|logging| {
             let logger = logging.logger(&logger_of(metadata.target()));
@@ -192,8 +191,8 @@ fn level_of(level: tracing_core::Level) -> Level {
     }
 }
 
-/// A hash of a few addresses of this program, by Fibonacci's multiplication (Knuth, The Art of
-/// Computer Programming 3, 6.4): nobody chooses them in order to have them collide.
+/// A hasher for addresses of this program, by Fibonacci hashing (Knuth, The Art of Computer
+/// Programming 3, 6.4). Addresses are not chosen by an attacker.
 #[derive(Debug, Default)]
 struct AddressHasher(u64);
 

@@ -1,11 +1,11 @@
-//! The layer, and the filter that says to `tracing` what it takes.
+//! The layer, and the filter that tells `tracing` what is enabled.
 //!
-//! Constraints. What the levels do not take costs what `tracing` takes for what is disabled: each
-//! call site is told whether it is, again whenever levels change. Other layers of the same
-//! subscriber see what they see without this one.
+//! Constraints. A disabled event costs no more than in `tracing` itself: the interest of each call
+//! site is cached, and rebuilt when levels change. Other layers of the same subscriber are not
+//! affected.
 //!
-//! Operation. A call site is looked at when a thread comes to it first ([`Callsites`]). Fields of
-//! spans are kept with the span, as values; an event's are written as they are visited.
+//! Operation. A thread examines a call site at its first event ([`Callsites`]). Fields of spans are
+//! stored with the span as values; an event's fields are encoded as they are visited.
 
 use std::sync::Arc;
 
@@ -22,10 +22,9 @@ use crate::visitor::{EventVisitor, Overrides, SpanVisitor};
 
 /// A layer that logs events, with the fields of the spans around them.
 ///
-/// It does not keep the `Logging`: whoever started it does, and when that is dropped at the end
-/// of the program, what was logged before is published, also where the subscriber is global and
-/// never ends. There may be other layers in the same subscriber; the levels of loggers are no
-/// matter of theirs.
+/// The layer does not own the `Logging`. The caller drops it at the end of the program, which
+/// publishes all earlier records, even if the subscriber is global and never dropped. The
+/// subscriber may have other layers; the loggers' levels do not affect them.
 ///
 /// # What becomes a record
 /// - The logger is the target, with slashes: `mount::axis` logs as `mount/axis`; a field `logger`
@@ -42,12 +41,12 @@ use crate::visitor::{EventVisitor, Overrides, SpanVisitor};
 ///   innermost span that has them, are the record's; others are data.
 ///
 /// # Records of the crate `log`
-/// come with `tracing_log::LogTracer` under their own target and call site. Its call sites are
-/// not `tracing`'s, so each is looked up by its name: it costs more.
+/// arrive by `tracing_log::LogTracer` with their own target and call site. These are not call sites
+/// of `tracing`, so each is looked up by name, which costs more.
 ///
 /// # What the bus says while it publishes records
-/// is passed over, as is whatever the thread does that publishes. What other threads of a
-/// transport say of each sample is not: give their loggers a level above that.
+/// is ignored, as are all events of the publishing thread. Events of a transport's other threads
+/// for each sample are not: set their loggers to a higher level.
 pub fn layer<S>(logging: &Arc<Logging>) -> impl Layer<S> + Send + Sync + use<S>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
@@ -58,7 +57,7 @@ where
     records.with_filter(Levels(places))
 }
 
-/// Says which call sites are taken.
+/// The filter of call sites.
 struct Levels(Arc<Callsites>);
 
 impl<S> Filter<S> for Levels {
@@ -69,12 +68,12 @@ impl<S> Filter<S> for Levels {
         }
     }
 
-    /// Asked where another layer is of another opinion, and by `tracing-log`.
+    /// Called if another layer's interest differs, and by `tracing-log`.
     fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
         self.0.takes(metadata)
     }
 
-    // There is no highest level to be told: call sites with a field `level` may have any.
+    // There is no level hint: call sites with a field `level` may have any level.
 }
 
 /// Writes records.
@@ -83,10 +82,10 @@ struct Records {
     clock: SystemClock,
 }
 
-/// What is kept of a span's fields.
+/// The stored fields of a span.
 #[derive(Default)]
 pub(crate) struct SpanFields {
-    /// Values by the name that they have in a record, in order.
+    /// Values by their names in a record, in order.
     pub(crate) data: Vec<(String, Value)>,
     pub(crate) trace: Option<TraceId>,
     pub(crate) span: Option<[u8; 8]>,
@@ -152,7 +151,7 @@ impl Records {
     }
 }
 
-/// Adds what the spans around an event say, the innermost first.
+/// Adds the fields of the spans around an event, the innermost first.
 fn spans<S>(body: &mut Body, event: &Event<'_>, context: &Context<'_, S>, has: (bool, bool))
 where
     S: Subscriber + for<'a> LookupSpan<'a>,

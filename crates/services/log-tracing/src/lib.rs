@@ -1,5 +1,5 @@
-//! Events of Rust's `tracing` as log records on the bus: it knows how `tracing` says things, and
-//! nothing of how records travel.
+//! Publishes events of Rust's `tracing` as log records. It knows `tracing`'s types. It must not
+//! know how records are transported.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -12,12 +12,12 @@ use tracing_core::field::{Field, Visit};
 use crate::callsites::{CallsiteInfo, Heading, Role};
 use crate::layer::SpanFields;
 
-/// A field's value, as it is visited.
+/// A visited value of a field.
 #[derive(Clone, Copy)]
 enum FieldValue<'a> {
     Int(i64),
     Number(u64),
-    /// Without a type of its own in a record, where it is too large for a whole number.
+    /// An integer that is too large for a record's type.
     Long(i128),
     VeryLong(u128),
     Double(f64),
@@ -46,8 +46,8 @@ impl FieldValue<'_> {
         self.value().to_string()
     }
 
-    /// It as what has so many bytes, written in hexadecimal digits; nothing where it is not that,
-    /// or zero, which is no id (W3C Trace Context, 3.2.2).
+    /// Parses an id in hexadecimal digits; none if it is malformed or zero (W3C Trace Context,
+    /// 3.2.2).
     fn id<const BYTES: usize>(self) -> Option<[u8; BYTES]> {
         let text = self.text();
         let (digits, rest) = text.as_bytes().as_chunks::<2>();
@@ -67,7 +67,7 @@ fn whole(value: impl ToString, fits: Option<i64>) -> Value {
     fits.map_or_else(|| Value::Text(value.to_string()), Value::Int)
 }
 
-/// What takes values of fields.
+/// Receives values of fields.
 trait TakeField {
     fn take(&mut self, field: &Field, seen: FieldValue<'_>);
 }
@@ -120,7 +120,7 @@ macro_rules! visits {
 
 visits!(OverrideVisitor<'_>, EventVisitor<'_>, SpanVisitor<'_>);
 
-/// An error with what it came from, each behind a colon.
+/// An error with its causes, separated by colons.
 struct Causes<'a>(&'a (dyn Error + 'static));
 
 impl Debug for Causes<'_> {
@@ -135,13 +135,13 @@ impl Debug for Causes<'_> {
     }
 }
 
-/// What an event says of its logger, level, audiences and place.
+/// An event's overrides of logger, level, audiences and site.
 #[derive(Debug, Default)]
 pub(crate) struct Overrides {
     pub(crate) level: Option<Level>,
     pub(crate) logger: Option<String>,
     pub(crate) audiences: Option<Audiences>,
-    /// The target of a record of `log`; its site is the next one then.
+    /// The target of a record of `log`, whose site is in `site`.
     pub(crate) target: Option<String>,
     pub(crate) site: Site,
 }
@@ -245,7 +245,7 @@ fn name(field: &Field) -> &'static str {
     name.strip_prefix("r#").unwrap_or(name)
 }
 
-/// Keeps the values of a span.
+/// Stores the values of a span.
 pub(crate) struct SpanVisitor<'a> {
     pub(crate) span: &'static str,
     pub(crate) kept: &'a mut SpanFields,

@@ -76,7 +76,7 @@ impl Client {
 
     fn failed(&self, status: &Status) -> ExportError {
         if let Some(source) = status.source() {
-            // Not the receiver's words, but those of what has failed on the way to it.
+            // The error is not the receiver's, but of the connection.
             let cause = reason(format!("{} does not answer: {}", self.url, shown(source)));
             return ExportError::Later { after: None, cause };
         }
@@ -98,7 +98,7 @@ impl Client {
     }
 }
 
-/// An error with what has caused it.
+/// An error with its causes.
 fn shown(error: &dyn std::error::Error) -> String {
     let (mut text, mut inner) = (error.to_string(), error.source());
     while let Some(cause) = inner {
@@ -108,7 +108,7 @@ fn shown(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// When to come again, as the details of a status say it.
+/// The retry delay in the details of a status.
 fn retry_info(details: &[u8]) -> Option<Duration> {
     let status = proto::Status::decode(details).ok()?;
     let mut all = status.details.iter();

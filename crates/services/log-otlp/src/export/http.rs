@@ -14,7 +14,7 @@ use crate::proto;
 use crate::read::reason;
 
 const PROTOBUF: &str = "application/x-protobuf";
-/// How long a connection is kept for the next request: not as long as servers keep theirs.
+/// The idle timeout of a connection, which is shorter than servers' timeouts.
 const CONNECTION_IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) struct Client {
@@ -67,7 +67,7 @@ impl Client {
         let text = read(body).map_err(later)?;
         let is_protobuf = head.headers.get("content-type").is_some_and(|kind| kind == PROTOBUF);
         if head.status.is_success() {
-            // It was taken, whatever else the answer says.
+            // The request was accepted, even if the response cannot be decoded.
             let answer =
                 is_protobuf.then(|| proto::Response::decode(&text[..]).unwrap_or_default());
             return Ok(Refused::of(answer.unwrap_or_default()));
@@ -91,7 +91,7 @@ fn read(mut body: Body) -> Result<Vec<u8>, ureq::Error> {
     body.with_config().limit(MAX_ANSWER_BYTES as u64).read_to_vec()
 }
 
-/// When to come again; a date is left to the backing off.
+/// The retry delay in seconds; a date is ignored.
 fn after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get("retry-after")?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds))

@@ -1,4 +1,4 @@
-//! The way out: a client of OTLP, over gRPC or HTTP. A call blocks, for the time-out at most.
+//! A client of OTLP, over gRPC or HTTP. A call blocks at most for the timeout.
 
 mod grpc;
 mod http;
@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::read::reason;
 
-/// The most bytes of an answer, which says a number and a reason.
+/// The most bytes of a response, which has a number and a reason.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
 
 /// OTLP's protocols.
@@ -19,38 +19,38 @@ const MAX_ANSWER_BYTES: usize = 64 << 10;
 pub enum Protocol {
     /// gRPC; its port is 4317.
     Grpc,
-    /// HTTP with Protobuf in it; its port is 4318.
+    /// HTTP with Protobuf; its port is 4318.
     Http,
 }
 
-/// How a receiver is asked, beside its URL.
+/// The options of an exporter.
 #[derive(Debug, Clone)]
 pub struct ExporterOptions {
-    /// What goes with each request, such as `authorization: Bearer ...`; over gRPC it is metadata.
+    /// Headers of each request, such as `authorization: Bearer ...`; metadata in gRPC.
     pub headers: Vec<(String, String)>,
-    /// How long a request may take.
+    /// The timeout of a request.
     pub timeout: Duration,
 }
 
 impl Default for ExporterOptions {
-    /// Ten seconds, as OpenTelemetry's exporters have them.
+    /// Ten seconds, as in OpenTelemetry's exporters.
     fn default() -> Self {
         Self { headers: Vec::new(), timeout: Duration::from_secs(10) }
     }
 }
 
-/// What a receiver cannot be.
+/// Why an exporter cannot be created.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TargetError {
-    /// The URL is none.
+    /// The URL is invalid.
     #[error("invalid URL of a receiver {url:?}: {cause}; write it like http://localhost:4318")]
     Url {
-        /// What was given.
+        /// The given URL.
         url: String,
-        /// What is wrong with it.
+        /// The error.
         cause: String,
     },
-    /// A header is none.
+    /// A header is invalid.
     #[error("invalid name or value of the header {0:?}")]
     Header(String),
     /// The client cannot be started.
@@ -58,34 +58,34 @@ pub enum TargetError {
     Start(String),
 }
 
-/// Why a request was not taken.
+/// Why a request was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ExportError {
-    /// The same request may be taken later.
+    /// The request may be retried.
     #[error("{cause}")]
     Later {
-        /// When, where the receiver says it.
+        /// The receiver's retry delay, if it gives one.
         after: Option<Duration>,
-        /// What happened.
+        /// The cause.
         cause: String,
     },
-    /// The receiver takes less at once.
+    /// The request is too large for the receiver.
     #[error("{0}")]
     TooLarge(String),
-    /// The receiver refuses what is in it.
+    /// The receiver refuses this request.
     #[error("{0}")]
     Refused(String),
-    /// The receiver refuses whatever comes: the address is not right, or who asks may not.
+    /// The receiver refuses every request: the address or the authorization is wrong.
     #[error("{0}")]
     Never(String),
 }
 
-/// What a receiver that took a request has refused of it.
+/// The refused part of an accepted request.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Refused {
-    /// How many records.
+    /// The number of refused records.
     pub records: u64,
-    /// Its words; they may be there as a warning where nothing was refused.
+    /// The receiver's message, which is a warning if nothing was refused.
     pub reason: String,
 }
 
@@ -97,7 +97,7 @@ impl Refused {
     }
 }
 
-/// A client of a receiver. Requests are packed with gzip.
+/// A client of a receiver. Requests are compressed with gzip.
 pub struct Exporter(Client);
 
 enum Client {
@@ -106,8 +106,8 @@ enum Client {
 }
 
 impl Exporter {
-    /// A client of the receiver at a URL. Nothing is asked yet. An URL of HTTP without a path has
-    /// `/v1/logs` put behind it, as OpenTelemetry's exporters do.
+    /// Creates a client of the receiver at a URL, without connecting. `/v1/logs` is appended to an
+    /// HTTP URL without a path, as in OpenTelemetry's exporters.
     ///
     /// # Errors
     /// [`TargetError`].
@@ -130,10 +130,10 @@ impl Exporter {
         }))
     }
 
-    /// Sends an `ExportLogsServiceRequest`; what it gives was refused of it, for good.
+    /// Sends an `ExportLogsServiceRequest`. Returns the finally refused part.
     ///
     /// # Errors
-    /// [`ExportError`]; which are to be tried again is as OTLP's specification has it.
+    /// [`ExportError`]; retryable errors are those of OTLP's specification.
     pub fn export(&self, request: Vec<u8>) -> Result<Refused, ExportError> {
         match &self.0 {
             Client::Grpc(client) => client.export(request),
@@ -144,7 +144,7 @@ impl Exporter {
 
 impl std::fmt::Debug for Exporter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // What its headers say is nobody's business.
+        // Headers may contain secrets.
         f.write_str(match self.0 {
             Client::Grpc(_) => "Exporter(gRPC)",
             Client::Http(_) => "Exporter(HTTP)",

@@ -19,7 +19,7 @@ pub(super) struct Connector(tokio_native_tls::TlsConnector);
 
 impl Connector {
     pub(super) fn new() -> Result<Self, TargetError> {
-        // gRPC is HTTP/2, which servers want to be asked for.
+        // gRPC is HTTP/2, which must be negotiated.
         let connector = native_tls::TlsConnector::builder().request_alpns(&["h2"]).build();
         let connector = connector.map_err(|error| TargetError::Start(error.to_string()))?;
         Ok(Self(connector.into()))

@@ -1,4 +1,4 @@
-//! Connections, so many at once.
+//! Bounds the number of connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::MAX_CONNECTIONS;
 
-/// Who sends a request.
+/// The sender of a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sender(pub(super) SocketAddr);
 
@@ -24,7 +24,7 @@ impl Connected<IncomingStream<'_, Bounded>> for Sender {
     }
 }
 
-/// A listener that lets nobody in while there are [`MAX_CONNECTIONS`].
+/// A listener that accepts at most [`MAX_CONNECTIONS`] at a time.
 pub(super) struct Bounded {
     listener: TcpListener,
     permits: Arc<Semaphore>,
@@ -41,7 +41,7 @@ impl Listener for Bounded {
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (BoundedConnection, SocketAddr) {
-        // It is never closed; without a permit there would just be no bound.
+        // The semaphore is never closed; without a permit only the bound would be missing.
         let permit = Arc::clone(&self.permits).acquire_owned().await.ok();
         let (stream, sender) = Listener::accept(&mut self.listener).await;
         (BoundedConnection { stream, _permit: permit }, sender)
@@ -52,7 +52,7 @@ impl Listener for Bounded {
     }
 }
 
-/// A connection that holds its place.
+/// A connection with its permit.
 pub(super) struct BoundedConnection {
     stream: TcpStream,
     _permit: Option<OwnedSemaphorePermit>,

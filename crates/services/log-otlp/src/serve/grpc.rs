@@ -28,7 +28,7 @@ use super::{Answer, Format, MAX_REQUEST_BYTES, REQUEST_TIMEOUT, RETRY_DELAY, Ser
 use crate::bytes_codec::{EXPORT_PATH, RawCodec};
 use crate::proto;
 
-/// The name of the details of a status that says when to come again.
+/// The type of a status's details with a retry delay.
 const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
 
 pub(super) fn routes(service: Arc<Service>) -> Router {
@@ -59,8 +59,7 @@ async fn export(
     let Ok(mut answered) = answered else {
         return Status::deadline_exceeded("the request came too slowly").into_http::<Body>();
     };
-    // The library says of a message that is too large what OTLP's clients take for a reason to send
-    // it again.
+    // For a message that is too large the library returns a code on which OTLP's clients retry.
     let exhausted = HeaderValue::from(Code::ResourceExhausted as i32);
     let headers = answered.headers_mut();
     let says_when = headers.contains_key("grpc-status-details-bin");
@@ -75,7 +74,7 @@ async fn export(
     answered.map(Body::new)
 }
 
-/// A call of a sender's.
+/// A sender's call.
 struct Call {
     service: Arc<Service>,
     sender: SocketAddr,
@@ -105,7 +104,7 @@ impl UnaryService<Bytes> for Call {
     }
 }
 
-/// Not now: with its details a client knows that, and when, it may come again.
+/// A response that asks to retry; the details have the delay.
 fn later(after: Duration) -> Status {
     let message = "there is no room for more at the moment";
     let delay = proto::Delay {
@@ -119,7 +118,7 @@ fn later(after: Duration) -> Status {
         details: vec![proto::Any { type_url: RETRY_INFO.to_owned(), value: info.encode_to_vec() }],
     };
     let mut metadata = MetadataMap::new();
-    // OpenTelemetry's Python exporter looks for it here.
+    // OpenTelemetry's Python exporter reads it here.
     let bytes = MetadataValue::from_bytes(&info.encode_to_vec());
     metadata.insert_bin("google.rpc.retryinfo-bin", bytes);
     let details = status.encode_to_vec().into();

@@ -1,4 +1,4 @@
-//! OTLP over HTTP: `POST /v1/logs`, in Protobuf or JSON, as it is or in gzip.
+//! OTLP over HTTP: `POST /v1/logs`, in Protobuf or JSON, plain or in gzip.
 //!
 //! Source: OTLP's specification, "OTLP/HTTP".
 
@@ -22,7 +22,7 @@ use crate::proto;
 
 const PROTOBUF: &str = "application/x-protobuf";
 const JSON: &str = "application/json";
-/// Codes of `google.rpc.Code`, which go with a status of HTTP.
+/// Codes of `google.rpc.Code`, sent with an HTTP status.
 const INVALID_ARGUMENT: i32 = 3;
 const RESOURCE_EXHAUSTED: i32 = 8;
 const INTERNAL: i32 = 13;
@@ -31,7 +31,8 @@ const UNAVAILABLE: i32 = 14;
 pub(super) fn routes(service: Arc<Service>) -> Router {
     Router::new()
         .route("/v1/logs", post(logs))
-        // A little too much is read, so that who sends it is answered instead of cut off.
+        // Slightly more than the limit is read, so that the sender gets a response instead of a
+        // reset.
         .layer(DefaultBodyLimit::max(2 * MAX_REQUEST_BYTES))
         .with_state(service)
 }
@@ -113,7 +114,7 @@ fn too_large() -> Answer {
     ))
 }
 
-/// Unpacks, never more than a request may have.
+/// Decompresses, up to the limit of a request.
 fn unzipped(body: &[u8]) -> Result<Bytes, Answer> {
     let mut bytes = Vec::new();
     let mut bounded = MultiGzDecoder::new(body).take(MAX_REQUEST_BYTES as u64 + 1);
@@ -148,13 +149,13 @@ fn reply(format: Format, answer: Answer) -> Response {
     }
 }
 
-/// Rounded up: who comes too early is sent away again.
+/// Rounded up, so that no client retries too early.
 fn whole_seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }
 
-/// An answer to a request that was taken; what says nothing is left out, as the specification
-/// wants.
+/// The response to an accepted request. An empty partial success is omitted, as the specification
+/// requires.
 pub(super) fn response(refused: u64, reason: String) -> proto::Response {
     let partial = proto::PartialSuccess {
         rejected_log_records: i64::try_from(refused).unwrap_or(i64::MAX),

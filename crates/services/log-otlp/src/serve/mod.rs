@@ -1,12 +1,11 @@
-//! The way in: a service for OTLP's two protocols.
+//! The server side: a service for OTLP's two protocols.
 //!
-//! Constraints. A request has bounds of size, before and after it is unpacked, and of time; so many
-//! are looked at at once, and so many connections held. Who takes the records says when there is no
-//! room, and the sender is told when to come again.
+//! Constraints. Requests are bounded in size, before and after decompression, and in time. The
+//! numbers of concurrent requests and connections are bounded. If the [`Take`] has no room, the
+//! sender gets a retry delay.
 //!
-//! Operation. Both protocols are HTTP, and one server each; what differs are paths and answers
-//! (`http`, `grpc`). The records of a request are read and handed on in a thread for work that
-//! waits.
+//! Operation. Both protocols are HTTP, with one server each; they differ in paths and responses
+//! (`http`, `grpc`). A request's records are read and passed on in a thread for blocking work.
 
 mod connections;
 mod grpc;
@@ -28,52 +27,52 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use crate::read::{Received, from_json, from_protobuf, reason};
 use connections::{Bounded, Sender};
 
-/// The most bytes of a request, as it comes and unpacked: what OTLP's specification recommends.
+/// The most bytes of a request, compressed and decompressed: the limit that OTLP's specification
+/// recommends.
 pub const MAX_REQUEST_BYTES: usize = 4 << 20;
-/// How many requests are looked at at once; each holds three times [`MAX_REQUEST_BYTES`] at most.
-/// Further ones are told to come again.
+/// The most concurrent requests. Each takes at most three times [`MAX_REQUEST_BYTES`]. Further ones
+/// get a retry delay.
 pub const MAX_REQUESTS: usize = 64;
-/// How many connections there are at once to a protocol; further ones wait. Each costs some
-/// kilobytes.
+/// The most connections per protocol; further ones wait. Each takes some kilobytes.
 pub const MAX_CONNECTIONS: usize = 1_024;
-/// How long a request may take to come: a slow one holds a place.
+/// The timeout of receiving a request, as a slow one occupies a slot.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// When to come again where all places are taken.
+/// The retry delay if all slots are occupied.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// How many requests are unpacked and read at once: as many as small machines have processors.
+/// The threads that decompress and read requests: as many as small machines have processors.
 const READING_THREADS: usize = 2;
 
-/// Who takes the records that come.
+/// Receives the records of requests.
 pub trait Take: Send + Sync + 'static {
-    /// Takes the records of one request, in order, from this sender. It may wait, but not for long
-    /// after the request has arrived: the sender waits, too, and others behind it.
+    /// Takes the records of one request, in order, from this sender. It may block briefly: the
+    /// sender and other requests wait meanwhile.
     fn take(&self, sender: SocketAddr, records: Vec<Record>, arrived: Instant) -> Taken;
 
-    /// Is told what was refused before it came to records of this sender: how many, where that is
-    /// known, and why.
+    /// Called for a sender's data that was refused before it was decoded, with the number of
+    /// records, if known, and the reason.
     fn refused(&self, sender: SocketAddr, records: u64, reason: &str);
 }
 
-/// What became of a request's records.
+/// The outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Taken {
-    /// All were taken.
+    /// All records were accepted.
     All,
-    /// Some were not, and never will be; the others were.
+    /// Some records were finally refused; the others were accepted.
     But {
-        /// How many were not.
+        /// The number of refused records.
         refused: u64,
-        /// Why, for the sender.
+        /// The reason, for the sender.
         reason: String,
     },
-    /// None was taken: there is no room, or too many came from there. The sender may come again.
+    /// No record was accepted: there is no room, or the sender is above its rate. It may retry.
     Later {
-        /// When.
+        /// The delay.
         after: Duration,
     },
 }
 
-/// Where to listen: addresses such as `127.0.0.1:4317`.
+/// Addresses to listen at, such as `127.0.0.1:4317`.
 #[derive(Debug, Clone, Default)]
 pub struct Listen {
     /// For gRPC; OTLP's port is 4317.
@@ -82,23 +81,23 @@ pub struct Listen {
     pub http: Option<String>,
 }
 
-/// Why nobody listens.
+/// Why the service cannot start.
 #[derive(Debug, Error)]
 pub enum ServeError {
     /// The threads cannot be started.
     #[error("the threads for OTLP cannot be started: {0}")]
     Threads(io::Error),
-    /// There is no listening at an address.
+    /// An address cannot be opened.
     #[error("cannot listen for OTLP at {address}: {source}")]
     Address {
         /// The address.
         address: String,
-        /// What the system says of it.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// A service that listens, in threads of its own. Dropping it ends that.
+/// A running service with its own threads. Dropping it stops it.
 pub struct Serving {
     grpc: Option<SocketAddr>,
     http: Option<SocketAddr>,
@@ -107,13 +106,13 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Where it listens for gRPC.
+    /// The address for gRPC.
     #[must_use]
     pub fn grpc(&self) -> Option<SocketAddr> {
         self.grpc
     }
 
-    /// Where it listens for HTTP.
+    /// The address for HTTP.
     #[must_use]
     pub fn http(&self) -> Option<SocketAddr> {
         self.http
@@ -121,7 +120,7 @@ impl Serving {
 }
 
 impl Drop for Serving {
-    /// Lets nobody in any more; requests under way get their time.
+    /// Stops accepting connections; requests in flight may complete.
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(runtime) = self.runtime.take() {
@@ -130,7 +129,7 @@ impl Drop for Serving {
     }
 }
 
-/// Listens, and hands what comes to somebody.
+/// Starts a service that passes records to `take`.
 ///
 /// # Errors
 /// [`ServeError`].
@@ -190,37 +189,37 @@ pub fn serve(listen: &Listen, take: Arc<dyn Take>) -> Result<Serving, ServeError
     Ok(Serving { grpc, http, end: Some(end), runtime: Some(runtime) })
 }
 
-/// What both protocols share.
+/// The state shared by both protocols.
 struct Service {
     take: Arc<dyn Take>,
     permits: Arc<Semaphore>,
     clock: SystemClock,
 }
 
-/// How a request's message is written.
+/// The encoding of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     Protobuf,
     Json,
 }
 
-/// What a request is answered.
+/// The response to a request.
 enum Answer {
-    /// It was taken, but for so many records.
+    /// Accepted, except for this many records.
     Taken { refused: u64, reason: String },
-    /// It is wrong, and will be.
+    /// Malformed; a retry is useless.
     Wrong(String),
-    /// It is too large.
+    /// Too large.
     TooLarge(String),
-    /// Not now.
+    /// To be retried.
     Later(Duration),
-    /// A fault of ours.
+    /// An internal error.
     Failed(String),
 }
 
 impl Service {
-    /// Unpacks, reads and hands on. The place is held until that is done, also where the sender has
-    /// gone meanwhile.
+    /// Decompresses, reads and passes on a request. The slot is held until that is done, even if
+    /// the sender has disconnected.
     async fn handle(
         self: &Arc<Self>,
         sender: SocketAddr,
@@ -264,7 +263,7 @@ impl Service {
             true => Taken::All,
             false => self.take.take(sender, records, arrived),
         };
-        // Of a request that comes again, what could not be read does, too.
+        // A retried request contains its malformed records again.
         if let Taken::Later { after } = taken {
             return Answer::Later(after);
         }
