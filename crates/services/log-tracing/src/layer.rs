@@ -28,17 +28,17 @@ use crate::visitor::{EventVisitor, Overrides, SpanVisitor};
 ///
 /// # What becomes a record
 /// - The logger is the target, with slashes: `mount::axis` logs as `mount/axis`; a field `logger`
-///   names another one. Its level says what is taken, of spans, too.
-/// - TRACE, DEBUG, INFO, WARN and ERROR are the levels of these names. A field `level` names
-///   another one, or has its number: `error!(level = "ALERT", …)`. Such a call site is visited
-///   whatever the levels are, since only its fields say how grave the record is.
-/// - A field `audience` says who it is for: names with commas between, `*` for everyone.
-/// - `message` is the message; other fields are data of their types, and what only shows itself is
-///   a text. A `level` that is none stays data.
+///   overrides it. The logger's level decides what is enabled, also of spans.
+/// - TRACE, DEBUG, INFO, WARN and ERROR are the levels of these names. A field `level` overrides
+///   the level by name or number: `error!(level = "ALERT", …)`. Events of such a call site are
+///   always visited, since only their fields have the level.
+/// - A field `audience` has the audiences, separated by commas; `*` means everyone.
+/// - `message` is the message; other fields are data of their types, or texts if they only
+///   implement `Display` or `Debug`. An invalid `level` stays data.
 /// - The call site is the event's; its routine is the module.
 /// - Fields of spans are data `SPAN.FIELD`; the context is the innermost span's name.
-/// - Fields `trace_id` and `span_id` of 32 and 16 hexadecimal digits, of the event or else of the
-///   innermost span that has them, are the record's; others are data.
+/// - Fields `trace_id` and `span_id` with 32 and 16 hexadecimal digits, of the event or else of
+///   the innermost span that has them, are the record's; others are data.
 ///
 /// # Records of the crate `log`
 /// arrive by `tracing_log::LogTracer` with their own target and call site. These are not call sites

@@ -12,12 +12,12 @@ use regex::{Regex, RegexBuilder};
 use super::glob::Glob;
 use crate::value::Value;
 
-/// The most bytes that a regular expression takes when it is compiled, and again for what it
-/// remembers while it is used: a page of alternatives fits, and some ten `\w`, each of which is
-/// large with all of Unicode's letters; a hostile repetition does not.
+/// The most bytes of a compiled regular expression, and of its cache. A page of alternatives fits,
+/// and about ten `\w`, each of which is large because of Unicode. A hostile repetition does not
+/// fit.
 const MAX_REGEX_BYTES: usize = 1 << 20;
 
-/// How what is found lies to what is asked for.
+/// A comparison operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
     Equal,
@@ -40,7 +40,7 @@ impl Order {
         }
     }
 
-    /// What holds where this does not.
+    /// The inverse operator.
     pub(super) fn inverse(self) -> Self {
         match self {
             Self::Equal => Self::NotEqual,
@@ -67,31 +67,31 @@ impl Order {
         if self == Self::NotEqual { Sense::IsNot } else { Sense::Is }
     }
 
-    /// Itself, or what `!=` denies.
+    /// The operator without a negation: `=` for `!=`.
     fn affirmed(self) -> Self {
         if self == Self::NotEqual { Self::Equal } else { self }
     }
 }
 
-/// Whether something is to be, or not to be.
+/// Whether a test is affirmed or negated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sense {
     Is,
     IsNot,
 }
 
-/// A regular expression; equal are those that are written the same.
+/// A regular expression. Expressions with the same text are equal.
 #[derive(Debug, Clone)]
 pub(super) struct Pattern(Regex);
 
 impl Pattern {
-    /// Compiles it, or says what is wrong with it.
+    /// Compiles the expression; fails with a message.
     pub(super) fn new(text: &str) -> Result<Self, String> {
         let mut builder = RegexBuilder::new(text);
         let built = builder.size_limit(MAX_REGEX_BYTES).dfa_size_limit(MAX_REGEX_BYTES).build();
         built.map(Self).map_err(|error| match error {
             regex::Error::CompiledTooBig(_) => "it is too large".to_owned(),
-            // The last line says what, those before it show where.
+            // The last line has the error, those before it its position.
             error => error.to_string().lines().last().unwrap_or_default().to_owned(),
         })
     }
@@ -107,7 +107,7 @@ impl PartialEq for Pattern {
     }
 }
 
-/// What is asked of a text.
+/// A test of a text.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum TextTest {
     There,
@@ -125,7 +125,7 @@ impl TextTest {
         }
     }
 
-    /// Whether a text is as asked for, or as it is not to be.
+    /// Whether a text satisfies the affirmed form of the test.
     pub(super) fn affirms(&self, text: &str) -> bool {
         match self {
             Self::There => true,
@@ -135,7 +135,7 @@ impl TextTest {
         }
     }
 
-    /// The same of a name of an audience, whose capitals do not count.
+    /// The same for the name of an audience, ignoring case.
     pub(super) fn affirms_audience(&self, name: &str) -> bool {
         match self {
             Self::Order(_, wanted) => name.eq_ignore_ascii_case(wanted),
@@ -143,22 +143,22 @@ impl TextTest {
         }
     }
 
-    /// Whether it holds of a field with one text, which is not there where it is empty.
+    /// Whether a field with one text satisfies the test. An empty text is absent.
     pub(super) fn holds(&self, text: &str) -> bool {
         !text.is_empty() && self.affirms(text) == (self.sense() == Sense::Is)
     }
 }
 
-/// What is asked of typed values.
+/// A test of typed values.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ValueTest {
-    /// Of how they are shown.
+    /// A test of their text.
     Text(TextTest),
     Number(Order, Number),
 }
 
 impl ValueTest {
-    /// Whether it holds of the values of one name.
+    /// Whether the values of one name satisfy the test.
     pub(super) fn holds(&self, values: &[&Value]) -> bool {
         let affirmed = values.iter().any(|value| self.affirms(value));
         let sense = match self {
@@ -185,7 +185,7 @@ impl ValueTest {
     }
 }
 
-/// A number. Whole ones are compared as such, so that none is rounded.
+/// A number. Integers are compared exactly.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Number {
     WholeRecord(i64),
@@ -193,9 +193,9 @@ pub(super) enum Number {
 }
 
 impl Number {
-    /// The finite number that a text is.
+    /// Parses a finite number.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        // The library reads `inf` and `nan`, too, which are words here.
+        // The library also parses `inf` and `nan`, which are words here.
         if !text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c)) {
             return None;
         }
@@ -203,7 +203,7 @@ impl Number {
         text.parse().ok().map(Self::WholeRecord).or_else(real)
     }
 
-    /// The number that a value is; texts that are one count, as all values of ACS's are texts.
+    /// A value's number. Numeric texts count, as all of ACS's values are texts.
     fn of(value: &Value) -> Option<Self> {
         match value {
             Value::Int(number) => Some(Self::WholeRecord(*number)),
@@ -224,7 +224,7 @@ impl Number {
 }
 
 fn compare(whole: i64, real: f64) -> Option<Ordering> {
-    /// Two to the power of 63: one more than the largest whole number.
+    /// Two to the power of 63: one more than the largest integer.
     const BEYOND: f64 = 9_223_372_036_854_775_808.0;
     if real >= BEYOND {
         return Some(Ordering::Less);
@@ -241,13 +241,13 @@ impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::WholeRecord(number) => number.fmt(f),
-            // With a point or an exponent, so that it is read as one again.
+            // With a point or an exponent, so that it parses as a floating-point number again.
             Self::Real(number) => write!(f, "{number:?}"),
         }
     }
 }
 
-/// Those values of one name, in pairs that may have names more than once.
+/// The values of one name; pairs may repeat names.
 pub(super) fn named<'a, 'v: 'a>(
     pairs: impl Iterator<Item = (&'a str, &'v Value)>,
     path: &[String],
@@ -257,7 +257,7 @@ pub(super) fn named<'a, 'v: 'a>(
     found.flat_map(|(_, value)| inside(value, rest)).collect()
 }
 
-/// Those values inside a value that a path leads to.
+/// The values at a path inside a value.
 pub(super) fn inside<'v>(value: &'v Value, path: &[String]) -> Vec<&'v Value> {
     match value {
         value if path.is_empty() => vec![value],

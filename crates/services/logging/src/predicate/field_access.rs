@@ -17,17 +17,17 @@ use crate::record::{Record, Site};
 use crate::template::{fill, place};
 use crate::value::Value;
 
-/// A record of whatever form.
+/// Access to the fields of a record in any form.
 pub(super) trait FieldAccess {
     fn level(&self) -> Level;
     fn time(&self) -> Tai;
     fn audience(&self, test: &AudienceTest) -> bool;
     fn place(&self, test: &PlaceTest) -> bool;
-    /// None where the body was not looked at.
+    /// None if the body is not decoded.
     fn body(&self, test: &BodyTest) -> Option<bool>;
 }
 
-/// A record as a value.
+/// A record as an owned value.
 pub(super) struct WholeRecord<'a> {
     record: &'a Record,
     body: Body<'a>,
@@ -63,7 +63,7 @@ impl FieldAccess for WholeRecord<'_> {
     }
 }
 
-/// What a record has in a field, as a text.
+/// The text of a record's field.
 pub(super) fn shown(field: &Field, record: &Record) -> Option<String> {
     match field {
         Field::Level => Some(record.level.to_string()),
@@ -75,7 +75,7 @@ pub(super) fn shown(field: &Field, record: &Record) -> Option<String> {
     }
 }
 
-/// What a record has in its body, and the site that makes a message of it.
+/// The decoded body of a record, and the site that formats its message.
 pub(super) struct Body<'a> {
     site: &'a Site,
     text: Option<&'a str>,
@@ -120,7 +120,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Of a malformed body it is what lies before the damage.
+    /// Decodes the body; a malformed one up to the damage.
     pub(super) fn of_packet(record: RecordRef<'a>, site: &'a Site) -> Self {
         let mut body = Self::empty(site);
         for field in record.fields().map_while(Result::ok) {

@@ -5,11 +5,11 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// The most parts of a glob: more than any name has, and few enough that a long text of foreign
-/// make is held against them in no time.
+/// The most parts of a glob: more than any name has, and few enough to match long foreign texts
+/// quickly.
 pub const MAX_GLOB_PARTS: usize = 64;
 
-/// A pattern of a name whose parts have slashes between them. Capitals count.
+/// A case-sensitive pattern of names with parts separated by slashes.
 ///
 /// | in the pattern | stands for |
 /// | --- | --- |
@@ -35,13 +35,13 @@ pub struct Glob {
     parts: Vec<Part>,
 }
 
-/// A text that is no glob.
+/// An invalid glob.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum GlobError {
-    /// It is empty.
+    /// The glob is empty.
     #[error("an empty pattern matches nothing; write * for everything")]
     Empty,
-    /// It has more parts than [`MAX_GLOB_PARTS`].
+    /// The glob has more parts than [`MAX_GLOB_PARTS`].
     #[error("the pattern has {0} parts, the limit is {MAX_GLOB_PARTS}")]
     Parts(usize),
 }
@@ -55,20 +55,20 @@ enum Part {
 }
 
 impl Glob {
-    /// It as it was written.
+    /// The glob's text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether a name is one of those that the pattern stands for. An empty name is none.
+    /// Whether a name matches. An empty name matches no pattern.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         !name.is_empty() && self.matches_parts(name)
     }
 
-    /// The first parts that have no star, at most so many, with their slashes: every name that it
-    /// stands for begins with them.
+    /// The leading parts without a star, at most `most`, with their slashes. All matching names
+    /// begin with them.
     pub(super) fn beginning(&self, parts: usize) -> String {
         let literal = |part: &Part| match part {
             Part::One(pieces) if pieces.len() == 1 => pieces.first().cloned(),
@@ -77,12 +77,12 @@ impl Glob {
         self.parts.iter().take(parts).map_while(literal).collect::<Vec<_>>().join("/")
     }
 
-    /// After a `**`, the parts up to the next one are looked for from the left; what comes later
-    /// never needs them further right than where they were found first.
+    /// After a `**` the parts up to the next `**` are searched from the left. The leftmost match
+    /// suffices for all later parts.
     fn matches_parts(&self, name: &str) -> bool {
         let mut parts = self.parts.as_slice();
         let mut rest = Some(name);
-        // Where to go on when what follows the last `**` is not here.
+        // The position to retry from, if the parts after the last `**` do not match here.
         let mut again: Option<(&[Part], &str)> = None;
         loop {
             match (parts, rest) {
@@ -109,12 +109,12 @@ impl Glob {
     }
 }
 
-/// The first part of a name, and the others.
+/// Splits the first part from a name.
 fn split(name: &str) -> (&str, Option<&str>) {
     name.split_once('/').map_or((name, None), |(part, after)| (part, Some(after)))
 }
 
-/// Whether a part has these pieces in order, the first at its beginning and the last at its end.
+/// Whether a part contains these pieces in order, the first at its start and the last at its end.
 fn holds(pieces: &[String], part: &str) -> bool {
     let [first, middle @ .., last] = pieces else {
         return pieces.first().is_some_and(|only| only == part);

@@ -16,14 +16,14 @@ use crate::level::Level;
 use crate::packet::{Packet, RecordRef};
 use crate::record::Site;
 
-/// So many beginnings of a logger's name are keys: a name has more parts only where somebody means
-/// harm, and each costs as many bytes as it is long.
+/// The most prefixes of a logger's name that are terms. Only hostile names have more parts, and
+/// each prefix takes as many bytes as it is long.
 const MAX_LOGGER_PREFIXES: usize = 16;
 
 /// The kind of an index term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IndexTermKind {
-    /// A word, as [`words`] gives it, of a message or of a data value as it is shown.
+    /// A word of a message or of a data value's text (see [`words`]).
     Word,
     /// The name of a data pair.
     Data,
@@ -43,12 +43,12 @@ impl IndexTermKind {
     }
 }
 
-/// Something that a record has, and that a filter over many records can know to be in none.
+/// A term of a record, which an index of many records can exclude.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct IndexTerm<'a> {
-    /// What it is.
+    /// The kind.
     pub kind: IndexTermKind,
-    /// The word, or the whole text.
+    /// The word, or the whole text of the field.
     pub text: &'a str,
 }
 
@@ -58,18 +58,18 @@ impl<'a> IndexTerm<'a> {
     }
 }
 
-/// What is known of many records together.
+/// A summary of many records.
 pub trait Outline {
-    /// Whether one of them may have this level.
+    /// Whether a record may have this level.
     fn may_have_level(&self, level: Level) -> bool;
-    /// The earliest and the latest of their times.
+    /// The earliest and the latest time.
     fn times(&self) -> (Tai, Tai);
-    /// Whether one of them may have this key; false only where none has.
+    /// Whether a record may have this term; false only if none has.
     fn may_have(&self, key: IndexTerm<'_>) -> bool;
 }
 
 impl Selector {
-    /// Whether one of these records may match; false only where none does.
+    /// Whether one of these records may match; false only if none does.
     pub fn may_match(&self, records: &impl Outline) -> bool {
         node(&self.root, records)
     }
@@ -79,7 +79,7 @@ fn node(known: &Node, records: &impl Outline) -> bool {
     match known {
         Node::All(nodes) => nodes.iter().all(|inner| node(inner, records)),
         Node::Any(nodes) => nodes.iter().any(|inner| node(inner, records)),
-        // What is denied may be so of any record.
+        // Any record may satisfy a negation.
         Node::Leaf(_, Sense::IsNot) => true,
         Node::Leaf(Test::Level(levels), Sense::Is) => {
             let mut asked =
@@ -130,8 +130,8 @@ fn text(field: TextField, test: &TextTest, records: &impl Outline) -> bool {
     }
 }
 
-/// Whatever is asked of a pair, `!=` too, it has to be there. A value that lies in another one has
-/// its words among those of the other as that is shown.
+/// Every test of a pair, also `!=`, requires its presence. The words of a nested value are among
+/// those of the outer value's text.
 fn value(path: &Path, test: &ValueTest, records: &impl Outline) -> bool {
     let (Root::Data, Some(name)) = (path.root, path.names.first()) else { return true };
     if !records.may_have(IndexTerm { kind: IndexTermKind::Data, text: name }) {
@@ -147,8 +147,8 @@ fn all_words(text: &str, records: &impl Outline) -> bool {
     words(text).all(|word| records.may_have(IndexTerm { kind: IndexTermKind::Word, text: &word }))
 }
 
-/// All keys of a packet's records, many of them more than once: a [`Selector`] that finds one of
-/// the records says so of an [`Outline`] that has them.
+/// Lists all terms of a packet's records, possibly repeatedly. If a [`Selector`] matches one of the
+/// records, it also matches an [`Outline`] with these terms.
 pub fn index_terms(packet: &Packet<'_>, mut act: impl FnMut(IndexTerm<'_>)) {
     let mut loggers = vec![false; packet.text_count()];
     let mut origins = vec![false; packet.origin_count()];
@@ -195,7 +195,7 @@ fn body_terms(body: &Body<'_>, act: &mut impl FnMut(IndexTerm<'_>)) {
     }
 }
 
-/// The name, and its first parts.
+/// The name, and its prefixes.
 fn beginnings(name: &str) -> impl Iterator<Item = &str> {
     let slashes = name.match_indices('/').take(MAX_LOGGER_PREFIXES);
     slashes.map(|(at, _)| &name[..at]).chain([name])

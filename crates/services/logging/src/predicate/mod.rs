@@ -8,7 +8,7 @@
 //! Operation. `parse` converts a text to a tree ([`Predicate`]), `tree` converts it back. `select`
 //! inserts views and the present time and moves negations to the leaves ([`Selector`]).
 //! `field_access` reads the fields of a record, as a value or in its packet; `compare` tests them.
-//! `index_terms` tells what can be known of many records without reading them.
+//! `index_terms` decides about many records by an index of their terms.
 
 mod compare;
 mod field_access;
@@ -39,17 +39,17 @@ use crate::record::Record;
 
 /// The most bytes of a predicate: a page of text.
 pub const MAX_PREDICATE_BYTES: usize = 4_096;
-/// How deep parentheses and negations may lie in each other: reading goes as deep as they do.
+/// The deepest nesting of parentheses and negations, as parsing is recursive.
 const MAX_NESTING: usize = 32;
-/// The most words of a phrase: each word of a message may be held against all of them.
+/// The most words of a phrase: each word of a message may be compared with all of them.
 const MAX_PHRASE_WORDS: usize = 64;
-/// The most regular expressions of a predicate: each has memory of its own.
+/// The most regular expressions of a predicate, as each takes memory.
 const MAX_REGEXES: usize = 16;
 
-/// What is asked of records: `level >= WARNING and logger = CONTROL/DV11/* and not "lost lock"`.
+/// A condition on records: `level >= WARNING and logger = CONTROL/DV11/* and not "lost lock"`.
 ///
-/// The grammar is in `docs/logging.md`. It is written as a text that is read as the same predicate;
-/// the default is the empty one, which every record matches.
+/// The grammar is in `docs/logging.md`. A predicate is displayed as a text that parses to the same
+/// predicate. The default is the empty one, which every record matches.
 ///
 /// ```
 /// use helio_core::Tai;
@@ -72,14 +72,14 @@ const MAX_REGEXES: usize = 16;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Predicate(Expression);
 
-/// A text that is no predicate.
+/// An error in a predicate's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PredicateError {
-    /// Where it is wrong: the character, from 1; one behind the last one is the end.
+    /// The position of the error: the character, from 1. The end is one after the last character.
     pub column: usize,
-    /// What was expected there.
+    /// The expected input.
     pub expected: String,
-    /// The beginning of what is there; empty at the end.
+    /// The beginning of the actual input; empty at the end.
     pub found: String,
 }
 
@@ -94,10 +94,10 @@ impl fmt::Display for PredicateError {
 impl std::error::Error for PredicateError {}
 
 impl Predicate {
-    /// What matches both.
+    /// The conjunction of both predicates.
     ///
     /// # Errors
-    /// [`PredicateError`] where they are longer, or deeper, together than a predicate may be.
+    /// [`PredicateError`] if the conjunction is longer or deeper than a predicate may be.
     pub fn and(&self, other: &Self) -> Result<Self, PredicateError> {
         match (self == &Self::default(), other == &Self::default()) {
             (true, _) => Ok(other.clone()),
@@ -107,13 +107,13 @@ impl Predicate {
     }
 }
 
-/// The name of a field, as predicates have it: `antenna`, `data.axis`, `args.0`.
+/// The name of a field in predicates: `antenna`, `data.axis`, `args.0`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FieldName(Field);
 
 impl FieldName {
-    /// What a record has there, as it is shown; none where it has nothing. Of several audiences,
-    /// or data of one name, it is the first.
+    /// The record's value as a text; none if absent. Of several audiences, or data pairs of one
+    /// name, the first.
     #[must_use]
     pub fn shown(&self, record: &Record) -> Option<String> {
         shown(&self.0, record).filter(|text| !text.is_empty())

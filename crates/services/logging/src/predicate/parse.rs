@@ -1,4 +1,4 @@
-//! The grammar of predicates, from left to right.
+//! A recursive-descent parser of predicates.
 //!
 //! ```text
 //! predicate  = [ any ] ;
@@ -24,7 +24,7 @@ use crate::value::MAX_DEPTH;
 
 type Result<T> = std::result::Result<T, PredicateError>;
 
-/// Reads a text as a tree.
+/// Parses a predicate.
 pub(super) fn parse(text: &str) -> Result<Expression> {
     let mut parser = Parser { text, at: 0, nesting: 0, regexes: 0 };
     let long = || format!("at most {MAX_PREDICATE_BYTES} bytes");
@@ -40,14 +40,14 @@ pub(super) fn parse(text: &str) -> Result<Expression> {
     if !parser.rest().is_empty() {
         return Err(parser.error(parser.at, "the end; no parenthesis is open"));
     }
-    // What it is written as is to be read again.
+    // The displayed form must parse again.
     if tree.to_string().len() > MAX_PREDICATE_BYTES {
         return Err(parser.error(text.len(), &format!("{} when written out", long())));
     }
     Ok(tree)
 }
 
-/// The name of a field, and nothing else.
+/// Parses the name of a field alone.
 pub(super) fn field(text: &str) -> Result<Field> {
     let mut parser = Parser { text, at: 0, nesting: 0, regexes: 0 };
     let field = parser.field()?;
@@ -55,7 +55,7 @@ pub(super) fn field(text: &str) -> Result<Field> {
     whole.ok_or_else(|| parser.error(0, &format!("one of the fields {}", Field::names())))
 }
 
-/// The sign of a comparison.
+/// The operator of a comparison.
 #[derive(Clone, Copy)]
 enum Relation {
     Order(Order),
@@ -103,14 +103,14 @@ impl<'a> Parser<'a> {
         self.at = self.text.len() - self.rest().trim_start().len();
     }
 
-    /// What is there up to one of these, or to what ends every bare text.
+    /// The text up to one of these characters, or to the end of a bare text.
     fn run(&self, ends: &[char]) -> &'a str {
         let ends = |c: char| c.is_whitespace() || "()\"".contains(c) || ends.contains(&c);
         let rest = self.rest();
         &rest[..rest.find(ends).unwrap_or(rest.len())]
     }
 
-    /// The word that comes next, where one does.
+    /// The next word, if there is one.
     fn word(&self) -> &'a str {
         self.run(&['=', '!', '<', '>', '~'])
     }
@@ -210,7 +210,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A word of the message, and nothing that looks like something else.
+    /// Parses a word of the message, and rejects what resembles another term.
     fn bare(&mut self) -> Result<Term> {
         let (start, word) = (self.at, self.word());
         if word.is_empty() || KEYWORDS.iter().any(|known| known.eq_ignore_ascii_case(word)) {
@@ -245,7 +245,7 @@ impl<'a> Parser<'a> {
         Ok(Term::Words(found))
     }
 
-    /// The field that comes next; none where it is something else.
+    /// The next field; none for any other input.
     fn field(&mut self) -> Result<Option<Field>> {
         let word = self.word();
         if let Some(field) = Field::of(word) {
@@ -428,7 +428,8 @@ impl<'a> Parser<'a> {
         Ok(Operand { at, text, quoting })
     }
 
-    /// A text in quotes; a backslash is one, unless it stands before a quote or another one.
+    /// Parses a text in quotes. A backslash is literal unless it precedes a quote or another
+    /// backslash.
     fn quoted(&mut self) -> Result<String> {
         let start = self.at;
         let mut text = String::new();
@@ -447,13 +448,13 @@ impl<'a> Parser<'a> {
         self.fail(start, "a quote at the end, too")
     }
 
-    /// Behind quotes there is no letter, which would be another term.
+    /// A closing quote must not be followed by a letter, which would be another term.
     fn ended_name(&self) -> Result<()> {
         let stuck = |c: char| c.is_alphanumeric() || c == '"';
         if self.rest().starts_with(stuck) { self.fail(self.at, "a space") } else { Ok(()) }
     }
 
-    /// What is read ends where a space, a parenthesis or the end is.
+    /// Checks that a term ends at a space, a parenthesis or the end.
     fn ended(&self) -> Result<()> {
         let ends = |c: char| c.is_whitespace() || "()".contains(c);
         let is_end = self.rest().is_empty() || self.rest().starts_with(ends);
@@ -461,7 +462,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// A time: ISO 8601, `now`, or how long ago it was, as in `-1h30m`.
+/// Parses a time: ISO 8601, `now`, or a time before now as in `-1h30m`.
 fn moment(text: &str) -> Option<Moment> {
     if text.eq_ignore_ascii_case("now") {
         return Some(Moment::Ago(0));
@@ -470,7 +471,7 @@ fn moment(text: &str) -> Option<Moment> {
         return span(ago).map(Moment::Ago);
     }
     let time: Tai = text.parse().ok()?;
-    // Within a leap second, UTC as it is written cannot tell one second from the other.
+    // In a leap second the written UTC is ambiguous.
     (time.to_string().parse() == Ok(time)).then_some(Moment::At(time))
 }
 

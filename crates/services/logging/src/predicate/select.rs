@@ -20,12 +20,12 @@ use crate::level::Level;
 use crate::packet::{EVERYONE, Packet, RecordRef};
 use crate::record::{Record, Site};
 
-/// How deep views may name each other: compiling goes as deep as they do.
+/// The deepest nesting of views, as compiling is recursive.
 const MAX_VIEWS: usize = 8;
-/// The most terms with all views put in: each is kept, and may be asked of every record.
+/// The most terms after views are expanded: each takes memory and may be tested for every record.
 const MAX_TERMS: usize = 4_096;
 
-/// Why a predicate was not compiled.
+/// Why a predicate cannot be compiled.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CompileError {
     /// There is no such view.
@@ -33,19 +33,19 @@ pub enum CompileError {
     UnknownView {
         /// The name.
         name: String,
-        /// Those that there are.
+        /// The existing views.
         known: String,
     },
-    /// Views name each other in a circle, or in more than eight steps.
+    /// Views refer to each other in a circle, or more than eight levels deep.
     #[error("view {0:?} names itself, or views lie too deep in each other; define it without them")]
     TooDeep(String),
-    /// With all views put in, it has too many terms.
+    /// After views are expanded the predicate has too many terms.
     #[error("with its views put in, the predicate has more than {MAX_TERMS} terms; shorten them")]
     TooLarge,
 }
 
 impl Predicate {
-    /// Makes it ready: `-15m` is counted from `now`, and views have the meaning given here.
+    /// Compiles the predicate, with `-15m` relative to `now`, and with these views.
     ///
     /// # Errors
     /// [`CompileError`].
@@ -57,7 +57,7 @@ impl Predicate {
     }
 }
 
-/// A predicate that is ready to decide of records.
+/// A compiled predicate.
 #[derive(Debug, Clone)]
 pub struct Selector {
     pub(super) root: Node,
@@ -73,8 +73,8 @@ impl Selector {
         self.root.decide(&WholeRecord::new(record)) == Some(true)
     }
 
-    /// Whether a record matches where it lies in its packet. Of a record whose body is malformed,
-    /// what lies behind the damage is not there.
+    /// Whether a record in its packet matches. In a malformed body, fields after the damage are
+    /// absent.
     #[must_use]
     pub fn matches_ref(&self, record: RecordRef<'_>) -> bool {
         let site = || record.site().map_or_else(Site::default, |site| site.to_site());
@@ -82,8 +82,8 @@ impl Selector {
         fixed.unwrap_or_else(|| self.matches_body(None, record, &site()))
     }
 
-    /// The records of a packet that match, in order: as [`Self::matches_ref`] says, and each
-    /// logger, origin and site is looked at once.
+    /// The matching records of a packet, in order, by [`Self::matches_ref`]. Each logger, origin
+    /// and site is tested once.
     #[must_use]
     pub fn select<'a>(&'a self, packet: &'a Packet<'a>) -> Selected<'a> {
         Selected { selector: self, packet, next: 0, known: PacketCache::new(self, packet) }
@@ -99,21 +99,21 @@ impl Selector {
         self.root.decide(&PackedRecord { known, record, body: Some(&body) }) == Some(true)
     }
 
-    /// The levels of which a record can match, in rising order, the reserved one among them; a
-    /// reader needs no other topics. Not all of them need to have one that does.
+    /// The levels at which a record can match, in ascending order, including the reserved one. A
+    /// reader needs no other topics.
     pub fn levels(&self) -> impl Iterator<Item = Level> + use<> {
         let levels = self.reach.levels;
         (1..=11).filter_map(Level::new).filter(move |level| levels & bit(*level) != 0)
     }
 
-    /// The times at which a record can match; an empty range where there are none.
+    /// The times at which a record can match; an empty range if there are none.
     #[must_use]
     pub fn times(&self) -> RangeInclusive<Tai> {
         self.reach.from..=self.reach.to
     }
 }
 
-/// The records of a packet that match: what [`Selector::select`] gives.
+/// The matching records of a packet: the iterator of [`Selector::select`].
 #[derive(Debug)]
 pub struct Selected<'a> {
     selector: &'a Selector,
@@ -147,14 +147,14 @@ impl Selected<'_> {
     }
 }
 
-/// What is known of a packet's tables, so that each of their rows is looked at once.
+/// Cached results for the rows of a packet's tables.
 #[derive(Debug)]
 struct PacketCache {
-    /// For each audience test the bits of the audiences that it affirms.
+    /// For each audience test, the bits of the matching audiences.
     masks: Vec<u32>,
-    /// For each test of a place what it says of each row, once it was asked.
+    /// For each test of a table, the cached result of each row.
     verdicts: Vec<Vec<Cell<CachedResult>>>,
-    /// The sites as values, the last one that of records without one.
+    /// The decoded sites; the last one is for records without a site.
     sites: OnceCell<Vec<OnceCell<Site>>>,
 }
 
@@ -227,7 +227,7 @@ impl PacketCache {
     }
 }
 
-/// A record in its packet, with or without its body, and with what is known of the packet.
+/// A record in its packet, with or without its body, and the packet's cache.
 struct PackedRecord<'s> {
     known: Option<&'s PacketCache>,
     record: RecordRef<'s>,
@@ -283,10 +283,10 @@ pub(super) enum Node {
     Leaf(Test, Sense),
 }
 
-/// What a leaf asks, the cheap ones first.
+/// The tests, cheapest first.
 #[derive(Debug, Clone)]
 pub(super) enum Test {
-    /// Whether it is one of the levels with these bits.
+    /// A set of levels, as bits.
     Level(u16),
     Time(Order, Tai),
     Audience(AudienceTest),
@@ -294,19 +294,19 @@ pub(super) enum Test {
     Body(BodyTest),
 }
 
-/// What is asked of a record's audiences.
+/// A test of a record's audiences.
 #[derive(Debug, Clone)]
 pub(super) struct AudienceTest {
     slot: usize,
     test: TextTest,
 }
 
-/// What a record's audiences are to a test.
+/// The result of comparing a record's audiences.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum AudienceMatch {
     None,
     Others,
-    /// One that the test affirms is among them, or it is for everyone.
+    /// A matching audience is present, or the record is for everyone.
     Wanted,
 }
 
@@ -334,7 +334,7 @@ impl AudienceTest {
     }
 }
 
-/// What is asked of what many records of a packet have in common.
+/// A test of a field in a packet's tables, shared by many records.
 #[derive(Debug, Clone)]
 pub(super) struct PlaceTest {
     slot: usize,
@@ -347,7 +347,7 @@ pub(super) enum Question {
     Line(Order, u32),
 }
 
-/// Where in a packet the answer lies.
+/// The packet's table with the field.
 enum Table {
     Loggers,
     Origins,
@@ -371,7 +371,7 @@ impl PlaceTest {
     }
 }
 
-/// What is asked of what a body has.
+/// A test of the body.
 #[derive(Debug, Clone)]
 pub(super) enum BodyTest {
     Text(TextField, TextTest),
@@ -412,7 +412,7 @@ impl Test {
 }
 
 impl Node {
-    /// Whether it holds, where that is known.
+    /// The result, if it is decided.
     fn decide(&self, look: &impl FieldAccess) -> Option<bool> {
         match self {
             Self::All(nodes) => Self::first(nodes, look, false),
@@ -423,7 +423,7 @@ impl Node {
         }
     }
 
-    /// What one of them decides alone, or all of them together.
+    /// The result of a list: one decisive term decides it, or all terms together.
     fn first(nodes: &[Self], look: &impl FieldAccess, decisive: bool) -> Option<bool> {
         let mut known = Some(!decisive);
         for node in nodes {
@@ -461,7 +461,7 @@ impl Node {
     }
 }
 
-/// Levels and times that records may have.
+/// Bounds on the levels and times of matching records.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
     levels: u16,
@@ -574,7 +574,7 @@ impl Compiler<'_> {
             Term::Value(path, test) => Test::Body(BodyTest::Value(path.clone(), test.clone())),
             Term::Words(words) => Test::Body(BodyTest::Words(words.clone())),
         };
-        // What has an order is denied by the other orders, and what can match is known exactly.
+        // Ordered tests are negated by the inverse operators, which keeps the bounds exact.
         Ok(match (test, sense) {
             (Test::Level(levels), Sense::IsNot) => {
                 Node::Leaf(Test::Level(ALL_LEVELS & !levels), Sense::Is)

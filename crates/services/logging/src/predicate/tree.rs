@@ -1,4 +1,4 @@
-//! A predicate as a tree, and as the text that parses to the same tree.
+//! The syntax tree of a predicate, and its text, which parses to the same tree.
 
 use std::fmt;
 
@@ -8,8 +8,8 @@ use super::compare::{Number, Order, Sense, TextTest, ValueTest};
 use crate::fields::TextField;
 use crate::level::Level;
 
-/// Lists are never of one, nor directly in a list of their kind; only the whole tree may be an
-/// empty list, which everything matches.
+/// Lists have at least two terms and no list of the same kind directly inside. Only the whole tree
+/// may be an empty list, which everything matches.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Expression {
     All(Vec<Self>),
@@ -35,7 +35,7 @@ pub(super) enum Term {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Moment {
     At(Tai),
-    /// So many nanoseconds before now.
+    /// This many nanoseconds before now.
     Ago(i64),
 }
 
@@ -49,7 +49,7 @@ pub(super) enum Field {
     Value(Path),
 }
 
-/// A name of a typed value, and of what lies inside it.
+/// The path of a typed value, and of a value inside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Path {
     pub(super) root: Root,
@@ -66,7 +66,7 @@ pub(super) enum Root {
 pub(super) const KEYWORDS: [&str; 5] = ["and", "or", "not", "has", "view"];
 
 impl Field {
-    /// All fields but those of `data.` and `args.`.
+    /// All fields except `data.` and `args.`.
     fn all() -> impl Iterator<Item = Self> {
         let others = [Self::Level, Self::Time, Self::Audience, Self::Line];
         others.into_iter().chain(TextField::ALL.map(Self::Text))
@@ -130,7 +130,7 @@ impl Expression {
         for (place, term) in terms.iter().enumerate() {
             f.write_str(if place == 0 { "" } else { between })?;
             match term {
-                // What stands in a list of all is bound more loosely only where it is one of any.
+                // Only `or` binds more loosely than `and`.
                 Self::Any(_) => write!(f, "({term})")?,
                 term => write!(f, "{term}")?,
             }
@@ -211,7 +211,7 @@ impl fmt::Display for Path {
 impl fmt::Display for TextTest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // Never shown: `has` is a term of its own.
+            // Never displayed: `has` is a separate term.
             Self::There => Ok(()),
             Self::Order(order, text) => write!(f, "{} {}", order.sign(), QuotedIfNeeded(text)),
             Self::Glob(Sense::Is, glob) => write!(f, "= {glob}"),
@@ -224,7 +224,7 @@ impl fmt::Display for TextTest {
     }
 }
 
-/// The units of what is before now, each a whole number of the next.
+/// The units of times before now, each a multiple of the next.
 pub(super) const UNITS: [(&str, i64); 7] = [
     ("d", 86_400_000_000_000),
     ("h", 3_600_000_000_000),
@@ -249,7 +249,7 @@ impl fmt::Display for Moment {
     }
 }
 
-/// A text as it is where nothing in it means anything, and in quotes elsewhere.
+/// Displays a text, in quotes if it has special characters.
 struct QuotedIfNeeded<'a>(&'a str);
 
 impl fmt::Display for QuotedIfNeeded<'_> {

@@ -2,7 +2,7 @@
 
 use super::Predicate;
 
-/// ACS's views (its jlog's `audience` package), whose names are those of audiences there.
+/// ACS's views (jlog's `audience` package), which are named after audiences.
 const ACS: [(&str, &str); 3] = [
     (
         "Operator",
@@ -13,11 +13,11 @@ const ACS: [(&str, &str); 3] = [
     ("Engineer", ""),
 ];
 
-/// Predicates by name, for the `view NAME` of others. Capitals in names do not count.
+/// Named predicates, for the term `view NAME`. Names ignore case.
 ///
-/// By default there are ACS's three: `Operator` is what is for operators or the science log, and
-/// what is a warning or graver and not for developers; `SciLog` the notices that are for the
-/// science log; `Engineer` everything.
+/// The default has ACS's three: `Operator` selects records for operators or the science log, and
+/// warnings or worse that are not for developers; `SciLog` selects notices for the science log;
+/// `Engineer` selects everything.
 ///
 /// ```
 /// use helio_logging::Views;
@@ -42,7 +42,7 @@ impl Views {
         self.0.iter().map(|(name, _)| name.as_str())
     }
 
-    /// The view of a name.
+    /// The view with a name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Predicate> {
         let found = self.0.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));

@@ -1,11 +1,11 @@
-//! Words of messages: a bare word of a predicate matches them, and an archive's filters index them.
+//! Words of messages: matched by a predicate's bare words, and indexed by an archive.
 
 use std::borrow::Cow;
 
-/// The words of a text: runs of letters, digits and underscores, in small letters.
+/// The words of a text: runs of letters, digits and underscores, in lower case.
 ///
-/// Small letters go character by character, so that a word is folded the same way wherever it
-/// stands; the one letter that becomes two (İ) stays as it is.
+/// Case is folded by character, so that a word is folded in the same way everywhere. The one letter
+/// that would become two (İ) is unchanged.
 ///
 /// ```
 /// use helio_logging::words;
@@ -20,12 +20,12 @@ pub fn words(text: &str) -> impl Iterator<Item = Cow<'_, str>> {
     })
 }
 
-/// Whether a text has these words, which are folded, one directly behind the other.
+/// Whether a text contains these folded words in immediate succession.
 pub(super) fn has_phrase(text: &str, phrase: &[String]) -> bool {
     let [first, rest @ ..] = phrase else { return true };
     let mut found = raw(text);
     while let Some(word) = found.next() {
-        // The words behind it are looked at from here on, not from the beginning.
+        // The following words are compared from here on, not from the start.
         let behind = || found.clone().zip(rest).filter(|(word, wanted)| same(word, wanted)).count();
         if same(word, first) && behind() == rest.len() {
             return true;
