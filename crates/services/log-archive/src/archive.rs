@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use helio_core::Tai;
-use helio_logging::{Cursor, Lanes, Level, RecordRef};
+use helio_logging::{Cursor, Lanes, Level, RecordPlace, RecordRef};
 
 use crate::builder::RecordSource;
 use crate::error::{ArchiveError, AtPath};
@@ -240,18 +240,14 @@ impl Archive {
         Ok(())
     }
 
-    /// Takes a record of a lane, from the packet at a partition and offset. `producer` is for
-    /// records that name none.
-    pub fn take(
-        &mut self,
-        lane: Level,
-        record: RecordRef<'_>,
-        (partition, offset): (u32, u64),
-        producer: &str,
-    ) {
-        let source =
-            RecordSource { packet: (partition, offset), producer, sequence: record.sequence() };
-        if let Some(lane) = self.lanes.get_mut(&lane) {
+    /// Takes a record of the reader.
+    pub fn take(&mut self, record: RecordRef<'_>, place: RecordPlace<'_>) {
+        let source = RecordSource {
+            packet: (place.partition, place.offset),
+            producer: place.producer.name.as_str(),
+            sequence: record.sequence(),
+        };
+        if let Some(lane) = self.lanes.get_mut(&place.lane) {
             lane.take(record, source);
         }
     }
@@ -290,7 +286,8 @@ impl Archive {
     pub fn commit(
         &mut self,
         cursor: &Cursor,
-        (now, until): (Tai, Option<Instant>),
+        now: Tai,
+        until: Option<Instant>,
     ) -> Result<u64, ArchiveError> {
         let (mut records, mut failed) = (0, None);
         for (level, lane) in &mut self.lanes {

@@ -126,8 +126,7 @@ impl Archiver {
         let handed = self.reader.visit(VISIT_MAX_RECORDS, |item| {
             match item {
                 Item::Record(record, place) => {
-                    let packet = (place.partition, place.offset);
-                    archive.take(place.lane, record, packet, place.producer.name.as_str());
+                    archive.take(record, place);
                     bytes += size(record);
                 }
                 Item::News(news) => {
@@ -175,7 +174,7 @@ impl Archiver {
             return;
         }
         let (cursor, now) = (self.reader.cursor(), self.bus.clock().now());
-        match self.archive.commit(&cursor, (now, until)) {
+        match self.archive.commit(&cursor, now, until) {
             Ok(0) => {}
             Ok(records) => {
                 if self.trouble.take().is_some() {
@@ -212,7 +211,7 @@ impl Archiver {
     /// [`ArchiveError::File`]: the next archiver reads the unwritten records again.
     pub fn finish(mut self, mut tell: impl FnMut(ArchiveEvent)) -> Result<(), ArchiveError> {
         let (cursor, now) = (self.reader.cursor(), self.bus.clock().now());
-        let records = self.archive.commit(&cursor, (now, None))?;
+        let records = self.archive.commit(&cursor, now, None)?;
         if records > 0 {
             tell(ArchiveEvent::Written { records });
         }

@@ -59,9 +59,12 @@ impl BlockEntry {
 
 /// Appends a block to bytes that will be written at `start`.
 pub(crate) fn encode(
-    (raw, gaps): (&UncompressedBlock, &[ArchivedGap]),
-    (cursor, sealed): (&str, Tai),
-    (start, into): (u64, &mut Vec<u8>),
+    raw: &UncompressedBlock,
+    gaps: &[ArchivedGap],
+    cursor: &str,
+    sealed: Tai,
+    start: u64,
+    into: &mut Vec<u8>,
 ) -> io::Result<BlockEntry> {
     let damaged = |_| io::Error::other("a packet that was just made cannot be read");
     let (mut body, mut filter, mut levels) = (Vec::new(), Vec::new(), 0);

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use helio_logging::{Audiences, Entry, Names, Numbers, Origin, PacketWriter, PushError, RecordRef};
+use helio_logging::{
+    Audiences, Names, Numbers, Origin, PacketWriter, PushError, RecordEntry, RecordRef,
+};
 
 /// The source of a record.
 #[derive(Debug, Clone, Copy)]
@@ -77,7 +79,7 @@ impl Builder {
             names: record.audiences().map(str::to_owned).collect(),
         };
         let site = record.site().map(|site| site.to_site());
-        self.packet.push_entry(&Entry {
+        self.packet.push_entry(&RecordEntry {
             time: record.time(),
             level: record.level(),
             logger: record.logger(),

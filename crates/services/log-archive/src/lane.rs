@@ -255,7 +255,7 @@ impl LaneFiles {
         for (place, raw) in self.full.drain(..).enumerate() {
             let (gaps, cursor) =
                 if place == last { (self.gaps.as_slice(), cursor) } else { (&[][..], "") };
-            let entry = encode((&raw, gaps), (cursor, now), (start, &mut sealed.bytes));
+            let entry = encode(&raw, gaps, cursor, now, start, &mut sealed.bytes);
             sealed.entries.push(entry.at(&self.folder)?);
         }
         self.gaps.clear();
@@ -400,8 +400,8 @@ fn merge(open: &OpenSegment, new: &Path) -> Result<Index, ArchiveError> {
                 raw => raw.unwrap_or_default(),
             };
             let mut block = Vec::new();
-            let cursor = (index.cursor.as_str(), index.sealed);
-            let entry = encode((&raw, gaps), cursor, (index.end, &mut block)).at(new)?;
+            let entry =
+                encode(&raw, gaps, &index.cursor, index.sealed, index.end, &mut block).at(new)?;
             gaps.clear();
             out.write_all(&block).at(new)?;
             index.end += block.len() as u64;

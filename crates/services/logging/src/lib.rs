@@ -37,8 +37,8 @@ pub use levels::{
 };
 pub use line::{Colours, line};
 pub use packet::{
-    BodyError, Entry, MAX_AUDIENCES, MAX_PACKET_BYTES, MAX_RECORD_BYTES, MAX_RECORDS, Names,
-    Numbers, Origin, Packet, PacketError, PacketWriter, PushError, RecordRef, SiteRef,
+    BodyError, MAX_AUDIENCES, MAX_PACKET_BYTES, MAX_RECORD_BYTES, MAX_RECORDS, Names, Numbers,
+    Origin, Packet, PacketError, PacketWriter, PushError, RecordEntry, RecordRef, SiteRef,
 };
 pub use predicate::{
     CompileError, FieldName, Glob, GlobError, IndexTerm, IndexTermKind, MAX_GLOB_PARTS,
@@ -50,9 +50,9 @@ pub use producer::{
     MAX_LOGGERS, MAX_SITES, Relay, SettingsError, Shed, Shown, SiteNumber, Spill, Suppress,
 };
 pub use reader::{
-    Account, Cursor, CursorError, Damaged, Filter, Follow, Gap, Item, Keep, Malformed, News, Next,
-    Packets, Reader, ReaderError, ReaderOptions, RecordCounts, RecordPlace, Records, Row, Span,
-    Start, Waited, Why,
+    Cursor, CursorError, Damaged, Filter, FilterDecision, Follow, Gap, GapRange, Item,
+    LossAccounts, LossCause, Malformed, News, Next, Packets, ProducerCounts, Reader, ReaderError,
+    ReaderOptions, RecordCounts, RecordPlace, Records, Start, Waited,
 };
 pub use record::{Audiences, Record, Site, Stack, Style, audience};
 pub use value::{MAX_DEPTH, Value};

@@ -8,7 +8,7 @@
 //! Operation. [`Reader::visit`] hands out the available records in place; [`Reader::wait`] blocks
 //! until there may be more; [`Records`] returns owned records one by one. Records stored before the
 //! reader was opened are merged by time (`merge`); later ones are handed out as they arrive
-//! (`lane`). A [`Cursor`] is the reader's position; an [`Account`] counts what became of the
+//! (`lane`). A [`Cursor`] is the reader's position; an [`LossAccounts`] counts what became of the
 //! records.
 
 mod cursor;
@@ -28,8 +28,8 @@ use helio_bus::{
 use thiserror::Error;
 
 pub use cursor::{Cursor, CursorError};
-pub use gap::{Damaged, Gap, Malformed, News, Span, Why};
-pub use loss_accounting::{Account, Packets, RecordCounts, Row};
+pub use gap::{Damaged, Gap, GapRange, LossCause, Malformed, News};
+pub use loss_accounting::{LossAccounts, Packets, ProducerCounts, RecordCounts};
 pub use records::{Next, Records};
 
 use crate::lanes::Lanes;
@@ -67,7 +67,7 @@ pub enum Follow {
 
 /// Whether a record is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Keep {
+pub enum FilterDecision {
     /// The record is delivered.
     Yes,
     /// The record is skipped and counted.
@@ -78,18 +78,18 @@ pub enum Keep {
 /// is parsed. Closures implement it.
 pub trait Filter: Send {
     /// Whether a record is wanted.
-    fn keep(&self, record: RecordRef<'_>) -> Keep;
+    fn keep(&self, record: RecordRef<'_>) -> FilterDecision;
 }
 
-impl<F: Fn(RecordRef<'_>) -> Keep + Send> Filter for F {
-    fn keep(&self, record: RecordRef<'_>) -> Keep {
+impl<F: Fn(RecordRef<'_>) -> FilterDecision + Send> Filter for F {
+    fn keep(&self, record: RecordRef<'_>) -> FilterDecision {
         self(record)
     }
 }
 
 impl Filter for Selector {
-    fn keep(&self, record: RecordRef<'_>) -> Keep {
-        if self.matches_ref(record) { Keep::Yes } else { Keep::No }
+    fn keep(&self, record: RecordRef<'_>) -> FilterDecision {
+        if self.matches_ref(record) { FilterDecision::Yes } else { FilterDecision::No }
     }
 }
 
@@ -483,11 +483,11 @@ impl Reader {
 
     /// The loss accounting of all records so far.
     #[must_use]
-    pub fn account(&mut self) -> Account {
+    pub fn account(&mut self) -> LossAccounts {
         let rows = self.lanes.iter().flat_map(|lane| lane.ledger.rows()).collect();
         let set = &mut self.set;
         let packets = self.lanes.iter().map(|lane| lane.packets(set)).collect();
-        Account { rows, packets }
+        LossAccounts { rows, packets }
     }
 
     /// Owned records, one by one.

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use helio_bus::{Bus, Producer};
 use helio_logging::{
-    Account, Field, Item, Lanes, Level, Reader, ReaderOptions, RecordPlace, RecordRef, Row, Start,
-    Value,
+    Field, Item, Lanes, Level, LossAccounts, ProducerCounts, Reader, ReaderOptions, RecordPlace,
+    RecordRef, Start, Value,
 };
 
 use super::accounting::ClientCounts;
@@ -132,7 +132,7 @@ enum Expected {
 }
 
 impl Expected {
-    fn is_in(&self, account: &Account) -> bool {
+    fn is_in(&self, account: &LossAccounts) -> bool {
         match self {
             Self::All { lanes, records } => {
                 account.of(|row| lanes.contains(&row.lane.number())).offered() >= *records
@@ -141,7 +141,7 @@ impl Expected {
         }
     }
 
-    fn offered(&self, account: &Account) -> u64 {
+    fn offered(&self, account: &LossAccounts) -> u64 {
         match self {
             Self::All { lanes, records } => {
                 records + account.of(|row| !lanes.contains(&row.lane.number())).offered()
@@ -155,8 +155,9 @@ impl Expected {
 }
 
 /// The counts of a producer's records.
-fn came(account: &Account, name: &str) -> u64 {
-    let is_theirs = |row: &Row| row.producer.as_ref().is_some_and(|p| p.name.as_str() == name);
+fn came(account: &LossAccounts, name: &str) -> u64 {
+    let is_theirs =
+        |row: &ProducerCounts| row.producer.as_ref().is_some_and(|p| p.name.as_str() == name);
     account.of(is_theirs).offered()
 }
 

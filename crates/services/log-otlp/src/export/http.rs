@@ -77,7 +77,8 @@ impl Client {
             _ => String::from_utf8_lossy(&text).into_owned(),
         };
         let status = head.status.as_u16();
-        let cause = reason(format!("{} rejected the request: HTTP {status} {}", self.url, said.trim()));
+        let cause =
+            reason(format!("{} rejected the request: HTTP {status} {}", self.url, said.trim()));
         Err(match status {
             429 | 502 | 503 | 504 => ExportError::Later { after: after(&head.headers), cause },
             413 => ExportError::TooLarge(cause),

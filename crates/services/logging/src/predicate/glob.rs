@@ -67,7 +67,7 @@ impl Glob {
         !name.is_empty() && self.matches_parts(name)
     }
 
-    /// The leading parts without a star, at most `most`, with their slashes. All matching names
+    /// The leading parts without a star, at most `parts`, with their slashes. All matching names
     /// begin with them.
     pub(super) fn beginning(&self, parts: usize) -> String {
         let literal = |part: &Part| match part {

@@ -353,14 +353,14 @@ fn levels_and_times_are_as_narrow_as_they_can_be_told() {
 
 #[test]
 fn of_a_malformed_body_what_lies_behind_the_damage_is_not_there() {
-    use crate::packet::{Entry, Numbers, Origin, PacketWriter};
+    use crate::packet::{Numbers, Origin, PacketWriter, RecordEntry};
     let mut body = crate::Body::default();
     body.text("off").member(TextField::Thread, "t");
     let mut damaged = body.as_bytes().to_vec();
     damaged.truncate(damaged.len() - 1);
     let (audiences, origin) = (Audiences::default(), Origin::default());
     let mut writer = PacketWriter::default();
-    let entry = Entry {
+    let entry = RecordEntry {
         time: now(),
         level: Level::INFO,
         logger: "a",

@@ -16,7 +16,7 @@ use super::{Inner, MAX_URGENT, ring};
 use crate::body::Body;
 use crate::lanes::Lanes;
 use crate::level::Level;
-use crate::packet::{Entry, MAX_RECORD_BYTES, Origin, PushError};
+use crate::packet::{MAX_RECORD_BYTES, Origin, PushError, RecordEntry};
 use crate::record::{Audiences, Record, Site};
 
 /// The most bytes of queued records: a tenth of a second at the highest rate that one core reads.
@@ -74,8 +74,8 @@ impl EncodedRecord {
         self.level
     }
 
-    pub(super) fn entry(&self) -> Entry<'_> {
-        Entry {
+    pub(super) fn entry(&self) -> RecordEntry<'_> {
+        RecordEntry {
             time: self.time,
             level: self.level,
             logger: &self.logger,

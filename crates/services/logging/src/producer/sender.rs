@@ -21,7 +21,7 @@ use super::{Flush, Inner, LogError, LogFigures, LogOptions, MAX_AUDIENCE_SETS, M
 use crate::body::Body;
 use crate::lanes::Lanes;
 use crate::level::Level;
-use crate::packet::{self, Entry, Numbers, Origin, PacketWriter, PushError};
+use crate::packet::{self, Numbers, Origin, PacketWriter, PushError, RecordEntry};
 use crate::record::{Audiences, Record, Site};
 use crate::value::Value;
 
@@ -514,7 +514,7 @@ impl Sender {
         let audiences = Audiences::default();
         self.gone.offered.add_shared(level, 1);
         for _ in 0..2 {
-            let entry = Entry {
+            let entry = RecordEntry {
                 time: self.inner.clock.now(),
                 level,
                 logger,
@@ -633,7 +633,7 @@ impl Sender {
         let site = inner.sites.get(head.site);
         let audiences = inner.audiences.get(head.audiences);
         let audiences = audiences.map_or_else(Audiences::default, |set| set.audiences());
-        self.lanes[place].writer.push_entry(&Entry {
+        self.lanes[place].writer.push_entry(&RecordEntry {
             time: head.time,
             level: head.level,
             logger: logger.as_ref().map_or("", |name| name.as_str()),
@@ -654,7 +654,7 @@ impl Sender {
         if let Some(Site { file, line, .. }) = site.as_deref() {
             body.site(file, *line);
         }
-        let entry = Entry {
+        let entry = RecordEntry {
             time: head.time,
             level: head.level,
             logger: logger.as_ref().map_or("", |name| name.as_str()),

@@ -18,14 +18,14 @@ pub struct Gap {
     /// producer, which is reported as a gap of its own.
     pub records: Option<u64>,
     /// The position of the gap.
-    pub span: Span,
+    pub span: GapRange,
     /// The cause.
-    pub why: Why,
+    pub why: LossCause,
 }
 
 /// The position of a gap; `to` is the first that is present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Span {
+pub enum GapRange {
     /// Records by their producer's numbers.
     Records {
         /// The first that is missing.
@@ -48,7 +48,7 @@ pub enum Span {
 
 /// The cause of a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
+pub enum LossCause {
     /// Their producer dropped them because its queues were full.
     Shed,
     /// Retention removed them before they were read.
@@ -117,25 +117,25 @@ impl fmt::Display for Gap {
         match (self.records, self.span) {
             (Some(1), _) => f.write_str("1 record")?,
             (Some(count), _) => write!(f, "{count} records")?,
-            (None, Span::Packets { from, to, .. }) => write!(f, "{} packets", to - from)?,
+            (None, GapRange::Packets { from, to, .. }) => write!(f, "{} packets", to - from)?,
             (None, _) => f.write_str("records")?,
         }
         if let Some(Producer { name, incarnation }) = &self.producer {
             write!(f, " of {name} (incarnation {incarnation})")?;
         }
         match self.span {
-            Span::Records { from, to } => write!(f, ", numbers {from} to {},", to - 1)?,
-            Span::Packets { partition, from, to } => {
+            GapRange::Records { from, to } => write!(f, ", numbers {from} to {},", to - 1)?,
+            GapRange::Packets { partition, from, to } => {
                 write!(f, ", offsets {from} to {} of partition {partition},", to - 1)?;
             }
-            Span::Unnumbered => {}
+            GapRange::Unnumbered => {}
         }
         let one = if self.records == Some(1) { "is" } else { "are" };
         write!(f, " {one} missing: {}", self.why)
     }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for LossCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Shed => f.write_str("their producer shed them; have it log less, or less often"),

@@ -13,9 +13,9 @@ use helio_bus::{
 };
 
 use super::cursor::{PacketProgress, PartitionPosition};
-use super::gap::{Damaged, Gap, News, Span, Why};
+use super::gap::{Damaged, Gap, GapRange, LossCause, News};
 use super::loss_accounting::{LossLedger, Packets, RecordCounts};
-use super::{Filter, Item, Keep, RecordPlace};
+use super::{Filter, FilterDecision, Item, RecordPlace};
 use crate::level::Level;
 use crate::packet::Packet;
 
@@ -289,20 +289,20 @@ impl Lane {
         let news = match event {
             Event::Gap(BusGap { partition, cause, .. }) => {
                 let (why, from, to) = match cause {
-                    GapCause::Retention { from, to } => (Why::Retention, from, to),
-                    GapCause::Overload { from, to } => (Why::Overload, from, to),
-                    GapCause::Damaged { from, to } => (Why::Damaged, from, to),
+                    GapCause::Retention { from, to } => (LossCause::Retention, from, to),
+                    GapCause::Overload { from, to } => (LossCause::Overload, from, to),
+                    GapCause::Damaged { from, to } => (LossCause::Damaged, from, to),
                     // This packet shows how many records are missing.
                     _ => return,
                 };
                 self.ledger.explain(why);
                 self.places.insert(partition, to);
                 self.resumed.retain(|(at, offset), _| *at != partition || *offset >= to);
-                let span = Span::Packets { partition, from, to };
+                let span = GapRange::Packets { partition, from, to };
                 News::Gap(Gap { lane, producer: None, records: None, span, why })
             }
             Event::Fenced(fenced) => {
-                let (why, span) = (Why::Fenced { newer: fenced.newer }, Span::Unnumbered);
+                let (why, span) = (LossCause::Fenced { newer: fenced.newer }, GapRange::Unnumbered);
                 News::Gap(Gap { lane, producer: Some(fenced.producer), records: None, span, why })
             }
             event => News::Bus { lane, event },
@@ -394,7 +394,7 @@ fn hand_out(
         *place += 1;
         hand.turn -= 1;
         hand.looked += 1;
-        if hand.filter.is_some_and(|filter| filter.keep(record) == Keep::No) {
+        if hand.filter.is_some_and(|filter| filter.keep(record) == FilterDecision::No) {
             filtered += 1;
             continue;
         }

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 
 use helio_bus::{Producer, ProducerName};
 
-use super::gap::{Gap, Span, Why};
+use super::gap::{Gap, GapRange, LossCause};
 use crate::level::Level;
 use crate::packet::Numbers;
 
@@ -68,7 +68,7 @@ impl RecordCounts {
 
 /// The counts of a producer in a lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
+pub struct ProducerCounts {
     /// The level of the lane.
     pub lane: Level,
     /// The producer; none for the sum of the less recent ones.
@@ -96,14 +96,14 @@ pub struct Packets {
 /// (possibly an empty one) and everything is read, [`RecordCounts::offered`] of the total is the
 /// number of records offered since the reader began.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Account {
+pub struct LossAccounts {
     /// By lane, the highest level first, and by producer.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ProducerCounts>,
     /// By lane, the highest level first.
     pub packets: Vec<Packets>,
 }
 
-impl Account {
+impl LossAccounts {
     /// The sum over all producers and lanes.
     #[must_use]
     pub fn total(&self) -> RecordCounts {
@@ -112,7 +112,7 @@ impl Account {
 
     /// The sum over the rows that satisfy a condition.
     #[must_use]
-    pub fn of(&self, mut wanted: impl FnMut(&Row) -> bool) -> RecordCounts {
+    pub fn of(&self, mut wanted: impl FnMut(&ProducerCounts) -> bool) -> RecordCounts {
         let mut sum = RecordCounts::default();
         self.rows.iter().filter(|row| wanted(row)).for_each(|row| sum.add(&row.tally));
         sum
@@ -173,7 +173,7 @@ pub(super) struct LossLedger {
     newest: HashMap<ProducerName, u64>,
     others: RecordCounts,
     /// The last cause of a loss of packets, and the number of losses.
-    cause: Why,
+    cause: LossCause,
     causes: u64,
     clock: u64,
 }
@@ -185,14 +185,14 @@ impl LossLedger {
             tracks: HashMap::new(),
             newest: HashMap::new(),
             others: RecordCounts::default(),
-            cause: Why::Absent,
+            cause: LossCause::Absent,
             causes: 0,
             clock: 0,
         }
     }
 
     /// Records a loss of packets: holes found from now on have this cause.
-    pub(super) fn explain(&mut self, why: Why) {
+    pub(super) fn explain(&mut self, why: LossCause) {
         (self.cause, self.causes) = (why, self.causes + 1);
     }
 
@@ -214,16 +214,16 @@ impl LossLedger {
         };
         if let Some(lost) = numbers.first.checked_sub(next).filter(|lost| *lost > 0) {
             let why = match (track.damaged, track.causes == causes) {
-                (true, _) => Why::Damaged,
+                (true, _) => LossCause::Damaged,
                 (false, false) => cause,
-                (false, true) => Why::Absent,
+                (false, true) => LossCause::Absent,
             };
             track.lost(next, numbers.first);
-            gap(lost, Span::Records { from: next, to: numbers.first }, why);
+            gap(lost, GapRange::Records { from: next, to: numbers.first }, why);
         }
         if let Some(more) = numbers.shed.checked_sub(shed).filter(|more| *more > 0) {
             track.tally.shed = track.tally.shed.saturating_add(more);
-            gap(more, Span::Unnumbered, Why::Shed);
+            gap(more, GapRange::Unnumbered, LossCause::Shed);
         }
         let behind = numbers.first.saturating_add(records as u64);
         let before = next.saturating_sub(numbers.first).min(records as u64);
@@ -319,9 +319,9 @@ impl LossLedger {
         }
     }
 
-    pub(super) fn rows(&self) -> Vec<Row> {
+    pub(super) fn rows(&self) -> Vec<ProducerCounts> {
         let lane = self.lane;
-        let row = |(producer, track): (&Producer, &ProducerTrack)| Row {
+        let row = |(producer, track): (&Producer, &ProducerTrack)| ProducerCounts {
             lane,
             producer: Some(producer.clone()),
             tally: track.tally,
@@ -329,7 +329,7 @@ impl LossLedger {
         let mut rows: Vec<_> = self.tracks.iter().map(row).collect();
         rows.sort_by(|a, b| a.producer.cmp(&b.producer));
         if self.others != RecordCounts::default() {
-            rows.push(Row { lane, producer: None, tally: self.others });
+            rows.push(ProducerCounts { lane, producer: None, tally: self.others });
         }
         rows
     }
@@ -347,14 +347,14 @@ mod tests {
         ledger: &mut LossLedger,
         who: (&str, u64, u64),
         (first, shed, records): (u64, u64, usize),
-    ) -> Vec<(u64, Why)> {
+    ) -> Vec<(u64, LossCause)> {
         let numbers = Numbers { lane: None, first, shed };
         let arrival = ledger.arrived(&producer(who.0, who.1), who.2, numbers, records);
         arrival.gaps.iter().map(|gap| (gap.records.unwrap(), gap.why)).collect()
     }
 
     fn tally(ledger: &LossLedger) -> RecordCounts {
-        Account { rows: ledger.rows(), packets: Vec::new() }.total()
+        LossAccounts { rows: ledger.rows(), packets: Vec::new() }.total()
     }
 
     #[test]
@@ -362,7 +362,7 @@ mod tests {
         let mut ledger = LossLedger::new(Level::INFO);
         assert_eq!(arrived(&mut ledger, ("a", 1, 7), (500, 40, 10)), []);
         assert_eq!(arrived(&mut ledger, ("a", 1, 8), (510, 40, 10)), []);
-        let both = [(5, Why::Absent), (2, Why::Shed)];
+        let both = [(5, LossCause::Absent), (2, LossCause::Shed)];
         assert_eq!(arrived(&mut ledger, ("a", 1, 9), (525, 42, 1)), both);
         assert_eq!((tally(&ledger).lost, tally(&ledger).shed), (5, 2));
     }
@@ -370,11 +370,11 @@ mod tests {
     #[test]
     fn of_who_begins_under_the_reader_s_eyes_all_is_counted() {
         let mut ledger = LossLedger::new(Level::INFO);
-        assert_eq!(arrived(&mut ledger, ("a", 1, 1), (1, 3, 0)), [(3, Why::Shed)]);
+        assert_eq!(arrived(&mut ledger, ("a", 1, 1), (1, 3, 0)), [(3, LossCause::Shed)]);
         assert_eq!(arrived(&mut ledger, ("a", 1, 2), (1, 3, 4)), []);
         // Its next incarnation begins anew, and its first packets were lost.
         let told = arrived(&mut ledger, ("a", 2, 3), (8, 1, 1));
-        assert_eq!(told, [(7, Why::Absent), (1, Why::Shed)]);
+        assert_eq!(told, [(7, LossCause::Absent), (1, LossCause::Shed)]);
         assert_eq!(arrived(&mut ledger, ("a", 3, 1), (1, 0, 1)), []);
     }
 
@@ -385,7 +385,7 @@ mod tests {
         assert_eq!(arrived(&mut ledger, ("a", 2, 1), (11, 0, 5)), []);
         assert_eq!(
             arrived(&mut ledger, ("a", 3, 1), (20, 6, 5)),
-            [(4, Why::Absent), (6, Why::Shed)]
+            [(4, LossCause::Absent), (6, LossCause::Shed)]
         );
         assert_eq!(arrived(&mut ledger, ("b", 1, 1), (70, 6, 5)), [], "nobody knows before what");
     }
@@ -396,12 +396,12 @@ mod tests {
         for name in ["a", "b", "c"] {
             arrived(&mut ledger, (name, 1, 1), (1, 0, 1));
         }
-        ledger.explain(Why::Retention);
+        ledger.explain(LossCause::Retention);
         ledger.damaged(&producer("c", 1));
-        assert_eq!(arrived(&mut ledger, ("a", 1, 9), (5, 0, 1)), [(3, Why::Retention)]);
-        assert_eq!(arrived(&mut ledger, ("a", 1, 10), (7, 0, 1)), [(1, Why::Absent)]);
+        assert_eq!(arrived(&mut ledger, ("a", 1, 9), (5, 0, 1)), [(3, LossCause::Retention)]);
+        assert_eq!(arrived(&mut ledger, ("a", 1, 10), (7, 0, 1)), [(1, LossCause::Absent)]);
         assert_eq!(arrived(&mut ledger, ("b", 1, 9), (2, 0, 1)), []);
-        assert_eq!(arrived(&mut ledger, ("c", 1, 9), (3, 0, 1)), [(1, Why::Damaged)]);
+        assert_eq!(arrived(&mut ledger, ("c", 1, 9), (3, 0, 1)), [(1, LossCause::Damaged)]);
         assert_eq!(tally(&ledger).damaged, 1);
     }
 
@@ -420,7 +420,7 @@ mod tests {
     fn what_comes_late_was_not_lost() {
         let mut ledger = LossLedger::new(Level::INFO);
         arrived(&mut ledger, ("a", 1, 1), (1, 0, 10));
-        assert_eq!(arrived(&mut ledger, ("a", 1, 2), (41, 0, 10)), [(30, Why::Absent)]);
+        assert_eq!(arrived(&mut ledger, ("a", 1, 2), (41, 0, 10)), [(30, LossCause::Absent)]);
         let late = |ledger: &mut LossLedger, first, records| {
             let numbers = Numbers { lane: None, first, shed: 0 };
             ledger.arrived(&producer("a", 1), 3, numbers, records).repeated

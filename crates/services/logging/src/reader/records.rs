@@ -8,7 +8,7 @@ use helio_bus::{Producer, WaitSetWaker};
 
 use super::cursor::{Cursor, PacketProgress};
 use super::gap::{Malformed, News};
-use super::loss_accounting::Account;
+use super::loss_accounting::LossAccounts;
 use super::{Item, Reader, ReaderError, RecordPlace, Waited};
 use crate::level::Level;
 use crate::record::Record;
@@ -165,7 +165,7 @@ impl Records {
     /// The loss accounting so far. Records that were read ahead are not yet included, but gaps
     /// among them are.
     #[must_use]
-    pub fn account(&mut self) -> Account {
+    pub fn account(&mut self) -> LossAccounts {
         let mut account = self.reader.account();
         for ahead in &self.ahead {
             if let (Next::Record(_, producer), Some(at)) = (&ahead.next, &ahead.at) {

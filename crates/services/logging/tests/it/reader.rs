@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use helio_bus::{Bus, Lagging, Qos, Tai, TopicSpec};
 use helio_core::qos::Retention;
 use helio_logging::{
-    Cursor, Follow, Gap, Item, Keep, Lanes, Level, News, Next, Predicate, Reader, ReaderError,
-    ReaderOptions, RecordRef, Span, Start, Views, Waited, Why,
+    Cursor, FilterDecision, Follow, Gap, GapRange, Item, Lanes, Level, LossCause, News, Next,
+    Predicate, Reader, ReaderError, ReaderOptions, RecordRef, Start, Views, Waited,
 };
 use proptest::prelude::*;
 
@@ -39,7 +39,7 @@ struct Read {
 }
 
 impl Read {
-    fn gaps(&self) -> Vec<(Option<u64>, Why)> {
+    fn gaps(&self) -> Vec<(Option<u64>, LossCause)> {
         let gap = |news: &News| match news {
             News::Gap(Gap { records, why, .. }) => Some((*records, *why)),
             _ => None,
@@ -272,7 +272,7 @@ fn what_retention_took_is_told_and_counted() {
         }
         let read = visit(&mut reader, ALL);
         let gaps = read.gaps();
-        let [(None, Why::Retention), (Some(lost), Why::Retention)] = gaps[..] else {
+        let [(None, LossCause::Retention), (Some(lost), LossCause::Retention)] = gaps[..] else {
             panic!("{gaps:?}")
         };
         let total = reader.account().total();
@@ -285,7 +285,10 @@ fn what_retention_took_is_told_and_counted() {
         let mut resumed = self::reader(bus, past(Start::Cursor(cursor)));
         let again = visit(&mut resumed, ALL);
         let News::Gap(gap) = &again.news[0] else { panic!("{:?}", again.news) };
-        assert!(matches!(gap.span, Span::Packets { partition: 0, from: 1, to } if to > 1), "{gap}");
+        assert!(
+            matches!(gap.span, GapRange::Packets { partition: 0, from: 1, to } if to > 1),
+            "{gap}"
+        );
         // Meanwhile more may be gone.
         assert!(again.records.len() > 100 && read.records.ends_with(&again.records));
     }
@@ -305,7 +308,7 @@ fn who_is_too_slow_passes_over_the_oldest_and_is_told() {
         }
         let read = visit(&mut reader, ALL);
         let gaps = read.gaps();
-        let [(None, Why::Overload), (Some(lost), Why::Overload)] = gaps[..] else {
+        let [(None, LossCause::Overload), (Some(lost), LossCause::Overload)] = gaps[..] else {
             panic!("{gaps:?}")
         };
         let total = reader.account().total();
@@ -390,7 +393,7 @@ fn who_only_says_what_it_shed_is_heard() {
     mount.shed(Level::TRACE, 1_000);
     mount.empty(Level::TRACE);
     let read = visit(&mut reader, ALL);
-    assert_eq!(read.gaps(), [(Some(1_000), Why::Shed)]);
+    assert_eq!(read.gaps(), [(Some(1_000), LossCause::Shed)]);
     assert_eq!(
         read.news[0].to_string(),
         "TRACE: 1000 records of mount (incarnation 1) are missing: their producer shed them; have \
@@ -414,8 +417,8 @@ fn a_filter_passes_over_what_is_not_wanted_and_counts_it() {
     mount.packet(Level::INFO, 0..100);
     mount.packet(Level::DEBUG, 0..100);
     let even = |record: RecordRef<'_>| match record.sequence() % 2 {
-        0 => Keep::Yes,
-        _ => Keep::No,
+        0 => FilterDecision::Yes,
+        _ => FilterDecision::No,
     };
     for follow in [Follow::Yes, Follow::No] {
         let options = ReaderOptions::from(Start::Earliest).follow(follow);

@@ -88,7 +88,7 @@ impl Producer {
         let (audiences, origin) = Default::default();
         let way = self.way(level);
         let mut writer = PacketWriter::default();
-        let entry = helio_logging::Entry {
+        let entry = helio_logging::RecordEntry {
             time: Tai::default(),
             level,
             logger: "malformed",

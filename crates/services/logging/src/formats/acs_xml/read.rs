@@ -80,7 +80,7 @@ fn text_of(bytes: &[u8]) -> Cow<'_, str> {
 
 /// The entry that is read.
 #[derive(Default)]
-struct Entry {
+struct AcsEntry {
     record: Record,
     /// Unknown attributes.
     more: Vec<(String, Value)>,
@@ -93,7 +93,7 @@ fn record(element: &str) -> Result<Record, XmlProblem> {
     let mut events = Events::from_str(element);
     // ACS does not escape attributes.
     events.config_mut().allow_dangling_amp = true;
-    let mut entry = Entry::default();
+    let mut entry = AcsEntry::default();
     let mut message = Text::default();
     let mut data: Option<(String, Text)> = None;
     let mut pairs = Vec::new();
@@ -240,7 +240,7 @@ fn data_name(tag: &BytesStart<'_>) -> Result<String, XmlProblem> {
     Ok(String::new())
 }
 
-impl Entry {
+impl AcsEntry {
     fn attributes(&mut self, tag: &BytesStart<'_>) -> Result<(), XmlProblem> {
         let element = tag.name().into_inner().to_owned();
         let (mut time, mut exact, mut priority) = (None, None, None);
