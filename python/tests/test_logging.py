@@ -307,7 +307,7 @@ def test_a_bus_that_is_not_there_and_a_file_that_is_another_s_are_refused(tmp_pa
         Handler("nothing://here")
     notes = tmp_path / "notes"
     notes.write_text("twenty characters and more")
-    with pytest.raises(helio.StorageError, match="no spill file"):
+    with pytest.raises(helio.StorageError, match="not a spill file"):
         Handler(helio.testing.memory_url(), spill=notes)
     assert notes.read_text() == "twenty characters and more"
 

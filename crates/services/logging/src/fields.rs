@@ -142,6 +142,19 @@ text_fields! {
         "producer" "producer" Origin, 6 "Producer" None;
 }
 
+/// The fields by their tags in a body.
+const BY_TAG: [Option<TextField>; 256] = {
+    let mut fields = [None; 256];
+    let mut place = 0;
+    while place < TextField::ALL.len() {
+        if let Body(tag) = TextField::ALL[place].position() {
+            fields[tag as usize] = Some(TextField::ALL[place]);
+        }
+        place += 1;
+    }
+    fields
+};
+
 impl TextField {
     /// The name in JSON, CSV, syslog, Parquet and Python's `extra`.
     #[must_use]
@@ -191,8 +204,8 @@ impl TextField {
     }
 
     /// The field of a [tag](Position::Body) of the body.
-    pub(crate) fn of_tag(tag: u8) -> Option<Self> {
-        Self::find(|field| field.position() == Body(tag))
+    pub(crate) const fn of_tag(tag: u8) -> Option<Self> {
+        BY_TAG[tag as usize]
     }
 
     pub(crate) fn of_acs_name(name: &str) -> Option<Self> {

@@ -53,7 +53,7 @@ fn a_sender_is_told_what_was_refused_and_when_to_come_again() {
         let wrong = exporter.export(vec![0xff; 20]).unwrap_err();
         assert!(matches!(wrong, ExportError::Refused(_)), "{wrong:?}");
         let (_, reason) = kept.refused.lock().unwrap().pop().unwrap();
-        assert!(reason.contains("no ExportLogsServiceRequest"), "{reason}");
+        assert!(reason.contains("invalid ExportLogsServiceRequest"), "{reason}");
         // It packs well: what counts is how large it is when it is unpacked.
         let large = exporter.export(vec![0; MAX_REQUEST_BYTES + 1]).unwrap_err();
         assert!(matches!(large, ExportError::TooLarge(_)), "{large:?}");

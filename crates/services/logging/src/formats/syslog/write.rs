@@ -29,6 +29,9 @@ const HEADER: [(TextField, usize); 4] = [
 /// The most characters of a name in structured data.
 const NAME: usize = 32;
 
+/// A parameter of structured data: its name and value.
+type Parameter<'a> = (&'a str, Cow<'a, str>);
+
 /// Adds a record as a message of RFC 5424, without a frame. A message may contain line breaks; in a
 /// stream it must be framed by its length.
 ///
@@ -86,7 +89,7 @@ fn printable(text: &str, limit: usize, none_of: &str) -> String {
 }
 
 /// The fields that have no place in a message outside the structured data.
-fn fields(record: &Record) -> impl Iterator<Item = (&'static str, Cow<'_, str>)> {
+fn fields(record: &Record) -> impl Iterator<Item = Parameter<'_>> {
     use RecordColumn::{Data, Level as LevelColumn, Observed, Text, Time};
     let columns = RecordColumn::all().filter(|column| match column {
         Time | Observed | Data | Text(TextField::Message) => false,
@@ -100,8 +103,8 @@ fn fields(record: &Record) -> impl Iterator<Item = (&'static str, Cow<'_, str>)>
 
 /// Writes these fields and the data pairs. Pairs that were read from structured data are written as
 /// such.
-fn put_structured_data(into: &mut Vec<u8>, record: &Record, fields: Vec<(&str, Cow<'_, str>)>) {
-    let mut elements: Vec<(&str, Vec<(&str, Cow<'_, str>)>)> = Vec::new();
+fn put_structured_data(into: &mut Vec<u8>, record: &Record, fields: Vec<Parameter<'_>>) {
+    let mut elements: Vec<(&str, Vec<Parameter<'_>>)> = Vec::new();
     let mut add =
         |id, parameter: Option<_>| match elements.iter_mut().find(|(known, _)| *known == id) {
             Some((_, parameters)) => parameters.extend(parameter),
