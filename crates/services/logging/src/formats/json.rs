@@ -8,8 +8,8 @@
 //! cannot represent is an object with one member: `$int`, `$double`, `$bytes` (RFC 4648, section 4)
 //! or `$map`.
 //!
-//! Operation. [`write()`] adds a line; [`read`] parses one. Members with unknown names become data
-//! pairs, so foreign lines lose nothing.
+//! Operation. [`write`](fn@write) adds a line; [`read`] parses one. Members with unknown names
+//! become data pairs, so foreign lines lose nothing.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;

@@ -50,7 +50,8 @@ pub use settings::SettingsError;
 use settings::{Settings, WatchedFile};
 pub use suppress::Suppress;
 
-/// The most loggers of a process; records of further ones have the logger `OTHERS`.
+/// The most loggers of a process; records of further ones have the logger
+/// `too many loggers`.
 pub const MAX_LOGGERS: usize = 65_536;
 /// The logger of records from loggers above the limit.
 const OTHERS: &str = "too many loggers";
