@@ -205,7 +205,7 @@ async def test_what_could_not_be_sent_is_refused_and_nothing_waits() -> None:
             {"timeout": -1.0},
         ]
         for options in wrong:
-            with pytest.raises(ValueError, match=r"helio-key|no time|not a valid expiry"):
+            with pytest.raises(ValueError, match=r"helio-key|not a valid (expiry|timeout)"):
                 remote.cmd_move.set_start(axis=1, **options)
         for caller in ("", "x" * 257, "x" * 5000):
             with pytest.raises(ValueError, match="helio-caller"):

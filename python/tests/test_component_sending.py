@@ -158,7 +158,7 @@ async def test_a_failure_after_a_recovery_is_reported_again(
     for value in (1, 2, 3, 4):
         send(sender, topic, value, PASSING)
     assert topic.said == [3]
-    assert caplog.text.count("nothing was published to Probe/topic: no space left") == 2
+    assert caplog.text.count("a sample for Probe/topic was not published: no space left") == 2
 
 
 @pytest.mark.parametrize("free", [True, False])

@@ -73,7 +73,7 @@ def test_a_full_queue_and_a_doubt_are_errors() -> None:
         assert wind.publisher_stats["refused"] == 1
     with testing.sync_memory_bus(testing.fault_url(doubt=1.0)) as bus:
         wind = bus.topic("wind", Wind, qos=helio.STREAM)
-        with pytest.raises(helio.PublishError, match="nobody knows"):
+        with pytest.raises(helio.PublishError, match="outcome of the publish is unknown"):
             wind.publish(Wind(speed=1.0))
 
 

@@ -262,5 +262,5 @@ def test_sources_of_schemas(tmp_path: Any) -> None:
         helio.schema(tmp_path / "none.avsc")
     with pytest.raises(helio.SchemaError, match="is not a schema"):
         helio.schema(5)
-    with pytest.raises(helio.SchemaError, match="no JSON"):
+    with pytest.raises(helio.SchemaError, match="invalid JSON"):
         helio.schema("{")
