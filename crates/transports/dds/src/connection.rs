@@ -391,7 +391,7 @@ impl Connection {
             }
         }
         deferred.retain(|deferred| !self.try_to_respond(deferred));
-        let stored = self.messages.take_acks();
+        let stored = self.messages.take_acks(&self.announcements);
         // After `take_acks`: a writer that is missing here was opened later, and no ack is for it.
         let writers = self.writers();
         for (service, stored) in stored {
@@ -410,17 +410,17 @@ impl Connection {
     /// wait.
     fn try_to_respond(&self, DeferredResponse { to, request, until }: &DeferredResponse) -> bool {
         let mut response = Response { number: request.number, ..Response::default() };
-        let all_met = match &request.about {
+        let all_met = match &request.subject {
             RequestKind::Nothing => true,
             RequestKind::Joining => {
                 self.writers().iter().for_each(|writer| writer.announce_again());
                 true
             }
             RequestKind::Producer { topic, producer } => {
-                response.newest = self.newest(topic, producer);
+                response.newest_incarnation = self.newest(topic, producer);
                 true
             }
-            RequestKind::OpenedEndpoint(opened) => match opened.end {
+            RequestKind::OpenedEndpoint(opened) => match opened.endpoint_kind {
                 EndpointKind::Reader => self.matched_by_writers(opened, &mut response),
                 EndpointKind::Writer => self.matched_by_readers(opened, &mut response),
             },

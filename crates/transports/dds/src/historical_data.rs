@@ -133,15 +133,15 @@ impl HistoricalData {
         let number = open_page_queue(&topic.connection, &wake)?;
         let HistoryRange { partitions, last, until, have } = wanted;
         let request = HistoryRequest {
-            to,
-            number,
+            service: to,
+            reader: number,
             page: 0,
             topic: topic.name.clone(),
             partitions,
             last,
-            until: Vec::new(),
-            have: Vec::new(),
-            known: 0,
+            required_positions: Vec::new(),
+            received_positions: Vec::new(),
+            digest: 0,
         };
         let now = Instant::now();
         Ok(Self {
@@ -191,7 +191,7 @@ impl HistoricalData {
             }
         }
         let services = |state: &mut crate::announcements::SharedState| {
-            state.services(&self.topic.name).any(|(service, _)| *service == self.request.to)
+            state.services(&self.topic.name).any(|(service, _)| *service == self.request.service)
         };
         let mut there = self.topic.connection.announcements.with_state(services);
         if !there {
@@ -232,8 +232,9 @@ impl HistoricalData {
     /// Takes the received pages.
     fn take(&mut self, reorder_queue: &mut ReorderQueue) -> PageOutcome {
         let last = self.request.last.is_some();
-        let messages = &self.topic.connection.messages;
-        while let Some(page) = messages.next_page(self.request.number) {
+        let connection = &self.topic.connection;
+        let next = || connection.messages.next_page(self.request.reader, &connection.announcements);
+        while let Some(page) = next() {
             if page.head.page != self.request.page {
                 continue;
             }
@@ -252,7 +253,7 @@ impl HistoricalData {
             (self.request.page, self.asked, self.attempts) = (page.head.page + 1, None, [0; 2]);
             if page.head.end {
                 reorder_queue.set_covered(page.head.positions);
-                self.whole = page.head.whole;
+                self.whole = page.head.complete;
                 return match (self.whole, page.head.failed) {
                     (true, _) => PageOutcome::All,
                     (_, true) => PageOutcome::Failed,
@@ -310,12 +311,12 @@ impl HistoricalData {
         if self.request.page > 0 {
             return self.request.clone();
         }
-        let (until, mut have) = (self.until.clone(), self.have.clone());
+        let (required_positions, mut received_positions) = (self.until.clone(), self.have.clone());
         if self.request.last.is_none() {
             // Of two positions of one producer the later one counts, which is the larger.
-            have.extend(reorder_queue.history_positions());
+            received_positions.extend(reorder_queue.history_positions());
         }
-        HistoryRequest { until, have, ..self.request.clone() }
+        HistoryRequest { required_positions, received_positions, ..self.request.clone() }
     }
 
     /// Whether a request is due although no page is needed.
@@ -351,8 +352,8 @@ impl HistoricalData {
         reorder_queue: &mut ReorderQueue,
         ended: bool,
     ) -> Result<bool, TransportError> {
-        let was_ready = self.is_ready(&self.request.to);
-        self.excluded.push(self.request.to.clone());
+        let was_ready = self.is_ready(&self.request.service);
+        self.excluded.push(self.request.service.clone());
         let last = self.request.last.is_some();
         if ended && last && self.aside.is_none() {
             self.aside = Some(reorder_queue.set_history_aside());
@@ -375,7 +376,7 @@ impl HistoricalData {
         // Services in trouble have older last values, so the others get all their time first.
         let any = !last || self.restart_after == ATTEMPTS_UNTIL_SILENT;
         let other = |besides: &[String]| {
-            let besides = [besides, std::slice::from_ref(&self.request.to)].concat();
+            let besides = [besides, std::slice::from_ref(&self.request.service)].concat();
             let other = service(&self.topic, &besides).filter(|_| may);
             other.filter(|to| any || self.is_ready(to))
         };
@@ -391,14 +392,14 @@ impl HistoricalData {
                 } else if last {
                     self.attempts[1] = 0;
                 }
-                self.excluded.push(self.request.to.clone());
+                self.excluded.push(self.request.service.clone());
                 self.restart(to.clone(), reorder_queue)?;
             }
             // It has received no request that it could have forgotten.
             None if self.request.page == 0 => {
                 (self.attempts[0], self.last_samples) = (0, Instant::now())
             }
-            None => self.restart(self.request.to.clone(), reorder_queue)?,
+            None => self.restart(self.request.service.clone(), reorder_queue)?,
         }
         Ok(false)
     }
@@ -431,7 +432,7 @@ impl HistoricalData {
         if self.request.last.is_some() {
             drop(reorder_queue.set_history_aside());
         }
-        (self.request.to, self.request.number, self.request.page) = (to, number, 0);
+        (self.request.service, self.request.reader, self.request.page) = (to, number, 0);
         let now = Instant::now();
         (self.asked, self.attempts[0], self.last_page) = (None, 0, now);
         (self.last_request, self.last_samples) = (now, now);
@@ -441,7 +442,7 @@ impl HistoricalData {
     /// Ends the requests, so that the service can drop the reader's state.
     fn end(&self) {
         let messages = &self.topic.connection.messages;
-        messages.close_page_queue(self.request.number);
+        messages.close_page_queue(self.request.reader);
         messages.send_request(&HistoryRequest { page: NO_MORE_PAGES, ..self.request.clone() });
     }
 }
@@ -471,7 +472,7 @@ pub(crate) fn service(topic: &TopicState, besides: &[String]) -> Option<String> 
             others.filter(|(name, _)| **name != announcements.session && !besides.contains(name))
         };
         // A service that cannot store more still has what it stored.
-        let in_trouble = || others().find(|(_, service_state)| service_state.trouble.is_some());
+        let in_trouble = || others().find(|(_, service_state)| service_state.error.is_some());
         let found = others().find(|(_, service_state)| service_state.ready).or_else(in_trouble);
         found.map(|(name, _)| name.clone())
     })
@@ -491,6 +492,7 @@ mod tests {
     };
     use crate::reorder_queue::AcceptResent;
     use crate::transport::DdsTransport;
+    use crate::versioned_json;
     use helio_bus::transport::{Opening, Transport};
     use helio_bus::{Qos, TopicName};
 
@@ -519,7 +521,7 @@ mod tests {
             let writer = Writer::open(&connection.message_topic(PAGE_TOPIC).unwrap(), &qos, None);
             let message_writer =
                 MessageWriter::new(writer.unwrap(), &connection.announcements.session);
-            connection.announcements.announce(Announcement::Service { at: 1 }).unwrap();
+            connection.announcements.announce(Announcement::Service { started_nanos: 1 }).unwrap();
             let this = Self { connection, questions, message_writer };
             this.says(topic, None);
             this
@@ -528,7 +530,7 @@ mod tests {
         /// Announces that it is ready, or in trouble.
         fn says(&self, topic: &TopicName, trouble: Option<&str>) {
             let (ready, trouble) = (trouble.is_none(), trouble.map(str::to_owned));
-            let service_state = ServiceState { ready, trouble, ..ServiceState::default() };
+            let service_state = ServiceState { ready, error: trouble, ..ServiceState::default() };
             let word = Announcement::ServiceState { topic: topic.clone(), service_state };
             self.connection.announcements.announce(word).unwrap();
         }
@@ -536,7 +538,7 @@ mod tests {
         /// The newest request for a first page.
         fn begun(&self) -> Option<HistoryRequest> {
             let mut asked = self.asked().into_iter();
-            asked.rfind(|request| request.page == 0 && request.to == self.name())
+            asked.rfind(|request| request.page == 0 && request.service == self.name())
         }
 
         fn name(&self) -> &str {
@@ -547,7 +549,7 @@ mod tests {
             let mut messages = Vec::new();
             self.questions.take(&mut messages).unwrap();
             let asked = |message: &crate::entity::Sample| {
-                serde_json::from_slice(envelope::parse(message.cdr())?.1).ok()
+                versioned_json::decode(envelope::parse(message.cdr())?.1).ok()
             };
             messages.iter().filter(|message| message.valid).filter_map(asked).collect()
         }
@@ -600,7 +602,7 @@ mod tests {
         let seen = |state: &mut crate::announcements::SharedState| {
             let found = state
                 .services(name)
-                .filter(|(_, service_state)| service_state.trouble.is_some())
+                .filter(|(_, service_state)| service_state.error.is_some())
                 .count();
             found == troubled && state.services(name).count() == 2
         };
@@ -641,14 +643,14 @@ mod tests {
         let (mut services, topic) = two_services(&name, &reading, [None; 2]);
         let mut reorder_queue = ReorderQueue::new(&[0], AcceptResent::History);
         let mut past = begin(&topic, &mut reorder_queue, None);
-        assert_eq!(past.request.to, services[0].name());
+        assert_eq!(past.request.service, services[0].name());
         let (until, mut told) = (Instant::now() + 3 * SERVICE_RESPONSE_TIMEOUT, Vec::new());
         while !past.turn(&mut reorder_queue).unwrap() {
             assert!(Instant::now() < until, "it asks the silent one for ever");
             told.extend(past.news());
             if let Some(request) = services[1].begun() {
                 let head = PageHeader { end: true, ..PageHeader::new(0) };
-                services[1].answer(request.number, &head);
+                services[1].answer(request.reader, &head);
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -666,23 +668,26 @@ mod tests {
             assert!(Instant::now() < until, "it never ends");
             let [first, second] = &mut services;
             let to = first.name().to_owned();
-            for request in first.asked().into_iter().filter(|request| request.to == to) {
+            for request in first.asked().into_iter().filter(|request| request.service == to) {
                 match request.page {
                     0 if pages == 0 => {
-                        first.answer_with(request.number, &PageHeader::new(0), [1]);
+                        first.answer_with(request.reader, &PageHeader::new(0), [1]);
                         pages = 1;
                     }
                     1 if pages == 1 => {
-                        first.answer(request.number, &PageHeader::failed(1));
+                        first.answer(request.reader, &PageHeader::failed(1));
                         pages = 2;
                     }
                     _ => {}
                 }
             }
             if let Some(request) = second.begun() {
-                assert_eq!(request.have.iter().map(|position| position.sequence).max(), Some(1));
+                assert_eq!(
+                    request.received_positions.iter().map(|position| position.sequence).max(),
+                    Some(1)
+                );
                 let head = PageHeader { end: true, ..PageHeader::new(0) };
-                second.answer_with(request.number, &head, [2]);
+                second.answer_with(request.reader, &head, [2]);
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -708,14 +713,14 @@ mod tests {
             turn(&mut past, &mut reorder_queue);
             if let Some(request) = services[0].begun() {
                 services[0].answer_with(
-                    request.number,
+                    request.reader,
                     &PageHeader::new(0),
                     1..=MAX_WAITING_SAMPLES as u64,
                 );
             }
         }
         services[0].connection.close();
-        while past.request.to != services[1].name() {
+        while past.request.service != services[1].name() {
             turn(&mut past, &mut reorder_queue);
         }
         turn(&mut past, &mut reorder_queue);
@@ -723,12 +728,12 @@ mod tests {
         let request = loop {
             turn(&mut past, &mut reorder_queue);
             let mut asked = services[1].asked().into_iter();
-            if let Some(request) = asked.find(|request| request.to == services[1].name()) {
+            if let Some(request) = asked.find(|request| request.service == services[1].name()) {
                 break request;
             }
         };
-        assert_eq!((request.page, request.until), (0, vec![mount(5)]));
-        assert_eq!(request.have, [mount(MAX_WAITING_SAMPLES as u64)]);
+        assert_eq!((request.page, request.required_positions), (0, vec![mount(5)]));
+        assert_eq!(request.received_positions, [mount(MAX_WAITING_SAMPLES as u64)]);
     }
 
     #[test]
@@ -744,7 +749,7 @@ mod tests {
                 answers += 1;
                 let busy = answers < 3;
                 let head = PageHeader { busy, end: !busy, ..PageHeader::new(0) };
-                services[0].answer_with(request.number, &head, (!busy).then_some(1));
+                services[0].answer_with(request.reader, &head, (!busy).then_some(1));
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -762,10 +767,10 @@ mod tests {
         let until = Instant::now() + 3 * SERVICE_RESPONSE_TIMEOUT;
         while !past.turn(&mut reorder_queue).unwrap() {
             assert!(Instant::now() < until, "it never ends");
-            let not_whole = PageHeader { end: true, whole: false, ..PageHeader::new(0) };
+            let not_whole = PageHeader { end: true, complete: false, ..PageHeader::new(0) };
             for (service, head, sample) in [(0, &not_whole, 4), (1, second, 2)] {
                 if let Some(request) = services[service].begun() {
-                    services[service].answer_with(request.number, head, [sample]);
+                    services[service].answer_with(request.reader, head, [sample]);
                 }
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -778,9 +783,9 @@ mod tests {
 
     #[test]
     fn last_values_of_a_service_are_kept_unless_another_one_has_all() {
-        let not_whole = PageHeader { end: true, whole: false, ..PageHeader::new(0) };
+        let not_whole = PageHeader { end: true, complete: false, ..PageHeader::new(0) };
         assert_eq!(last_values("troubled", Some("no room"), &not_whole), (vec![4], 1));
-        let whole = PageHeader { whole: true, ..not_whole.clone() };
+        let whole = PageHeader { complete: true, ..not_whole.clone() };
         // It may have been in trouble for days.
         assert_eq!(last_values("whole", Some("no room"), &whole), (vec![4], 1));
         assert_eq!(last_values("neither", None, &not_whole), (vec![4], 1));
@@ -801,18 +806,19 @@ mod tests {
         let mut past =
             HistoricalData::begin(&topic, to, OnServiceLoss::Wait, wanted, Arc::new(|| {}))
                 .unwrap();
-        let (first, until) = (past.request.number, Instant::now() + 3 * SERVICE_RESPONSE_TIMEOUT);
+        let (first, until) = (past.request.reader, Instant::now() + 3 * SERVICE_RESPONSE_TIMEOUT);
         let (mut answered, mut begun) = (false, false);
         while !past.turn(&mut reorder_queue).unwrap() {
             assert!(Instant::now() < until, "it asks for ever");
             // The other tests of this domain send requests, too.
-            let own = |request: &&HistoryRequest| request.page == 0 && request.to == service.name();
+            let own =
+                |request: &&HistoryRequest| request.page == 0 && request.service == service.name();
             let asked = service.asked();
             let asked: Vec<_> = asked.iter().filter(own).collect();
             for request in asked {
-                let head = PageHeader { end: request.number != first, ..PageHeader::new(0) };
+                let head = PageHeader { end: request.reader != first, ..PageHeader::new(0) };
                 if !std::mem::replace(if head.end { &mut begun } else { &mut answered }, true) {
-                    service.answer(request.number, &head);
+                    service.answer(request.reader, &head);
                 }
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -834,11 +840,11 @@ mod tests {
             for (place, service) in services.iter_mut().enumerate() {
                 let to = service.name().to_owned();
                 let asked = service.asked();
-                let first = asked.iter().find(|request| request.page == 0 && request.to == to);
+                let first = asked.iter().find(|request| request.page == 0 && request.service == to);
                 if let Some(request) = first.filter(|_| !order.contains(&place)) {
-                    assert_eq!(request.until.len(), 1);
-                    let head = PageHeader { end: true, whole: false, ..PageHeader::new(0) };
-                    service.answer(request.number, &head);
+                    assert_eq!(request.required_positions.len(), 1);
+                    let head = PageHeader { end: true, complete: false, ..PageHeader::new(0) };
+                    service.answer(request.reader, &head);
                     order.push(place);
                 }
             }

@@ -21,7 +21,7 @@
 //!
 //! Format. A sample of a topic's first schema has that schema's IDL type, with our header. Any
 //! other sample is a `helio::Envelope`: the header and the payload. Each session announces on
-//! `_helio/table` what a broker would store, and all sessions hold it. docs/formats/dds.md
+//! `_helio/announcements` what a broker would store, and all sessions hold it. docs/formats/dds.md
 //! describes both.
 //!
 //! Operation, bottom up. [`entity`] wraps Cyclone's entities as safe values, and [`dynamic_types`]
@@ -54,6 +54,7 @@ mod test_domain;
 mod tests;
 mod topic;
 mod transport;
+mod versioned_json;
 mod writer;
 
 use std::sync::Arc;

@@ -48,9 +48,9 @@ mod tests {
         let dds = |name: &str| names.dds(&TopicName::new(name).unwrap());
         assert_eq!(dds("MTMount/logevent/summaryState"), "MTMount/logevent/summaryState");
         assert_eq!(dds("DCPSTopic"), "_DCPSTopic");
-        assert_eq!(names.internal("table"), "_helio/table");
+        assert_eq!(names.internal("acks"), "_helio/acks");
         let wind = TopicName::new("weather/wind").unwrap();
         assert_eq!(names.envelopes(&wind), "_helio/envelopes/weather/wind");
-        assert_eq!(Names::new("sim.").internal("table"), "sim._helio/table");
+        assert_eq!(Names::new("sim.").internal("acks"), "sim._helio/acks");
     }
 }

@@ -17,20 +17,21 @@ use helio_bus::transport::locked;
 use helio_core::TopicName;
 use serde::{Deserialize, Serialize};
 
-use crate::announcements::{ProducerPosition, name, unix_nanos};
+use crate::announcements::{Announcements, ProducerPosition, name, unix_nanos};
 use crate::entity::{
     Listener, Participant, Qos, Reader, Refused, Representation, Sample, StatusEvent, Topic, Writer,
 };
 use crate::envelope::{self, Header};
 use crate::error::failed;
 use crate::names::Names;
+use crate::versioned_json;
 
 /// Acks of durability services, to the writer's session.
-pub(crate) const ACK_TOPIC: &str = "stored";
+pub(crate) const ACK_TOPIC: &str = "acks";
 /// Pages of history, to the requesting session.
-pub(crate) const PAGE_TOPIC: &str = "past";
+pub(crate) const PAGE_TOPIC: &str = "history";
 /// Requests for history, to all services.
-pub(crate) const REQUEST_TOPIC: &str = "fetch";
+pub(crate) const REQUEST_TOPIC: &str = "history_requests";
 
 /// The quality of service of messages.
 pub(crate) fn message_qos() -> Qos {
@@ -76,7 +77,6 @@ impl MessageWriter {
 pub(crate) struct Ack {
     #[serde(with = "name")]
     pub(crate) topic: TopicName,
-    #[serde(rename = "stand")]
     pub(crate) position: ProducerPosition,
     /// Up to that number of the incarnation everything is in the journal: it survives the death of
     /// any process, but not a power cut. 0 if the position is not below it.
@@ -84,7 +84,6 @@ pub(crate) struct Ack {
     pub(crate) appended: u64,
     /// The state of the samples after it, if they are not on their way to the disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "verdict")]
     pub(crate) nack: Option<NackReason>,
 }
 
@@ -93,9 +92,9 @@ pub(crate) struct Ack {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum NackReason {
     /// They are missing, and must be sent again.
-    Again,
+    Missing,
     /// It has samples of that newer incarnation.
-    Fenced { newer: u64 },
+    Fenced { newer_incarnation: u64 },
     /// It cannot store this producer's samples.
     Refused { cause: String },
 }
@@ -116,9 +115,9 @@ pub(crate) const POSITIONS_ONLY: u64 = u64::MAX - 1;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HistoryRequest {
     /// The requested service.
-    pub(crate) to: String,
+    pub(crate) service: String,
     /// The reader, by its session's number of it.
-    pub(crate) number: u64,
+    pub(crate) reader: u64,
     /// Which page, from 0; the one before has come. [`NO_MORE_PAGES`] is none, [`POSITIONS_ONLY`]
     /// is one without samples.
     pub(crate) page: u64,
@@ -129,12 +128,12 @@ pub(crate) struct HistoryRequest {
     /// The newest so many of each key; none is everything that is stored.
     pub(crate) last: Option<u32>,
     /// The positions that the last page must reach: in the request for the first page.
-    pub(crate) until: Vec<ProducerPosition>,
+    pub(crate) required_positions: Vec<ProducerPosition>,
     /// The positions that the reader has: in the request for the first page.
-    pub(crate) have: Vec<ProducerPosition>,
+    pub(crate) received_positions: Vec<ProducerPosition>,
     /// In a request for positions, the digest of the requester's own: equal ones are not sent.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub(crate) known: u64,
+    pub(crate) digest: u64,
 }
 
 fn is_zero(value: &u64) -> bool {
@@ -149,12 +148,11 @@ pub(crate) struct PageHeader {
     pub(crate) end: bool,
     /// At the end: whether the service has everything up to the requested positions.
     #[serde(default = "yes")]
-    pub(crate) whole: bool,
+    pub(crate) complete: bool,
     /// At the end of last values: the positions of the writers' samples in the service. Samples
     /// below them that are not in the pages are older; the service may lack them. In reply to a
     /// request for positions: those of all producers.
     #[serde(default)]
-    #[serde(rename = "stands")]
     pub(crate) positions: Vec<ProducerPosition>,
     /// At the end: the service cannot read its journal.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -176,18 +174,18 @@ fn yes() -> bool {
 impl PageHeader {
     /// A page that is not the last one.
     pub(crate) fn new(page: u64) -> Self {
-        Self { page, end: false, whole: true, positions: Vec::new(), failed: false, busy: false }
+        Self { page, end: false, complete: true, positions: Vec::new(), failed: false, busy: false }
     }
 
     /// The last page of a service that cannot continue.
     pub(crate) fn failed(page: u64) -> Self {
-        Self { end: true, whole: false, failed: true, ..Self::new(page) }
+        Self { end: true, complete: false, failed: true, ..Self::new(page) }
     }
 }
 
 /// Begins a page.
 pub(crate) fn page(head: &PageHeader) -> Vec<u8> {
-    let json = serde_json::to_vec(head).unwrap_or_default();
+    let json = versioned_json::encode(head).unwrap_or_default();
     let mut page = Vec::with_capacity(json.len() + 4);
     framed(&json, &mut page);
     page
@@ -207,8 +205,8 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// `None` if the message is invalid.
-    fn parse(message: &Arc<Sample>) -> Option<Self> {
+    /// `None` if the message is invalid; an error if only its header is.
+    fn parse(message: &Arc<Sample>) -> Option<serde_json::Result<Self>> {
         let cdr = message.cdr();
         let (_, payload) = envelope::parse(cdr)?;
         let start = payload.as_ptr() as usize - cdr.as_ptr() as usize;
@@ -221,9 +219,9 @@ impl Page {
             at = from.checked_add(length).filter(|to| *to <= end)?;
             Some(from..at)
         };
-        let head = serde_json::from_slice(&cdr[next()?]).ok()?;
+        let head = versioned_json::decode(&cdr[next()?]);
         let samples = std::iter::from_fn(next).collect();
-        Some(Self { head, message: Arc::clone(message), samples })
+        Some(head.map(|head| Self { head, message: Arc::clone(message), samples }))
     }
 }
 
@@ -240,8 +238,8 @@ struct PageQueue {
 pub(crate) struct PeerMessages {
     session: String,
     news: WakeFn,
-    stored: OnceLock<Reader>,
-    past: OnceLock<Reader>,
+    acks: OnceLock<Reader>,
+    pages: OnceLock<Reader>,
     requests: Mutex<Option<MessageWriter>>,
     queues: Arc<Mutex<HashMap<u64, PageQueue>>>,
     numbers: AtomicU64,
@@ -263,8 +261,8 @@ impl PeerMessages {
         Self {
             session: session.to_owned(),
             news,
-            stored: OnceLock::new(),
-            past: OnceLock::new(),
+            acks: OnceLock::new(),
+            pages: OnceLock::new(),
             requests: Mutex::default(),
             queues: Arc::default(),
             numbers: AtomicU64::new(0),
@@ -287,19 +285,19 @@ impl PeerMessages {
         &self,
         open: impl FnOnce(&str) -> Result<Arc<Topic>, TransportError>,
     ) -> Result<(), TransportError> {
-        if self.stored.get().is_none() {
+        if self.acks.get().is_none() {
             let news = Arc::clone(&self.news);
             let reader = self.reader(&open(ACK_TOPIC)?, ack_qos(), move || news())?;
             // Another thread may have been first: one is enough.
-            let _ = self.stored.set(reader);
+            let _ = self.acks.set(reader);
         }
         Ok(())
     }
 
     /// The received acks, each with its service.
-    pub(crate) fn take_acks(&self) -> Vec<(String, Ack)> {
+    pub(crate) fn take_acks(&self, announcements: &Announcements) -> Vec<(String, Ack)> {
         let mut samples = Vec::new();
-        let taken = self.stored.get().map(|reader| reader.take(&mut samples));
+        let taken = self.acks.get().map(|reader| reader.take(&mut samples));
         if !matches!(taken, Some(Ok(_))) {
             return Vec::new();
         }
@@ -307,7 +305,13 @@ impl PeerMessages {
         valid
             .filter_map(|sample| {
                 let (header, payload) = envelope::parse(sample.cdr())?;
-                Some((header.producer.to_owned(), serde_json::from_slice(payload).ok()?))
+                match versioned_json::decode(payload) {
+                    Ok(ack) => Some((header.producer.to_owned(), ack)),
+                    Err(error) => {
+                        announcements.report_unreadable(header.producer, "an ack", &error);
+                        None
+                    }
+                }
             })
             .collect()
     }
@@ -318,7 +322,7 @@ impl PeerMessages {
         open: impl Fn(&str) -> Result<Arc<Topic>, TransportError>,
         wake: WakeFn,
     ) -> Result<u64, TransportError> {
-        if self.past.get().is_none() {
+        if self.pages.get().is_none() {
             let queues = Arc::clone(&self.queues);
             let told = move || {
                 let wakes: Vec<_> =
@@ -327,7 +331,7 @@ impl PeerMessages {
             };
             let reader = self.reader(&open(PAGE_TOPIC)?, message_qos().keep_all(), told)?;
             // Another thread may have been first: one is enough.
-            let _ = self.past.set(reader);
+            let _ = self.pages.set(reader);
         }
         let mut requests = locked(&self.requests);
         if requests.is_none() {
@@ -349,7 +353,7 @@ impl PeerMessages {
     /// Requests a page. If the message is refused, the reader repeats it, as without a response.
     pub(crate) fn send_request(&self, request: &HistoryRequest) {
         let (Some(message_writer), Ok(value)) =
-            (&mut *locked(&self.requests), serde_json::to_vec(request))
+            (&mut *locked(&self.requests), versioned_json::encode(request))
         else {
             return;
         };
@@ -357,14 +361,19 @@ impl PeerMessages {
     }
 
     /// The next received page of a reader.
-    pub(crate) fn next_page(&self, number: u64) -> Option<Page> {
+    pub(crate) fn next_page(&self, number: u64, announcements: &Announcements) -> Option<Page> {
         let mut samples = Vec::new();
         let mut queues = locked(&self.queues);
-        if let Some(Ok(_)) = self.past.get().map(|reader| reader.take(&mut samples)) {
+        if let Some(Ok(_)) = self.pages.get().map(|reader| reader.take(&mut samples)) {
             for sample in samples.into_iter().filter(|sample| sample.valid).map(Arc::new) {
-                let queue = addressee(&sample).and_then(|number| queues.get_mut(&number));
-                if let (Some(queue), Some(page)) = (queue, Page::parse(&sample)) {
-                    queue.pages.push_back(page);
+                let Some((session, number)) = addresses(&sample) else { continue };
+                let Some(queue) = queues.get_mut(&number) else { continue };
+                match Page::parse(&sample) {
+                    Some(Ok(page)) => queue.pages.push_back(page),
+                    Some(Err(error)) => {
+                        announcements.report_unreadable(session, "a page of history", &error);
+                    }
+                    None => {}
                 }
             }
         }
@@ -378,8 +387,8 @@ impl PeerMessages {
     }
 }
 
-/// The reader that a page is addressed to.
-fn addressee(page: &Sample) -> Option<u64> {
+/// The session that sent a page, and the reader that it is addressed to.
+fn addresses(page: &Sample) -> Option<(&str, u64)> {
     let (header, _) = envelope::parse(page.cdr())?;
-    std::str::from_utf8(header.key).ok()?.parse().ok()
+    Some((header.producer, std::str::from_utf8(header.key).ok()?.parse().ok()?))
 }

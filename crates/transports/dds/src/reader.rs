@@ -205,7 +205,7 @@ impl DdsReader {
         let responses = loop {
             let opened = OpenedEndpoint {
                 topic: topic.name.clone(),
-                end: EndpointKind::Reader,
+                endpoint_kind: EndpointKind::Reader,
                 guids: shared.endpoints.guids(),
                 partitions: partitions.to_vec(),
             };

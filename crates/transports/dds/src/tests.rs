@@ -1,4 +1,5 @@
-//! The JSON of every message between sessions, literally: a Rust rename must not change the wire.
+//! The JSON of every message between sessions, literally: a Rust rename must not change the wire
+//! without a new version.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::fmt::Debug;
@@ -15,21 +16,39 @@ use crate::announcements::{
 use crate::peer_messages::{
     Ack, HistoryRequest, NO_MORE_PAGES, NackReason, POSITIONS_ONLY, PageHeader,
 };
+use crate::versioned_json;
 
-/// A value serializes as the text's JSON, and the text deserializes as the value.
-fn is_written<T: Serialize + DeserializeOwned + Debug + PartialEq>(value: &T, text: &str) {
-    let json: Value = serde_json::from_str(text).unwrap();
-    assert_eq!(serde_json::to_value(value).unwrap(), json);
-    reads(text, value);
+/// A message is encoded as the text's JSON, and the text is decoded as the message. With another
+/// version, or without one, it is refused by name.
+fn is_written<T: Serialize + DeserializeOwned + Debug + PartialEq>(message: &T, text: &str) {
+    let encoded = versioned_json::encode(message).unwrap();
+    assert!(encoded.starts_with(br#"{"v":2,"#), "the version is the first member");
+    let [encoded, json] =
+        [&encoded[..], text.as_bytes()].map(|json| serde_json::from_slice::<Value>(json).unwrap());
+    assert_eq!(encoded, json);
+    reads(text, message);
+    let refused = |json: String| {
+        let error = versioned_json::decode::<T>(json.as_bytes()).unwrap_err().to_string();
+        let optional = versioned_json::decode_optional::<T>(json.as_bytes());
+        assert_eq!(optional.unwrap_err().to_string(), error);
+        error
+    };
+    for version in [1, 3] {
+        let error = refused(text.replacen(r#""v":2"#, &format!(r#""v":{version}"#), 1));
+        let named = format!("version {version}, expected version 2 at line 1");
+        assert!(error.starts_with(&named), "{error}");
+    }
+    let error = refused(text.replacen(r#""v":2,"#, "", 1));
+    assert!(error.starts_with("no version, expected version 2 at line 1"), "{error}");
 }
 
-/// The JSON of an older session, without later fields, deserializes as the value.
-fn reads<T: DeserializeOwned + Debug + PartialEq>(text: &str, value: &T) {
-    assert_eq!(serde_json::from_str::<T>(text).unwrap(), *value, "{text}");
+/// JSON without the optional members is decoded as the message.
+fn reads<T: DeserializeOwned + Debug + PartialEq>(text: &str, message: &T) {
+    assert_eq!(versioned_json::decode::<T>(text.as_bytes()).unwrap(), *message, "{text}");
 }
 
 fn origin() -> Origin {
-    Origin { at: 1_700_000_000_000_000_000, by: "01ff".to_owned() }
+    Origin { time_nanos: 1_700_000_000_000_000_000, session: "01ff".to_owned() }
 }
 
 fn position() -> ProducerPosition {
@@ -44,7 +63,7 @@ fn position() -> ProducerPosition {
 }
 
 const POSITION_JSON: &str =
-    r#"{"partition":3,"producer":"Mount","incarnation":2,"sequence":41,"ways":[40,41]}"#;
+    r#"{"partition":3,"producer":"Mount","incarnation":2,"sequence":41,"topic_sequences":[40,41]}"#;
 
 #[test]
 fn announcements_of_topics_and_schemas() {
@@ -53,13 +72,13 @@ fn announcements_of_topics_and_schemas() {
     is_written(
         &Announcement::Topic { topic: "weather/wind".parse().unwrap(), qos, origin: origin() },
         &format!(
-            r#"{{"word":"topic","topic":"weather/wind","qos":{qos_text},
-                "origin":{{"at":1700000000000000000,"by":"01ff"}}}}"#
+            r#"{{"v":2,"kind":"topic","topic":"weather/wind","qos":{qos_text},
+                "origin":{{"time_nanos":1700000000000000000,"session":"01ff"}}}}"#
         ),
     );
     is_written(
         &Announcement::SchemaText { schema: "9f".to_owned(), text: r#""int""#.to_owned() },
-        r#"{"word":"text","schema":"9f","text":"\"int\""}"#,
+        r#"{"v":2,"kind":"schema_text","schema":"9f","text":"\"int\""}"#,
     );
     is_written(
         &Announcement::TopicSchema {
@@ -68,8 +87,8 @@ fn announcements_of_topics_and_schemas() {
             after: 1,
             origin: origin(),
         },
-        r#"{"word":"of","topic":"weather/wind","schema":"9f","after":1,
-            "origin":{"at":1700000000000000000,"by":"01ff"}}"#,
+        r#"{"v":2,"kind":"topic_schema","topic":"weather/wind","schema":"9f","after":1,
+            "origin":{"time_nanos":1700000000000000000,"session":"01ff"}}"#,
     );
 }
 
@@ -82,22 +101,22 @@ fn announcements_of_writers() {
             producer: "Mount".parse().unwrap(),
             incarnation: 2,
             open: true,
-            seen: -5,
+            last_active_nanos: -5,
             idle_nanos: 7,
             claim,
         },
     };
     is_written(
         &announcement(None),
-        r#"{"word":"writer","topic":"weather/wind","writer":{"partition":3,"producer":"Mount",
-            "incarnation":2,"open":true,"seen":-5,"quiet":7,"claim":null}}"#,
+        r#"{"v":2,"kind":"writer","topic":"weather/wind","writer":{"partition":3,"producer":"Mount",
+            "incarnation":2,"open":true,"last_active_nanos":-5,"idle_nanos":7,"claim":null}}"#,
     );
     let fences = vec![Fenced { producer: "Dome".parse().unwrap(), incarnation: 9 }];
     is_written(
         &announcement(Some(Claim { origin: origin(), strength: 4, fences })),
-        r#"{"word":"writer","topic":"weather/wind","writer":{"partition":3,"producer":"Mount",
-            "incarnation":2,"open":true,"seen":-5,"quiet":7,
-            "claim":{"origin":{"at":1700000000000000000,"by":"01ff"},"strength":4,
+        r#"{"v":2,"kind":"writer","topic":"weather/wind","writer":{"partition":3,"producer":"Mount",
+            "incarnation":2,"open":true,"last_active_nanos":-5,"idle_nanos":7,
+            "claim":{"origin":{"time_nanos":1700000000000000000,"session":"01ff"},"strength":4,
             "fences":[{"producer":"Dome","incarnation":9}]}}}"#,
     );
     let mut old = announcement(None);
@@ -105,18 +124,21 @@ fn announcements_of_writers() {
         writer.idle_nanos = 0;
     }
     reads(
-        r#"{"word":"writer","topic":"weather/wind","writer":{"partition":3,"producer":"Mount",
-            "incarnation":2,"open":true,"seen":-5}}"#,
+        r#"{"v":2,"kind":"writer","topic":"weather/wind","writer":{"partition":3,"producer":"Mount",
+            "incarnation":2,"open":true,"last_active_nanos":-5}}"#,
         &old,
     );
 }
 
 #[test]
 fn announcements_of_durability_services() {
-    is_written(&Announcement::Service { at: 5 }, r#"{"word":"keeper","at":5}"#);
     is_written(
-        &Announcement::KeepRequest { topic: "weather/wind".parse().unwrap() },
-        r#"{"word":"wanted","topic":"weather/wind"}"#,
+        &Announcement::Service { started_nanos: 5 },
+        r#"{"v":2,"kind":"service","started_nanos":5}"#,
+    );
+    is_written(
+        &Announcement::StorageRequest { topic: "weather/wind".parse().unwrap() },
+        r#"{"v":2,"kind":"storage_request","topic":"weather/wind"}"#,
     );
     let announcement = |service_state| Announcement::ServiceState {
         topic: "weather/wind".parse().unwrap(),
@@ -125,67 +147,103 @@ fn announcements_of_durability_services() {
     is_written(
         &announcement(ServiceState {
             ready: true,
-            turn: 2,
+            ready_count: 2,
             reunions: 3,
             refused: true,
             last_values: true,
             opening: true,
-            trouble: Some("a full disk".to_owned()),
+            error: Some("a full disk".to_owned()),
         }),
-        r#"{"word":"keeps","topic":"weather/wind","keeps":{"ready":true,"turn":2,"parted":3,
-            "refused":true,"last_values":true,"opening":true,"trouble":"a full disk"}}"#,
+        r#"{"v":2,"kind":"service_state","topic":"weather/wind",
+            "service_state":{"ready":true,"ready_count":2,"reunions":3,
+            "refused":true,"last_values":true,"opening":true,"error":"a full disk"}}"#,
     );
     is_written(
         &announcement(ServiceState::default()),
-        r#"{"word":"keeps","topic":"weather/wind","keeps":{"ready":false,"turn":0,"parted":0,
-            "refused":false,"last_values":false,"opening":false,"trouble":null}}"#,
+        r#"{"v":2,"kind":"service_state","topic":"weather/wind",
+            "service_state":{"ready":false,"ready_count":0,"reunions":0,
+            "refused":false,"last_values":false,"opening":false,"error":null}}"#,
     );
     reads(
-        r#"{"word":"keeps","topic":"weather/wind","keeps":{"ready":false,"turn":0}}"#,
+        r#"{"v":2,"kind":"service_state","topic":"weather/wind",
+            "service_state":{"ready":false,"ready_count":0}}"#,
         &announcement(ServiceState::default()),
     );
 }
 
 #[test]
+fn keys_of_announcements() {
+    let topic = || "weather/wind".parse().unwrap();
+    let (schema, text) = ("9f".to_owned(), String::new());
+    let request = Request { slot: 1, number: 8, subject: RequestKind::Nothing };
+    let service_state = ServiceState::default();
+    let announcements = [
+        Announcement::Topic { topic: topic(), qos: Qos::event(), origin: origin() },
+        Announcement::SchemaText { schema: schema.clone(), text },
+        Announcement::TopicSchema { topic: topic(), schema, after: 1, origin: origin() },
+        Announcement::Service { started_nanos: 5 },
+        Announcement::ServiceState { topic: topic(), service_state },
+        Announcement::StorageRequest { topic: topic() },
+        Announcement::Request(request),
+    ];
+    assert_eq!(
+        announcements.map(|announcement| announcement.key()),
+        [
+            "topic weather/wind",
+            "schema_text 9f",
+            "topic_schema weather/wind 9f",
+            "service",
+            "service_state weather/wind",
+            "storage_request weather/wind",
+            "request 1",
+        ]
+    );
+}
+
+#[test]
 fn requests() {
-    let ask = |about| Announcement::Request(Request { slot: 1, number: 8, about });
+    let request = |subject| Announcement::Request(Request { slot: 1, number: 8, subject });
     is_written(
-        &ask(RequestKind::Nothing),
-        r#"{"word":"ask","slot":1,"number":8,"about":"nothing"}"#,
+        &request(RequestKind::Nothing),
+        r#"{"v":2,"kind":"request","slot":1,"number":8,"subject":"nothing"}"#,
     );
     is_written(
-        &ask(RequestKind::Joining),
-        r#"{"word":"ask","slot":1,"number":8,"about":"joining"}"#,
+        &request(RequestKind::Joining),
+        r#"{"v":2,"kind":"request","slot":1,"number":8,"subject":"joining"}"#,
     );
     is_written(
-        &ask(RequestKind::Producer {
+        &request(RequestKind::Producer {
             topic: "weather/wind".parse().unwrap(),
             producer: "Mount".parse().unwrap(),
         }),
-        r#"{"word":"ask","slot":1,"number":8,"about":{"producer":{"topic":"weather/wind",
-            "producer":"Mount"}}}"#,
+        r#"{"v":2,"kind":"request","slot":1,"number":8,
+            "subject":{"producer":{"topic":"weather/wind","producer":"Mount"}}}"#,
     );
-    let opened = |end, typed: Option<&str>| {
-        ask(RequestKind::OpenedEndpoint(OpenedEndpoint {
+    let opened = |endpoint_kind, typed: Option<&str>| {
+        request(RequestKind::OpenedEndpoint(OpenedEndpoint {
             topic: "weather/wind".parse().unwrap(),
-            end,
+            endpoint_kind,
             guids: EndpointGuids { envelopes: "aa".to_owned(), typed: typed.map(str::to_owned) },
             partitions: vec![0, 2],
         }))
     };
     is_written(
         &opened(EndpointKind::Reader, Some("bb")),
-        r#"{"word":"ask","slot":1,"number":8,"about":{"opened":{"topic":"weather/wind",
-            "end":"reader","guids":{"envelopes":"aa","typed":"bb"},"partitions":[0,2]}}}"#,
+        r#"{"v":2,"kind":"request","slot":1,"number":8,
+            "subject":{"opened_endpoint":{"topic":"weather/wind",
+            "endpoint_kind":"reader","guids":{"envelopes":"aa","typed":"bb"},
+            "partitions":[0,2]}}}"#,
     );
     is_written(
         &opened(EndpointKind::Writer, None),
-        r#"{"word":"ask","slot":1,"number":8,"about":{"opened":{"topic":"weather/wind",
-            "end":"writer","guids":{"envelopes":"aa","typed":null},"partitions":[0,2]}}}"#,
+        r#"{"v":2,"kind":"request","slot":1,"number":8,
+            "subject":{"opened_endpoint":{"topic":"weather/wind",
+            "endpoint_kind":"writer","guids":{"envelopes":"aa","typed":null},
+            "partitions":[0,2]}}}"#,
     );
     reads(
-        r#"{"word":"ask","number":8}"#,
-        &Announcement::Request(Request { slot: 0, number: 8, about: RequestKind::Nothing }),
+        r#"{"v":2,"kind":"request","number":8}"#,
+        &Announcement::Request(Request { slot: 0, number: 8, subject: RequestKind::Nothing }),
     );
 }
 
@@ -194,18 +252,26 @@ fn answers() {
     is_written(
         &Response {
             number: 8,
-            said: 12,
-            newest: 3,
+            last_announcement: 12,
+            newest_incarnation: 3,
             matched: vec!["aa".to_owned()],
             positions: vec![position()],
         },
-        &format!(r#"{{"number":8,"said":12,"newest":3,"met":["aa"],"stands":[{POSITION_JSON}]}}"#),
+        &format!(
+            r#"{{"v":2,"number":8,"last_announcement":12,"newest_incarnation":3,"matched":["aa"],
+                "positions":[{POSITION_JSON}]}}"#
+        ),
     );
-    is_written(&Response::default(), r#"{"number":0,"said":0,"newest":0,"met":[],"stands":[]}"#);
-    reads("{}", &Response::default());
-    reads(
-        r#"{"partition":3,"producer":"Mount","incarnation":2,"sequence":41}"#,
-        &ProducerPosition { topic_sequences: [0, 0], ..position() },
+    is_written(
+        &Response::default(),
+        r#"{"v":2,"number":0,"last_announcement":0,"newest_incarnation":0,"matched":[],
+            "positions":[]}"#,
+    );
+    reads(r#"{"v":2}"#, &Response::default());
+    let text = r#"{"partition":3,"producer":"Mount","incarnation":2,"sequence":41}"#;
+    assert_eq!(
+        serde_json::from_str::<ProducerPosition>(text).unwrap(),
+        ProducerPosition { topic_sequences: [0, 0], ..position() }
     );
 }
 
@@ -217,59 +283,71 @@ fn marks_of_durability_services() {
         appended,
         nack,
     };
-    let text = |rest: &str| format!(r#"{{"topic":"weather/wind","stand":{POSITION_JSON}{rest}}}"#);
+    let text = |rest: &str| {
+        format!(r#"{{"v":2,"topic":"weather/wind","position":{POSITION_JSON}{rest}}}"#)
+    };
     is_written(&stored(0, None), &text(""));
-    is_written(&stored(50, Some(NackReason::Again)), &text(r#","appended":50,"verdict":"again""#));
+    is_written(&stored(50, Some(NackReason::Missing)), &text(r#","appended":50,"nack":"missing""#));
     is_written(
-        &stored(0, Some(NackReason::Fenced { newer: 6 })),
-        &text(r#","verdict":{"fenced":{"newer":6}}"#),
+        &stored(0, Some(NackReason::Fenced { newer_incarnation: 6 })),
+        &text(r#","nack":{"fenced":{"newer_incarnation":6}}"#),
     );
     is_written(
         &stored(0, Some(NackReason::Refused { cause: "no room".to_owned() })),
-        &text(r#","verdict":{"refused":{"cause":"no room"}}"#),
+        &text(r#","nack":{"refused":{"cause":"no room"}}"#),
     );
 }
 
 #[test]
 fn requests_for_history_and_heads_of_pages() {
-    let fetch = HistoryRequest {
-        to: "01ff".to_owned(),
-        number: 4,
+    let request = HistoryRequest {
+        service: "01ff".to_owned(),
+        reader: 4,
         page: 0,
         topic: "weather/wind".parse().unwrap(),
         partitions: vec![3],
         last: Some(1),
-        until: vec![position()],
-        have: Vec::new(),
-        known: 77,
+        required_positions: vec![position()],
+        received_positions: Vec::new(),
+        digest: 77,
     };
     is_written(
-        &fetch,
+        &request,
         &format!(
-            r#"{{"to":"01ff","number":4,"page":0,"topic":"weather/wind","partitions":[3],
-                "last":1,"until":[{POSITION_JSON}],"have":[],"known":77}}"#
+            r#"{{"v":2,"service":"01ff","reader":4,"page":0,"topic":"weather/wind","partitions":[3],
+                "last":1,"required_positions":[{POSITION_JSON}],
+                "received_positions":[],"digest":77}}"#
         ),
     );
     is_written(
-        &HistoryRequest { page: NO_MORE_PAGES, last: None, until: Vec::new(), known: 0, ..fetch },
-        r#"{"to":"01ff","number":4,"page":18446744073709551615,"topic":"weather/wind",
-            "partitions":[3],"last":null,"until":[],"have":[]}"#,
+        &HistoryRequest {
+            page: NO_MORE_PAGES,
+            last: None,
+            required_positions: Vec::new(),
+            digest: 0,
+            ..request
+        },
+        r#"{"v":2,"service":"01ff","reader":4,"page":18446744073709551615,"topic":"weather/wind",
+            "partitions":[3],"last":null,"required_positions":[],"received_positions":[]}"#,
     );
     assert_eq!(POSITIONS_ONLY, 18_446_744_073_709_551_614);
     is_written(
         &PageHeader {
             page: 2,
             end: true,
-            whole: false,
+            complete: false,
             positions: vec![position()],
             failed: true,
             busy: true,
         },
         &format!(
-            r#"{{"page":2,"end":true,"whole":false,"stands":[{POSITION_JSON}],"failed":true,
-                "busy":true}}"#
+            r#"{{"v":2,"page":2,"end":true,"complete":false,"positions":[{POSITION_JSON}],
+                "failed":true,"busy":true}}"#
         ),
     );
-    is_written(&PageHeader::new(2), r#"{"page":2,"end":false,"whole":true,"stands":[]}"#);
-    reads(r#"{"page":2,"end":false}"#, &PageHeader::new(2));
+    is_written(
+        &PageHeader::new(2),
+        r#"{"v":2,"page":2,"end":false,"complete":true,"positions":[]}"#,
+    );
+    reads(r#"{"v":2,"page":2,"end":false}"#, &PageHeader::new(2));
 }

@@ -192,7 +192,8 @@ impl TopicState {
         let about = RequestKind::Producer { topic: self.name.clone(), producer: producer.clone() };
         let holders = connection.announcements.with_fresh_state(|state| state.holders(&self.name));
         let responses = connection.announcements.request(Some(holders), about)?;
-        let newest = responses.iter().map(|(_, response)| response.newest).max().unwrap_or(0);
+        let newest =
+            responses.iter().map(|(_, response)| response.newest_incarnation).max().unwrap_or(0);
         Ok(newest.max(connection.newest(&self.name, producer)))
     }
 
@@ -251,7 +252,7 @@ impl TopicState {
             producer: producer.name.clone(),
             incarnation: producer.incarnation,
             open: false,
-            seen: now,
+            last_active_nanos: now,
             idle_nanos: 0,
             claim: None,
         };

@@ -129,7 +129,7 @@ impl WriterCore {
         let unmatched = self.endpoints.unmatched();
         let opened = OpenedEndpoint {
             topic: self.topic.name.clone(),
-            end: EndpointKind::Writer,
+            endpoint_kind: EndpointKind::Writer,
             guids: self.endpoints.guids(),
             partitions: vec![self.partition],
         };
@@ -237,7 +237,7 @@ impl WriterCore {
                 producer: self.producer.name.clone(),
                 incarnation: self.producer.incarnation,
                 open,
-                seen: seen.nanos(),
+                last_active_nanos: seen.nanos(),
                 idle_nanos: u64::try_from(idle_nanos.as_nanos()).unwrap_or(u64::MAX),
                 claim: self.claim.clone().map(|claim| Claim { strength, ..claim }),
             },
@@ -382,8 +382,8 @@ impl WriterCore {
         if !own {
             return;
         }
-        if let Some(NackReason::Fenced { newer }) = nack {
-            return self.fence(*newer);
+        if let Some(NackReason::Fenced { newer_incarnation }) = nack {
+            return self.fence(*newer_incarnation);
         }
         let mut is_taken = true;
         if let Some(buffer) = &mut *locked(&self.resend_buffer) {
@@ -396,7 +396,7 @@ impl WriterCore {
             }
         }
         match nack {
-            Some(NackReason::Again) => self.send_again(),
+            Some(NackReason::Missing) => self.send_again(),
             Some(NackReason::Refused { cause }) if !is_taken => {
                 self.settle();
                 self.give_up(ResendBuffer::give_up, cause);
@@ -665,7 +665,7 @@ impl DdsWriter {
         shared
             .connection()
             .announcements
-            .announce(Announcement::KeepRequest { topic: shared.topic.name.clone() })?;
+            .announce(Announcement::StorageRequest { topic: shared.topic.name.clone() })?;
         let before = shared.sequence.load(Ordering::Acquire);
         let buffer = ResendBuffer::behind(before).continues(shared.continues);
         *locked(&shared.resend_buffer) = Some(buffer.best_effort(!shared.topic.is_reliable()));
@@ -681,7 +681,7 @@ impl DdsWriter {
             let announced = topic
                 .connection
                 .announcements
-                .announce(Announcement::KeepRequest { topic: topic.name.clone() });
+                .announce(Announcement::StorageRequest { topic: topic.name.clone() });
             self.sync_requested = announced.is_ok();
         }
     }

@@ -1,9 +1,11 @@
-//! Announcements of participants on the DDS topic `_helio/table`, each under a key.
+//! Announcements of participants, on the DDS topic `_helio/announcements`.
 //!
-//! Format. An envelope whose key is the announcement's key and whose payload is JSON; `null`
-//! withdraws the announcement. The producer is the session: the identity of the announcing
-//! participant. The DDS topic `_helio/answers` carries the responses to requests; their key is the
-//! requesting session.
+//! Format. An envelope whose key is the announcement's key and whose payload is [`versioned_json`];
+//! `null` withdraws the announcement. The producer is the session: the identity of the announcing
+//! participant. The DDS topic `_helio/responses` carries the responses to requests; their key is
+//! the requesting session.
+//!
+//! [`versioned_json`]: crate::versioned_json
 
 use std::fmt::Write as _;
 
@@ -12,18 +14,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::entity::Guid;
 
-/// Session and time of the first announcement: of several the smallest one holds.
+/// Session and time of the first announcement: of several the smallest one holds. The catalogue on
+/// disk contains it; old catalogues have the aliases.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Origin {
     /// Nanoseconds since 1970.
-    pub(crate) at: u64,
-    /// The session.
-    pub(crate) by: String,
+    #[serde(alias = "at")]
+    pub(crate) time_nanos: u64,
+    #[serde(alias = "by")]
+    pub(crate) session: String,
 }
 
 /// An announcement of a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "word", rename_all = "snake_case")]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum Announcement {
     /// The session has a topic open, with this quality of service.
     Topic {
@@ -33,10 +37,8 @@ pub(crate) enum Announcement {
         origin: Origin,
     },
     /// A schema's text.
-    #[serde(rename = "text")]
     SchemaText { schema: String, text: String },
     /// A topic has a further schema, after that many.
-    #[serde(rename = "of")]
     TopicSchema {
         #[serde(with = "name")]
         topic: TopicName,
@@ -51,24 +53,22 @@ pub(crate) enum Announcement {
         writer: WriterAnnouncement,
     },
     /// It is a durability service.
-    #[serde(rename = "keeper")]
-    Service { at: u64 },
+    Service {
+        /// When it started, in nanoseconds since 1970.
+        started_nanos: u64,
+    },
     /// A durability service's state of a topic.
-    #[serde(rename = "keeps")]
     ServiceState {
         #[serde(with = "name")]
         topic: TopicName,
-        #[serde(rename = "keeps")]
         service_state: ServiceState,
     },
     /// The session wants a topic stored although its quality of service does not require it.
-    #[serde(rename = "wanted")]
-    KeepRequest {
+    StorageRequest {
         #[serde(with = "name")]
         topic: TopicName,
     },
     /// A request to all other sessions.
-    #[serde(rename = "ask")]
     Request(Request),
 }
 
@@ -78,10 +78,9 @@ pub(crate) struct ServiceState {
     /// It has all samples that other services have, and receipts wait for it.
     pub(crate) ready: bool,
     /// Increases each time that it becomes ready.
-    pub(crate) turn: u64,
+    pub(crate) ready_count: u64,
     /// Increases each time that a departed service returns, which may lack samples unknowingly.
     #[serde(default)]
-    #[serde(rename = "parted")]
     pub(crate) reunions: u64,
     /// It has no samples of the topic.
     #[serde(default)]
@@ -93,7 +92,7 @@ pub(crate) struct ServiceState {
     #[serde(default)]
     pub(crate) opening: bool,
     /// The cause why it cannot store the topic at present; if it is ready, why not on the disk.
-    pub(crate) trouble: Option<String>,
+    pub(crate) error: Option<String>,
 }
 
 /// One producer in one partition.
@@ -105,11 +104,10 @@ pub(crate) struct WriterAnnouncement {
     pub(crate) incarnation: u64,
     pub(crate) open: bool,
     /// When it last published or asserted, nanoseconds of TAI by its bus's clock: for display.
-    pub(crate) seen: i64,
+    pub(crate) last_active_nanos: i64,
     /// How long before the announcement that was, in nanoseconds. Leases run from it by the
     /// receiver's clock: two hosts' times of day are not compared.
     #[serde(default)]
-    #[serde(rename = "quiet")]
     pub(crate) idle_nanos: u64,
     /// Its claim of an exclusive topic; none if the topic is shared.
     pub(crate) claim: Option<Claim>,
@@ -152,7 +150,7 @@ pub(crate) struct Request {
     pub(crate) number: u64,
     /// What is requested besides.
     #[serde(default)]
-    pub(crate) about: RequestKind,
+    pub(crate) subject: RequestKind,
 }
 
 /// The subject of a request, besides the confirmation.
@@ -172,7 +170,6 @@ pub(crate) enum RequestKind {
         producer: ProducerName,
     },
     /// An endpoint was opened: the response comes when those of the same topic have matched it.
-    #[serde(rename = "opened")]
     OpenedEndpoint(OpenedEndpoint),
 }
 
@@ -181,7 +178,7 @@ pub(crate) enum RequestKind {
 pub(crate) struct OpenedEndpoint {
     #[serde(with = "name")]
     pub(crate) topic: TopicName,
-    pub(crate) end: EndpointKind,
+    pub(crate) endpoint_kind: EndpointKind,
     pub(crate) guids: EndpointGuids,
     /// An empty list is all partitions.
     pub(crate) partitions: Vec<u32>,
@@ -235,14 +232,12 @@ pub(crate) struct Response {
     pub(crate) number: u64,
     /// The number of the session's newest announcement. Announcements and responses come by two DDS
     /// writers: the response counts when that announcement has arrived.
-    pub(crate) said: u64,
+    pub(crate) last_announcement: u64,
     /// The requested producer's newest incarnation; 0 is none.
-    pub(crate) newest: u64,
+    pub(crate) newest_incarnation: u64,
     /// The endpoints of the other kind that have matched the opened one.
-    #[serde(rename = "met")]
     pub(crate) matched: Vec<String>,
     /// The positions of their writers: a late joiner knows by them when its history is complete.
-    #[serde(rename = "stands")]
     pub(crate) positions: Vec<ProducerPosition>,
 }
 
@@ -257,7 +252,6 @@ pub(crate) struct ProducerPosition {
     pub(crate) sequence: u64,
     /// The numbers of its newest envelope and of its newest typed sample; 0 is none.
     #[serde(default)]
-    #[serde(rename = "ways")]
     pub(crate) topic_sequences: [u64; 2],
 }
 
@@ -279,15 +273,15 @@ impl Announcement {
     pub(crate) fn key(&self) -> String {
         match self {
             Self::Topic { topic, .. } => format!("topic {topic}"),
-            Self::SchemaText { schema, .. } => format!("text {schema}"),
-            Self::TopicSchema { topic, schema, .. } => format!("of {topic} {schema}"),
+            Self::SchemaText { schema, .. } => format!("schema_text {schema}"),
+            Self::TopicSchema { topic, schema, .. } => format!("topic_schema {topic} {schema}"),
             Self::Writer { topic, writer } => {
                 format!("writer {topic} {} {}", writer.partition, writer.producer)
             }
-            Self::Request(Request { slot, .. }) => format!("ask {slot}"),
-            Self::Service { .. } => "keeper".to_owned(),
-            Self::ServiceState { topic, .. } => format!("keeps {topic}"),
-            Self::KeepRequest { topic } => format!("wanted {topic}"),
+            Self::Request(Request { slot, .. }) => format!("request {slot}"),
+            Self::Service { .. } => "service".to_owned(),
+            Self::ServiceState { topic, .. } => format!("service_state {topic}"),
+            Self::StorageRequest { topic } => format!("storage_request {topic}"),
         }
     }
 }

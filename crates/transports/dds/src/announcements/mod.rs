@@ -40,6 +40,10 @@ use crate::envelope::{self, Header};
 use crate::error::{engine, failed};
 use crate::names::Names;
 use crate::options::PEER_RESPONSE_TIMEOUT;
+use crate::versioned_json;
+
+const ANNOUNCEMENT_TOPIC: &str = "announcements";
+const RESPONSE_TOPIC: &str = "responses";
 
 /// The longest time that an announcement blocks on lagging readers.
 const MAX_BLOCKING_TIME: Duration = Duration::from_secs(1);
@@ -97,7 +101,7 @@ impl Announcements {
             let news = Arc::clone(news);
             Some(Box::new(move |_: StatusEvent| news()))
         };
-        let topics = [topic("table")?, topic("answers")?];
+        let topics = [topic(ANNOUNCEMENT_TOPIC)?, topic(RESPONSE_TOPIC)?];
         let session = guid(participant.guid());
         let durable = || reliable().keep_last(1).transient_local(Some(1));
         let opened = || -> Result<_, crate::entity::DdsError> {
@@ -146,12 +150,12 @@ impl Announcements {
 
     /// The origin of an announcement that is made now.
     pub(crate) fn origin(&self) -> Origin {
-        Origin { at: unix_nanos(), by: self.session.clone() }
+        Origin { time_nanos: unix_nanos(), session: self.session.clone() }
     }
 
     /// Sends an announcement, and applies it to the own state.
     pub(crate) fn announce(&self, announcement: Announcement) -> Result<(), TransportError> {
-        let value = serde_json::to_vec(&announcement)
+        let value = versioned_json::encode(&announcement)
             .map_err(|error| engine("write an announcement", error))?;
         self.write(&announcement.key(), &value)?;
         self.apply_locally(announcement);
@@ -210,12 +214,15 @@ impl Announcements {
                 if session == self.session || !state.live.contains(session) {
                     continue;
                 }
-                match serde_json::from_slice::<Option<Announcement>>(payload) {
+                match versioned_json::decode_optional::<Announcement>(payload) {
                     Ok(announcement) => match state.receive(session, key, announcement, now) {
                         Effect::Nothing => {}
                         heard => pending_effects.push((session.to_owned(), heard)),
                     },
-                    Err(error) => warn_unreadable(session, key, &error, &mut state),
+                    Err(error) => {
+                        let what = format!("the announcement \"{key}\"");
+                        warn_unreadable(session, &what, &error, &mut state);
+                    }
                 }
                 state.received_up_to(session, header.sequence);
             }
@@ -226,14 +233,24 @@ impl Announcements {
                 if header.key != self.session.as_bytes() {
                     continue;
                 }
-                if let Ok(response) = serde_json::from_slice::<Response>(payload) {
-                    self.requests.receive(header.producer, response);
+                match versioned_json::decode::<Response>(payload) {
+                    Ok(response) => self.requests.receive(header.producer, response),
+                    Err(error) => self.report_unreadable(header.producer, "a response", &error),
                 }
             }
         }
         // A waiter checks the responses with the state locked, and must not miss the notification.
         drop(locked(&self.state));
         self.changed.notify_all();
+    }
+
+    /// Counts and reports a message of a live session that cannot be read.
+    pub(crate) fn report_unreadable(&self, session: &str, what: &str, error: &serde_json::Error) {
+        self.with_state(|state| {
+            if state.live.contains(session) {
+                warn_unreadable(session, what, error, state);
+            }
+        });
     }
 
     /// Concurrent calls must not replace a newer list by an older one: a session's announcements
@@ -254,9 +271,9 @@ impl Announcements {
     pub(crate) fn request(
         &self,
         of: Option<Vec<String>>,
-        about: RequestKind,
+        subject: RequestKind,
     ) -> Result<Vec<(String, Response)>, TransportError> {
-        self.request_within(PEER_RESPONSE_TIMEOUT, of, about)
+        self.request_within(PEER_RESPONSE_TIMEOUT, of, subject)
     }
 
     /// The same with another timeout.
@@ -264,7 +281,7 @@ impl Announcements {
         &self,
         timeout: Duration,
         of: Option<Vec<String>>,
-        about: RequestKind,
+        subject: RequestKind,
     ) -> Result<Vec<(String, Response)>, TransportError> {
         self.update_live_sessions();
         let others: Vec<_> = match of {
@@ -277,7 +294,7 @@ impl Announcements {
         }
         let request = self.requests.request();
         let (slot, number) = (request.slot(), request.number());
-        self.announce(Announcement::Request(Request { slot, number, about }))?;
+        self.announce(Announcement::Request(Request { slot, number, subject }))?;
         let until = Instant::now() + timeout;
         let mut state = locked(&self.state);
         loop {
@@ -285,7 +302,9 @@ impl Announcements {
                 return Err(TransportError::Closed);
             }
             let responded = |other: &String| {
-                request.response(other).filter(|response| state.said(other) >= response.said)
+                request
+                    .response(other)
+                    .filter(|response| state.said(other) >= response.last_announcement)
             };
             let waiting =
                 others.iter().any(|other| state.live.contains(other) && responded(other).is_none());
@@ -304,9 +323,9 @@ impl Announcements {
     pub(crate) fn respond(&self, to: &str, mut response: Response) -> Result<(), TransportError> {
         let mut writers = locked(&self.writers);
         let Some(writers) = writers.as_mut() else { return Err(TransportError::Closed) };
-        response.said = writers.said;
+        response.last_announcement = writers.said;
         let value =
-            serde_json::to_vec(&response).map_err(|error| engine("write a response", error))?;
+            versioned_json::encode(&response).map_err(|error| engine("write a response", error))?;
         writers.put(&self.session, to, &value, |writers| &writers.responses)
     }
 
@@ -348,17 +367,16 @@ impl AnnouncementWriters {
     }
 }
 
-/// Counts an announcement that cannot be read, and warns of the first, second, fourth, … of its
-/// session.
-fn warn_unreadable(session: &str, key: &str, error: &serde_json::Error, state: &mut SharedState) {
+/// Counts a message that cannot be read, and warns of the session's first, second, fourth, …
+fn warn_unreadable(session: &str, what: &str, error: &serde_json::Error, state: &mut SharedState) {
     let count = state.count_unreadable(session);
     if count.is_power_of_two() {
         // If standard error is closed, the warning is lost.
         let _ = writeln!(
             std::io::stderr().lock(),
-            "heliograph: DDS participant {session} announced \"{key}\" in a format that this \
-             version cannot read ({error}); ignored, {count} so far; run the same version on all \
-             hosts"
+            "heliograph: DDS participant {session} sent {what} in a format that this release \
+             cannot read ({error}); ignored, {count} so far; use the same release on all \
+             participants"
         );
     }
 }

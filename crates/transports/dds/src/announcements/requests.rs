@@ -92,7 +92,8 @@ mod tests {
     fn each_question_gets_its_own_answer_and_a_free_slot() {
         let asking = PendingRequests::default();
         let [first, second] = [asking.request(), asking.request()];
-        let response = |number| Response { number, newest: number, ..Response::default() };
+        let response =
+            |number| Response { number, newest_incarnation: number, ..Response::default() };
         asking.receive("a", response(second.number()));
         assert_eq!(second.response("a"), Some(response(2)));
         assert_eq!((first.response("a"), second.response("b")), (None, None));

@@ -23,7 +23,7 @@ pub(crate) struct SharedState {
     said: HashMap<String, u64>,
     topics: HashMap<TopicName, Topic>,
     texts: HashMap<SchemaId, String>,
-    /// How many announcements of each session could not be read.
+    /// How many messages of each session could not be read.
     unreadable: HashMap<String, u64>,
     /// The sessions that are durability services.
     services: HashSet<String>,
@@ -40,7 +40,7 @@ struct Topic {
     /// The durability services that store it, by session.
     services: BTreeMap<String, ServiceState>,
     /// The sessions that want it stored.
-    keep_requests: HashSet<String>,
+    storage_requests: HashSet<String>,
 }
 
 /// A writer, as announced.
@@ -119,14 +119,15 @@ impl SharedState {
             }
             Some(Announcement::ServiceState { topic, service_state }) => {
                 let of = self.topics.entry(topic.clone()).or_default();
-                let (ready, turn) = (service_state.ready, service_state.turn);
+                let (ready, count) = (service_state.ready, service_state.ready_count);
                 let before = of.services.insert(session.to_owned(), service_state);
-                let known = before.is_some_and(|before| before.ready && before.turn == turn);
+                let known =
+                    before.is_some_and(|before| before.ready && before.ready_count == count);
                 if ready && !known { Effect::Ready(topic) } else { Effect::Nothing }
             }
-            Some(Announcement::KeepRequest { topic }) => {
+            Some(Announcement::StorageRequest { topic }) => {
                 let of = self.topics.entry(topic).or_default();
-                of.keep_requests.insert(session.to_owned());
+                of.storage_requests.insert(session.to_owned());
                 Effect::Nothing
             }
             Some(Announcement::Request(ask)) => Effect::Requested(ask),
@@ -142,7 +143,7 @@ impl SharedState {
                     of.holders.remove(session);
                 }
             }
-            ["of", name, schema] => {
+            ["topic_schema", name, schema] => {
                 let (Some(topic), Some(id)) = (topic(name), schema_id(schema)) else {
                     return Effect::Nothing;
                 };
@@ -151,7 +152,7 @@ impl SharedState {
                 }
                 return Effect::Schemas(topic);
             }
-            ["keeps", name] => {
+            ["service_state", name] => {
                 if let Some(of) = topic(name).and_then(|topic| self.topics.get_mut(&topic)) {
                     of.services.remove(session);
                 }
@@ -170,7 +171,7 @@ impl SharedState {
         for topic in self.topics.values_mut() {
             topic.holders.remove(session);
             topic.services.remove(session);
-            topic.keep_requests.remove(session);
+            topic.storage_requests.remove(session);
             topic.schemas.retain(|(by, _), _| by != session);
             let gone = topic.writers.iter_mut().filter(|((.., by), _)| by == session);
             gone.for_each(|(_, writer)| writer.announcement.open = false);
@@ -199,8 +200,8 @@ impl SharedState {
     }
 
     /// Whether a session wants a topic stored although its quality of service does not require it.
-    pub(crate) fn is_keep_requested(&self, name: &TopicName) -> bool {
-        self.topics.get(name).is_some_and(|topic| !topic.keep_requests.is_empty())
+    pub(crate) fn is_storage_requested(&self, name: &TopicName) -> bool {
+        self.topics.get(name).is_some_and(|topic| !topic.storage_requests.is_empty())
     }
 
     /// The durability services that store a topic, by session.
@@ -217,7 +218,7 @@ impl SharedState {
         let services = self.topics.get(name)?.services.values();
         let mut troubles = services
             .filter(|service_state| !service_state.last_values)
-            .map(|service_state| &service_state.trouble);
+            .map(|service_state| &service_state.error);
         let first = troubles.next()?.clone()?;
         troubles.all(Option::is_some).then_some(first)
     }
@@ -312,15 +313,16 @@ impl SharedState {
         own.map(|(_, writer)| writer.incarnation).max().unwrap_or(0)
     }
 
-    /// Counts an announcement of a session that could not be read, and returns the session's
-    /// count. Nothing else changes: it may replace one that could be read, and withdraws nothing.
+    /// Counts a message of a session that could not be read, and returns the session's count.
+    /// Nothing else changes: an announcement may replace one that could be read, and withdraws
+    /// nothing.
     pub(crate) fn count_unreadable(&mut self, session: &str) -> u64 {
         let count = self.unreadable.entry(session.to_owned()).or_default();
         *count += 1;
         *count
     }
 
-    /// How many announcements of a session could not be read.
+    /// How many messages of a session could not be read.
     #[cfg(test)]
     pub(crate) fn unreadable(&self, session: &str) -> u64 {
         self.unreadable.get(session).copied().unwrap_or(0)

@@ -33,11 +33,23 @@ fn an_announcement_that_cannot_be_read_is_counted_and_withdraws_nothing() {
         move |state: &mut SharedState| state.unreadable(&session) == count
     };
     // As from a newer version: another form of the quality of service, and an unknown kind.
-    let newer = br#"{"word":"topic","topic":"weather/wind","qos":{"newer":1}}"#;
+    let newer = br#"{"v":2,"kind":"topic","topic":"weather/wind","qos":{"newer":1}}"#;
     announcer.write(&announcement.key(), newer).unwrap();
     await_state(&unreadable(1));
-    announcer.write("newer weather/wind", br#"{"word":"newer"}"#).unwrap();
+    announcer.write("newer weather/wind", br#"{"v":2,"kind":"newer"}"#).unwrap();
     await_state(&unreadable(2));
+    let encoded = String::from_utf8(versioned_json::encode(&announcement).unwrap()).unwrap();
+    for (version, count) in [(r#""v":1,"#, 3), ("", 4)] {
+        let older = encoded.replacen(r#""v":2,"#, version, 1);
+        announcer.write(&announcement.key(), older.as_bytes()).unwrap();
+        await_state(&unreadable(count));
+    }
+    for (response, count) in [(&br#"{"v":1}"#[..], 5), (b"{}", 6), (b"null", 7)] {
+        let (mut writers, to) = (locked(&announcer.writers), &other.announcements.session);
+        let writers = writers.as_mut().unwrap();
+        writers.put(&announcer.session, to, response, |writers| &writers.responses).unwrap();
+        await_state(&unreadable(count));
+    }
     assert!(other.announcements.with_state(|state| state.topic(&topic).is_some()));
     announcer.withdraw(&announcement).unwrap();
     await_state(&|state| state.topic(&topic).is_none());

@@ -140,7 +140,7 @@ impl AckQueue {
     pub(super) fn retry_ack(&mut self, session: &str, ack: &Ack) {
         let position = &ack.position;
         let producer_key = (position.partition, position.producer.clone());
-        if ack.nack == Some(NackReason::Again) {
+        if ack.nack == Some(NackReason::Missing) {
             self.missing.insert(producer_key.clone());
         }
         self.last_acks.remove(&(session.to_owned(), producer_key));
@@ -181,7 +181,7 @@ impl AckQueue {
         let ack = writer.open.then(|| self.ack(topic, writer, &producer_key, marks)).flatten();
         let Some(ack) = ack else { return };
         // A request to resend is sent each time, even if it equals the last ack.
-        let again = ack.nack == Some(NackReason::Again);
+        let again = ack.nack == Some(NackReason::Missing);
         let repeats = self.repeats.remove(&producer_key) || again;
         let place = (session.to_owned(), producer_key);
         if repeats || self.last_acks.get(&place) != Some(&ack) {
@@ -209,11 +209,11 @@ impl AckQueue {
         // 0 says that it is not above the durable position.
         let appended = if appended > sequence { appended } else { 0 };
         let nack = if newer > incarnation {
-            Some(NackReason::Fenced { newer })
+            Some(NackReason::Fenced { newer_incarnation: newer })
         } else if let Some((_, cause)) = self.refused.get(producer_key) {
             Some(NackReason::Refused { cause: cause.clone() })
         } else {
-            self.missing.remove(producer_key).then_some(NackReason::Again)
+            self.missing.remove(producer_key).then_some(NackReason::Missing)
         };
         if nack.is_none() && sequence == 0 && appended == 0 {
             return None;
@@ -237,9 +237,16 @@ mod tests {
     /// Receives an announcement of a writer.
     fn receive(state: &mut SharedState, session: &str, incarnation: u64, open: bool) {
         let (partition, producer) = producer_key();
-        let (seen, idle_nanos, claim) = (0, 0, None);
-        let writer =
-            WriterAnnouncement { partition, producer, incarnation, open, seen, idle_nanos, claim };
+        let (last_active_nanos, idle_nanos, claim) = (0, 0, None);
+        let writer = WriterAnnouncement {
+            partition,
+            producer,
+            incarnation,
+            open,
+            last_active_nanos,
+            idle_nanos,
+            claim,
+        };
         let announcement = Announcement::Writer { topic: "kept".parse().unwrap(), writer };
         let key = announcement.key();
         state.live.insert(session.to_owned());
@@ -294,10 +301,10 @@ mod tests {
     }
 
     #[test]
-    fn an_older_services_letter_says_what_is_durable_alone() {
-        let old = r#"{"topic":"kept","stand":{"partition":0,"producer":"Mount","incarnation":7,
-            "sequence":3}}"#;
-        let Ack { position, appended, .. } = serde_json::from_str(old).unwrap();
+    fn an_ack_without_appended_says_what_is_durable_alone() {
+        let ack = br#"{"v":2,"topic":"kept","position":{"partition":0,"producer":"Mount",
+            "incarnation":7,"sequence":3}}"#;
+        let Ack { position, appended, .. } = crate::versioned_json::decode(ack).unwrap();
         assert_eq!((position.sequence, appended), (3, 0));
     }
 

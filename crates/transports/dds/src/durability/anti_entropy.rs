@@ -55,8 +55,9 @@ impl AntiEntropy {
         acks: &AckQueue,
         empty: Option<Instant>,
     ) -> Result<bool, TransportError> {
-        let (now, messages) = (Instant::now(), &self.topic.connection.messages);
-        while let Some(page) = self.number.and_then(|number| messages.next_page(number)) {
+        let (now, connection) = (Instant::now(), &self.topic.connection);
+        let next = |number| connection.messages.next_page(number, &connection.announcements);
+        while let Some(page) = self.number.and_then(next) {
             for position in page.head.positions {
                 let (producer_key, order) =
                     ((position.partition, position.producer.clone()), position.order());
@@ -97,15 +98,15 @@ impl AntiEntropy {
         self.number = Some(number);
         for to in others {
             connection.messages.send_request(&HistoryRequest {
-                to: to.clone(),
-                number,
+                service: to.clone(),
+                reader: number,
                 page: POSITIONS_ONLY,
                 topic: topic.clone(),
                 partitions: Vec::new(),
                 last: None,
-                until: Vec::new(),
-                have: Vec::new(),
-                known: served_topic.digest(),
+                required_positions: Vec::new(),
+                received_positions: Vec::new(),
+                digest: served_topic.digest(),
             });
         }
         Ok(())

@@ -108,8 +108,8 @@ mod tests {
     #[test]
     fn the_json_on_the_disk() {
         let qos = serde_json::to_string(&Qos::event()).unwrap();
-        let origin = Origin { at: 1_700_000_000_000_000_000, by: "01ff".to_owned() };
-        let of = r#""origin":{"at":1700000000000000000,"by":"01ff"}"#;
+        let origin = Origin { time_nanos: 1_700_000_000_000_000_000, session: "01ff".to_owned() };
+        let of = r#""origin":{"time_nanos":1700000000000000000,"session":"01ff"}"#;
         let mut known = CatalogueEntry { qos: Qos::event(), origin, kept: false };
         let text = format!(r#"{{"qos":{qos},{of},"kept":false}}"#);
         assert_eq!(serde_json::to_string(&known).unwrap(), text);

@@ -50,6 +50,7 @@ const MAX_PAGE_TIME: Duration = Duration::from_secs(1);
 const LAST_VALUE_THREADS: usize = 2;
 /// The poll intervals: while samples are missing, and while there is nothing to do.
 const POLL_INTERVALS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(500)];
+use crate::versioned_json;
 
 /// The positions of producers, by partition.
 type ProducerPositions = HashMap<u32, HashMap<ProducerName, SequencePosition>>;
@@ -404,17 +405,24 @@ impl HistoryServerThread {
         let _ = self.requests.take(&mut samples);
         for sample in samples.iter().filter(|sample| sample.valid) {
             let Some((header, payload)) = envelope::parse(sample.cdr()) else { continue };
-            let Ok(request) = serde_json::from_slice::<HistoryRequest>(payload) else { continue };
-            if request.to != self.connection.announcements.session {
+            let request = match versioned_json::decode::<HistoryRequest>(payload) {
+                Ok(request) => request,
+                Err(error) => {
+                    let announcements = &self.connection.announcements;
+                    announcements.report_unreadable(header.producer, "a history request", &error);
+                    continue;
+                }
+            };
+            if request.service != self.connection.announcements.session {
                 continue;
             }
-            let reader_id = (header.producer.to_owned(), request.number);
+            let reader_id = (header.producer.to_owned(), request.reader);
             if request.page == NO_MORE_PAGES {
                 self.cursors.remove(&reader_id);
                 self.opening.remove(&reader_id);
             } else if request.page == POSITIONS_ONLY {
                 if let Some(served_topic) = locked(&self.served_topics).get(&request.topic) {
-                    let positions = served_topic.all_positions(request.known);
+                    let positions = served_topic.all_positions(request.digest);
                     answers.push((
                         reader_id,
                         PageHeader { end: true, positions, ..PageHeader::new(POSITIONS_ONLY) },
@@ -506,11 +514,11 @@ impl HistoryCursor {
         let samples = served_topic.read(&request.partitions, request.last)?;
         let mut have = ProducerPositions::new();
         for ProducerPosition { partition, producer, incarnation, sequence, .. } in
-            request.have.drain(..)
+            request.received_positions.drain(..)
         {
             have.entry(partition).or_default().insert(producer, (incarnation, sequence));
         }
-        let (now, reached) = (Instant::now(), served_topic.reached(&request.until));
+        let (now, reached) = (Instant::now(), served_topic.reached(&request.required_positions));
         Ok(Self {
             request,
             samples,
@@ -555,7 +563,7 @@ impl HistoryCursor {
     /// timeout. Time in which the service was blocked does not count, because no samples could
     /// arrive.
     fn has_timed_out(&mut self) -> bool {
-        let reached = self.served_topic.reached(&self.request.until);
+        let reached = self.served_topic.reached(&self.request.required_positions);
         if reached != self.reached {
             (self.reached, self.waited) = (reached, Duration::ZERO);
         }
@@ -579,12 +587,13 @@ impl HistoryCursor {
             return Ok(PageProgress::Ready);
         }
         // Checked before reading: samples that arrive later belong to the next page.
-        let whole = !self.served_topic.kept || self.served_topic.covers(&self.request.until);
+        let complete =
+            !self.served_topic.kept || self.served_topic.covers(&self.request.required_positions);
         let last = self.request.last.is_some();
         let positions =
             if last { positions(&self.served_topic, &self.request.topic) } else { Vec::new() };
         let (begun, mut cdr) = (Instant::now(), Vec::new());
-        let mut at_end = !last && whole && self.made.is_none() && self.body.is_empty() && {
+        let mut at_end = !last && complete && self.made.is_none() && self.body.is_empty() && {
             self.served_topic.is_known(&self.have, &self.request.partitions)
         };
         while self.body.len() < MIN_PAGE_BYTES && !at_end {
@@ -604,13 +613,13 @@ impl HistoryCursor {
                 break;
             }
         }
-        let end = at_end && (whole || self.has_timed_out());
+        let end = at_end && (complete || self.has_timed_out());
         let full = self.body.len() >= MIN_PAGE_BYTES || (at_end && !self.body.is_empty());
         if !end && !full && self.since.elapsed() < MAX_PAGE_TIME {
             return Ok(if at_end { PageProgress::Waiting } else { PageProgress::More });
         }
         let positions = if end { positions } else { Vec::new() };
-        let mut made = page(&PageHeader { end, whole, positions, ..PageHeader::new(wanted) });
+        let mut made = page(&PageHeader { end, complete, positions, ..PageHeader::new(wanted) });
         made.append(&mut self.body);
         (self.made, self.ended) = (Some((wanted, made)), end);
         Ok(PageProgress::Ready)
@@ -675,10 +684,17 @@ mod tests {
         until: Vec<ProducerPosition>,
         have: Vec<ProducerPosition>,
     ) -> HistoryCursor {
-        let (to, topic) = (String::new(), "kept".parse().unwrap());
-        let (number, page, partitions, last) = (1, 0, Vec::new(), None);
-        let request =
-            HistoryRequest { to, number, page, topic, partitions, last, until, have, known: 0 };
+        let request = HistoryRequest {
+            service: String::new(),
+            reader: 1,
+            page: 0,
+            topic: "kept".parse().unwrap(),
+            partitions: Vec::new(),
+            last: None,
+            required_positions: until,
+            received_positions: have,
+            digest: 0,
+        };
         HistoryCursor::open(Arc::clone(served_topic), request).unwrap()
     }
 
@@ -717,7 +733,7 @@ mod tests {
         let mut cursor = cursor(&served_topic, Vec::new(), vec![all]);
         assert!(matches!(cursor.work(Duration::ZERO, none).unwrap(), PageProgress::Ready));
         let head = head_of(&cursor.made.as_ref().unwrap().1);
-        assert!(cursor.ended && head.end && head.whole);
+        assert!(cursor.ended && head.end && head.complete);
     }
 
     #[test]
@@ -749,12 +765,12 @@ mod tests {
         let more = (0..polls).take_while(|_| !pages(None)).count();
         assert!(more >= polls / 2, "it had come nearer");
         let page = cursor.made.as_ref().map(|(_, page)| head_of(page)).unwrap();
-        assert!(page.end && !page.whole && !page.failed, "it ends though others go on");
+        assert!(page.end && !page.complete && !page.failed, "it ends though others go on");
     }
 
     fn head_of(page: &[u8]) -> PageHeader {
         let length = u32::from_le_bytes(page[..4].try_into().unwrap()) as usize;
-        serde_json::from_slice(&page[4..4 + length]).unwrap()
+        versioned_json::decode(&page[4..4 + length]).unwrap()
     }
 
     #[test]
@@ -782,6 +798,6 @@ mod tests {
             MISSING_SAMPLES_TIMEOUT.div_duration_f64(MAX_COUNTED_POLL_GAP) as u32
         );
         let head = head_of(&cursor.made.as_ref().unwrap().1);
-        assert!(head.end && !head.whole);
+        assert!(head.end && !head.complete);
     }
 }

@@ -56,6 +56,7 @@ use crate::options::Options;
 use crate::peer_messages::{ACK_TOPIC, Ack, MessageWriter, ack_qos};
 use crate::topic::{has_last_values, is_kept};
 use crate::transport::DdsTransport;
+use crate::versioned_json;
 use catalogue::Catalogue;
 use history_server::{HistoryServer, ServedTopics};
 use opening::{OpenResult, Opener};
@@ -299,7 +300,9 @@ impl Durability {
             server,
             marks: HashMap::new(),
             watchdog,
-            pending_announcements: VecDeque::from([Announcement::Service { at: unix_nanos() }]),
+            pending_announcements: VecDeque::from([Announcement::Service {
+                started_nanos: unix_nanos(),
+            }]),
             refused: HashMap::new(),
             last_poll: None,
             figures: Figures::default(),
@@ -458,7 +461,7 @@ impl Durability {
                     return None;
                 }
                 let (_, qos) = state.topic(&name)?;
-                let kept = state.is_keep_requested(&name) || is_kept(qos) || was_kept(&name);
+                let kept = state.is_storage_requested(&name) || is_kept(qos) || was_kept(&name);
                 (kept || has_last_values(qos)).then(|| (name.clone(), qos.clone(), kept))
             };
             state.topics().into_iter().filter_map(wanted).collect::<Vec<_>>()
@@ -542,10 +545,10 @@ impl Durability {
     ) {
         let cause = format!("the durability service cannot store {topic}: {cause}");
         if kept {
-            let (refused, trouble) = (true, Some(cause.clone()));
+            let (refused, error) = (true, Some(cause.clone()));
             let before = self.watchdog.announced(&topic);
             let service_state =
-                ServiceState { refused, trouble, ready: false, last_values: false, ..before };
+                ServiceState { refused, error, ready: false, last_values: false, ..before };
             // If this fails, it is announced when the topic is retried.
             let _ =
                 self.watchdog.announce(&self.dds.connection.announcements, &topic, &service_state);
@@ -624,7 +627,7 @@ impl Durability {
                 MessageWriter::new(writer, &connection.announcements.session),
             );
         }
-        let value = serde_json::to_vec(ack).unwrap_or_default();
+        let value = versioned_json::encode(ack).unwrap_or_default();
         let Some(message_writer) = self.marks.get_mut(session) else { return Ok(()) };
         let key = ack.key(&self.dds.connection.announcements.session);
         message_writer.write(key.as_bytes(), &value).map_err(|refused| match refused {

@@ -253,12 +253,12 @@ impl StoredTopic {
             sync_now: false,
             polled: false,
             acks: AckQueue::default(),
-            // If it was open before, `turn` and `reunions` continue, so that becoming ready is
-            // noticed.
+            // If it was open before, `ready_count` and `reunions` continue, so that
+            // becoming ready is noticed.
             service_state: ServiceState {
                 ready: false,
                 refused: false,
-                trouble: None,
+                error: None,
                 last_values: !kept,
                 opening: false,
                 ..announced
@@ -361,10 +361,10 @@ impl StoredTopic {
         self.acks.poll();
         let announcements = &self.state.connection.announcements;
         self.sync_now = self.state.qos.guarantee == Guarantee::Durable
-            || announcements.with_state(|state| state.is_keep_requested(&self.state.name));
+            || announcements.with_state(|state| state.is_storage_requested(&self.state.name));
         self.polled = true;
         let rests = matches!(self.stage, Stage::Unsynced { .. } | Stage::Trouble { .. });
-        if self.service_state.trouble.is_some() && rests {
+        if self.service_state.error.is_some() && rests {
             // Writers still have these samples and resend them. If this fails, the next take
             // reports it.
             let _ = self.reader.discard();
@@ -484,9 +484,9 @@ impl StoredTopic {
         if settled && !self.may_discover_peers(until) {
             self.stage = Stage::Ready;
             self.service_state.ready = true;
-            self.service_state.turn += 1;
+            self.service_state.ready_count += 1;
             let topic = &self.state.name;
-            if self.service_state.trouble.take().is_some() {
+            if self.service_state.error.take().is_some() {
                 notify(Notice::Recovered { topic: topic.clone() });
             }
             self.announce();
@@ -899,11 +899,11 @@ impl StoredTopic {
     /// The only service continues although the disk is silent: receipts for the journal complete,
     /// and those for the disk fail.
     fn report_silent_disk(&mut self, is_silent: bool, notify: &mut dyn FnMut(Notice)) {
-        if is_silent == self.service_state.trouble.is_some() {
+        if is_silent == self.service_state.error.is_some() {
             return;
         }
         let topic = self.state.name.clone();
-        self.service_state.trouble = is_silent.then(|| {
+        self.service_state.error = is_silent.then(|| {
             let silence = self.timeouts.disk.as_secs_f64();
             format!(
                 "the durability service stores {topic} in its journal only: the disk has not \
@@ -911,7 +911,7 @@ impl StoredTopic {
             )
         });
         self.announce();
-        notify(match self.service_state.trouble.clone() {
+        notify(match self.service_state.error.clone() {
             Some(cause) => Notice::Trouble { topic, cause },
             None => Notice::Recovered { topic },
         });
@@ -929,8 +929,8 @@ impl StoredTopic {
         self.stage = Stage::Trouble { until: Instant::now() + self.timeouts.retry_interval };
         // If this fails, the next poll retries.
         let _ = self.reader.discard();
-        if self.service_state.trouble.as_ref() != Some(&cause) {
-            self.service_state.trouble = Some(cause.clone());
+        if self.service_state.error.as_ref() != Some(&cause) {
+            self.service_state.error = Some(cause.clone());
             self.announce();
             notify(Notice::Trouble { topic, cause });
         }

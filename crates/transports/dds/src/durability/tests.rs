@@ -16,7 +16,8 @@ use helio_core::{HeadersRef, Producer, ProducerName, Schema, Tai};
 use super::history_server::ServedTopic;
 use super::*;
 use crate::announcements::{Effect, Origin, SharedState, hex};
-use crate::peer_messages::HistoryRequest;
+use crate::peer_messages::{HistoryRequest, PAGE_TOPIC, REQUEST_TOPIC, message_qos};
+use crate::versioned_json;
 
 /// Ample on a loaded machine.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -90,11 +91,15 @@ fn what_one_service_says_does_not_replace_what_another_says() {
             assert!(Instant::now() < until, "they never met");
             std::thread::sleep(Duration::from_millis(1));
         }
-        let value = serde_json::to_vec(&ack).unwrap();
+        let value = versioned_json::encode(&ack).unwrap();
         assert!(message_writer.write(ack.key(&session).as_bytes(), &value).is_ok());
         announced.push(session);
     }
-    let mut heard: Vec<_> = messages.take_acks().into_iter().map(|(service, _)| service).collect();
+    let mut heard: Vec<_> = messages
+        .take_acks(&reading.announcements)
+        .into_iter()
+        .map(|(service, _)| service)
+        .collect();
     heard.sort_unstable();
     announced.sort_unstable();
     assert_eq!(heard, announced);
@@ -136,17 +141,17 @@ fn letters_that_are_wrong_are_nobodys_trouble() {
     for (number, page) in [(1, 0), (1, u64::MAX), (1, u64::MAX), (2, u64::MAX), (3, 0)] {
         for partitions in [vec![], vec![99], vec![u32::MAX; 9]] {
             let request = HistoryRequest {
-                to: to.clone(),
-                number: number * 10 + partitions.len() as u64,
+                service: to.clone(),
+                reader: number * 10 + partitions.len() as u64,
                 page,
                 topic: "kept".parse().unwrap(),
                 partitions,
                 last: Some(u32::MAX).filter(|_| number == 3),
-                until: vec![position.clone()],
-                have: vec![position.clone()],
-                known: 0,
+                required_positions: vec![position.clone()],
+                received_positions: vec![position.clone()],
+                digest: 0,
             };
-            acks.push(serde_json::to_vec(&request).unwrap());
+            acks.push(versioned_json::encode(&request).unwrap());
         }
     }
     for ack in acks {
@@ -158,6 +163,52 @@ fn letters_that_are_wrong_are_nobodys_trouble() {
         assert!(samples.next_timeout(TEST_TIMEOUT).unwrap().unwrap().into_sample().is_some());
     }
     connection.close();
+}
+
+/// `null` withdraws an announcement, and is no message otherwise.
+#[test]
+fn messages_of_another_version_are_counted() {
+    let url = url();
+    let [reading, writing] = [0; 2].map(|_| connect(&url));
+    reading.subscribe_acks().unwrap();
+    let _server = HistoryServer::start(&reading, &Arc::default()).unwrap();
+    let open = |kind: &str| reading.message_topic(kind);
+    let reader = reading.messages.open_page_queue(open, Arc::new(|| ())).unwrap();
+    let session = &writing.announcements.session;
+    let mut count = 0;
+    let mut send =
+        |kind: &str, qos: crate::entity::Qos, key: &[u8], message: &dyn Fn(&[u8]) -> Vec<u8>| {
+            let topic = writing.message_topic(kind).unwrap();
+            let mut writer = MessageWriter::new(Writer::open(&topic, &qos, None).unwrap(), session);
+            let until = Instant::now() + TEST_TIMEOUT;
+            let wait = || {
+                assert!(Instant::now() < until, "it never arrived");
+                std::thread::sleep(Duration::from_millis(1));
+            };
+            while !writer.is_read() {
+                wait();
+            }
+            for json in [&br#"{"v":1}"#[..], b"{}", b"null"] {
+                assert!(writer.write(key, &message(json)).is_ok());
+                count += 1;
+                while reading.announcements.with_state(|state| state.unreadable(session)) < count {
+                    assert!(reading.messages.next_page(reader, &reading.announcements).is_none());
+                    wait();
+                }
+            }
+        };
+    let to = |qos: crate::entity::Qos| qos.partitions(&[&reading.announcements.session]).unwrap();
+    send(ACK_TOPIC, to(ack_qos()), b"kept 0 Mount", &<[u8]>::to_vec);
+    send(REQUEST_TOPIC, message_qos().keep_all(), session.as_bytes(), &<[u8]>::to_vec);
+    let page = |json: &[u8]| {
+        let mut page = Vec::new();
+        crate::peer_messages::framed(json, &mut page);
+        page
+    };
+    send(PAGE_TOPIC, to(message_qos().keep_all()), reader.to_string().as_bytes(), &page);
+    assert_eq!(reading.announcements.with_state(|state| state.unreadable(session)), 9);
+    reading.close();
+    writing.close();
 }
 
 #[test]
@@ -232,16 +283,16 @@ fn writers_send_again_to_a_service_that_is_ready_anew_and_to_no_other() {
         let key = announcement.key();
         matches!(state.receive("a", &key, Some(announcement), Duration::ZERO), Effect::Ready(_))
     };
-    let ready = |turn| ServiceState { ready: true, turn, ..ServiceState::default() };
+    let ready = |ready_count| ServiceState { ready: true, ready_count, ..ServiceState::default() };
     let trouble = ServiceState {
-        trouble: Some("a full disk".to_owned()),
-        turn: 1,
+        error: Some("a full disk".to_owned()),
+        ready_count: 1,
         ..ServiceState::default()
     };
     assert!(says(ready(1)));
     assert!(!says(ServiceState { reunions: 1, ..ready(1) }), "it has seen another one again");
     assert!(!says(trouble.clone()));
-    assert!(!says(ServiceState { trouble: None, ..trouble }));
+    assert!(!says(ServiceState { error: None, ..trouble }));
     assert!(says(ready(2)));
     assert!(says(ready(3)), "what was said between was replaced");
     state.end("a");
@@ -254,7 +305,7 @@ fn writers_send_again_to_a_service_that_is_ready_anew_and_to_no_other() {
 fn nobody_waits_for_who_has_last_values_alone_nor_fetches_from_it() {
     let (url, folder) = (url(), tempfile::tempdir().unwrap());
     let (other, name) = (connect(&url), "kept".parse::<TopicName>().unwrap());
-    other.announcements.announce(Announcement::Service { at: 1 }).unwrap();
+    other.announcements.announce(Announcement::Service { started_nanos: 1 }).unwrap();
     let service_state = ServiceState { ready: true, last_values: true, ..ServiceState::default() };
     other
         .announcements
@@ -283,12 +334,12 @@ fn of_a_topic_that_is_opened_anew_nothing_is_left_that_others_wait_for() {
         }
     };
     turn_until(&mut service, &|service| service.watchdog.announced(&name).ready);
-    let (served_topic, turn) = (
+    let (served_topic, ready_count) = (
         Arc::clone(&locked(&service.served_topics)[&name]),
-        service.watchdog.announced(&name).turn,
+        service.watchdog.announced(&name).ready_count,
     );
     // An earlier session with other properties was cut off.
-    let origin = Origin { at: 1, by: earlier.announcements.session.clone() };
+    let origin = Origin { time_nanos: 1, session: earlier.announcements.session.clone() };
     let qos = Qos { partitions: 2, ..kept() };
     earlier
         .announcements
@@ -302,7 +353,7 @@ fn of_a_topic_that_is_opened_anew_nothing_is_left_that_others_wait_for() {
     let announced = service.watchdog.announced(&name);
     assert_eq!(
         announced.ready,
-        announced.turn > turn,
+        announced.ready_count > ready_count,
         "who hears that it is ready hears so anew: {announced:?}"
     );
     dds.close();
@@ -366,16 +417,23 @@ fn last_values_that_are_looked_for_for_long_hold_up_no_other_reader() {
     let [slow, quick] = [(lane(), Some(1)), (lane(), None)];
     let ask = |(number, last): (u64, Option<u32>)| {
         assert!(Instant::now() < until, "it is never answered");
-        let (to, topic) = (serving.announcements.session.clone(), name.clone());
-        let (partitions, until, have) = Default::default();
-        let request =
-            HistoryRequest { to, number, page: 0, topic, partitions, last, until, have, known: 0 };
+        let request = HistoryRequest {
+            service: serving.announcements.session.clone(),
+            reader: number,
+            page: 0,
+            topic: name.clone(),
+            partitions: Vec::new(),
+            last,
+            required_positions: Vec::new(),
+            received_positions: Vec::new(),
+            digest: 0,
+        };
         asking.messages.send_request(&request);
         std::thread::sleep(Duration::from_millis(10));
     };
     let samples = |reader: (u64, Option<u32>)| loop {
         ask(reader);
-        if let Some(page) = asking.messages.next_page(reader.0)
+        if let Some(page) = asking.messages.next_page(reader.0, &asking.announcements)
             && !page.head.busy
         {
             break page.samples.len();
