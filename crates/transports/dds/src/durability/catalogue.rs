@@ -1,7 +1,8 @@
 //! The catalogue: each stored topic's quality of service and origin in the domain.
 //!
 //! Format. The journal's topic `_helio/kept` has one sample for each stored topic. The key is the
-//! topic's name, the payload is JSON; `null` marks a topic that was forgotten.
+//! topic's name, the payload is JSON; `null` marks a topic that was forgotten. Old names of members
+//! are aliases.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -18,6 +19,7 @@ use super::DurabilityError;
 use crate::announcements::Origin;
 use crate::error::engine;
 
+/// Folders have this topic, so its name does not change.
 const CATALOGUE_TOPIC: &str = "_helio/kept";
 
 /// A topic's properties in the domain.
@@ -26,8 +28,8 @@ pub(super) struct CatalogueEntry {
     pub(super) qos: Qos,
     pub(super) origin: Origin,
     /// Whether all samples are stored, or last values alone, which may be lost.
-    #[serde(default = "yes")]
-    pub(super) kept: bool,
+    #[serde(default = "yes", alias = "kept")]
+    pub(super) all_samples: bool,
 }
 
 fn yes() -> bool {
@@ -104,21 +106,26 @@ mod tests {
 
     use super::*;
 
-    /// The JSON is literal: renaming a field in Rust must not change it.
+    /// The JSON is literal: a field that is renamed in Rust must still be read under its old name.
     #[test]
     fn the_json_on_the_disk() {
         let qos = serde_json::to_string(&Qos::event()).unwrap();
         let origin = Origin { time_nanos: 1_700_000_000_000_000_000, session: "01ff".to_owned() };
         let of = r#""origin":{"time_nanos":1700000000000000000,"session":"01ff"}"#;
-        let mut known = CatalogueEntry { qos: Qos::event(), origin, kept: false };
-        let text = format!(r#"{{"qos":{qos},{of},"kept":false}}"#);
-        assert_eq!(serde_json::to_string(&known).unwrap(), text);
-        assert_eq!(serde_json::from_str::<CatalogueEntry>(&text).unwrap(), known);
-        known.kept = true;
-        let text = serde_json::to_string(&known).unwrap();
-        assert_eq!(text, format!(r#"{{"qos":{qos},{of},"kept":true}}"#));
-        let old = format!(r#"{{"qos":{qos},{of}}}"#);
-        assert_eq!(serde_json::from_str::<CatalogueEntry>(&old).unwrap(), known);
+        let old_of = r#""origin":{"at":1700000000000000000,"by":"01ff"}"#;
+        let entry =
+            |all_samples| CatalogueEntry { qos: Qos::event(), origin: origin.clone(), all_samples };
+        let reads = |text: &str, all_samples| {
+            let read = serde_json::from_str::<CatalogueEntry>(text).unwrap();
+            assert_eq!(read, entry(all_samples), "{text}");
+        };
+        for all_samples in [false, true] {
+            let text = format!(r#"{{"qos":{qos},{of},"all_samples":{all_samples}}}"#);
+            assert_eq!(serde_json::to_string(&entry(all_samples)).unwrap(), text);
+            reads(&text, all_samples);
+            reads(&format!(r#"{{"qos":{qos},{old_of},"kept":{all_samples}}}"#), all_samples);
+        }
+        reads(&format!(r#"{{"qos":{qos},{old_of}}}"#), true);
         assert_eq!(CATALOGUE_TOPIC, "_helio/kept");
     }
 }

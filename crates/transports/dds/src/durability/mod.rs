@@ -335,12 +335,12 @@ impl Durability {
     /// they are stored here come first: another service that starts waits for them.
     fn load_catalogue(&mut self) -> Result<(), DurabilityError> {
         let known = self.catalogue.known();
-        let kept = known.iter().filter(|(_, known)| known.kept);
+        let kept = known.iter().filter(|(_, known)| known.all_samples);
         self.pending_announcements.extend(kept.map(|(topic, _)| {
             let service_state = ServiceState { opening: true, ..ServiceState::default() };
             Announcement::ServiceState { topic: topic.clone(), service_state }
         }));
-        for (topic, known) in known.iter().filter(|(_, known)| known.kept) {
+        for (topic, known) in known.iter().filter(|(_, known)| known.all_samples) {
             let (qos, origin) = (known.qos.clone(), known.origin.clone());
             self.pending_announcements.push_back(Announcement::Topic {
                 topic: topic.clone(),
@@ -453,8 +453,9 @@ impl Durability {
     fn find_topics(&mut self) {
         let announcements = &self.dds.connection.announcements;
         // A stored topic stays stored: its acknowledged samples are in the folder.
-        let was_kept =
-            |name: &TopicName| self.catalogue.known().get(name).is_some_and(|known| known.kept);
+        let was_kept = |name: &TopicName| {
+            self.catalogue.known().get(name).is_some_and(|known| known.all_samples)
+        };
         let wanted = announcements.with_fresh_state(|state| {
             let wanted = |name: TopicName| {
                 if name.as_str().starts_with(INTERNAL_PREFIX) {

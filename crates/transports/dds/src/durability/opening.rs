@@ -35,8 +35,8 @@ impl Opener {
         });
         let state = if kept { self.dds.state(name)? } else { self.dds.unannounced(name) };
         let (Some(state), Some((origin, qos))) = (state, known) else { return Ok(None) };
-        let known = CatalogueEntry { qos, origin, kept };
-        let had_last_values = self.catalogue.known().get(name).map(|known| !known.kept);
+        let known = CatalogueEntry { qos, origin, all_samples: kept };
+        let had_last_values = self.catalogue.known().get(name).map(|known| !known.all_samples);
         if !kept && had_last_values.is_none() {
             if self.journal.topic_info(name)?.is_some() {
                 return Err(DurabilityError::NotOurs(name.clone()));
