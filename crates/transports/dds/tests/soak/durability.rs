@@ -510,7 +510,7 @@ fn what_a_disk_refused_to_sync_is_not_acknowledged_after_a_restart_either() {
         let timeouts = Timeouts { folder_sync, ..Timeouts::default() };
         let service = Service::start_timed(&url, folder.path(), timeouts);
         service.await_notice(|notice| match notice {
-            Notice::Trouble { cause, .. } => cause.contains("until this host is started anew"),
+            Notice::Trouble { cause, .. } => cause.contains("until this host restarts"),
             Notice::Ready { .. } => panic!("it is ready over what the disk has refused"),
             _ => false,
         });
