@@ -643,7 +643,7 @@ mod with_dds {
         assert_eq!(ended(&mut running), Some(5));
         let mut told = String::new();
         std::io::Read::read_to_string(running.stderr.as_mut().unwrap(), &mut told).unwrap();
-        assert!(told.contains("durability service has gone"), "{told}");
+        assert!(told.contains("the history of log has gone"), "{told}");
         assert!(told.contains("nobody knows how many"), "{told}");
     }
 
