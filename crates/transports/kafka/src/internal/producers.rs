@@ -28,7 +28,8 @@ use crate::client::options::BROKER_TIMEOUT;
 use crate::client::signal::Notify;
 use crate::internal::internal_topics::InternalTopics;
 use crate::internal::ownership_lease::{AckedHeartbeats, OwnershipLease};
-use crate::internal::table::{append, append_within, json, send_unconfirmed};
+use crate::internal::table::{append, append_within, send_unconfirmed};
+use crate::internal::versioned_json::{TRUE, encode};
 use crate::internal::writer_table::{LivenessCriteria, WriterRecord, WriterTable, writer_key};
 
 /// The shortest lease of an exclusive topic. Its owner checks the ownership every second, and is
@@ -57,8 +58,8 @@ pub(crate) struct WriterClaim {
     /// Its order among all claims; without other buses this is the incarnation.
     order: u64,
     /// Of a forwarder: the newest incarnation on the other bus; otherwise 0.
-    elsewhere: AtomicU64,
-    above: Option<u64>,
+    forwarded_incarnation: AtomicU64,
+    previous_incarnation: Option<u64>,
     attempt: String,
     /// Of an exclusive topic: until when the ownership is certain.
     lease: Option<OwnershipLease>,
@@ -79,7 +80,7 @@ impl WriterClaim {
 
     /// Whether its samples come from another bus.
     pub(crate) fn forwards(&self) -> bool {
-        self.elsewhere().is_some()
+        self.forwarded_incarnation().is_some()
     }
 
     /// Whether it must check for a takeover.
@@ -87,8 +88,8 @@ impl WriterClaim {
         self.lease.is_some() || self.forwards()
     }
 
-    fn elsewhere(&self) -> Option<u64> {
-        Some(self.elsewhere.load(Ordering::Acquire)).filter(|elsewhere| *elsewhere != 0)
+    fn forwarded_incarnation(&self) -> Option<u64> {
+        Some(self.forwarded_incarnation.load(Ordering::Acquire)).filter(|forwarded| *forwarded != 0)
     }
 
     /// Of a forwarder: its producer was restarted on the other bus. This waits for the brokers.
@@ -97,10 +98,10 @@ impl WriterClaim {
         tables: &InternalTopics,
         incarnation: u64,
     ) -> Result<(), TransportError> {
-        if incarnation <= self.elsewhere.load(Ordering::Acquire) {
+        if incarnation <= self.forwarded_incarnation.load(Ordering::Acquire) {
             return self.check();
         }
-        self.elsewhere.store(incarnation, Ordering::Release);
+        self.forwarded_incarnation.store(incarnation, Ordering::Release);
         self.assert(tables)
     }
 
@@ -127,15 +128,15 @@ impl WriterClaim {
     }
 
     fn record(&self, link: &Link, open: bool) -> Result<Vec<u8>, TransportError> {
-        json(&WriterRecord {
+        encode(&WriterRecord {
             incarnation: Some(self.order),
             exclusive: self.lease.is_some(),
-            after: 0,
+            expected_end_offset: 0,
             open,
-            seen: link.clock.now().nanos(),
+            last_active_tai_ns: link.clock.now().nanos(),
             session: link.session.clone(),
-            elsewhere: self.elsewhere(),
-            above: self.above,
+            forwarded_incarnation: self.forwarded_incarnation(),
+            previous_incarnation: self.previous_incarnation,
         })
     }
 
@@ -175,7 +176,7 @@ impl WriterClaim {
         if self.lease.is_some() && newest > self.order {
             self.fenced.store(newest, Ordering::Release);
         }
-        if self.elsewhere().is_some_and(|elsewhere| own > elsewhere) {
+        if self.forwarded_incarnation().is_some_and(|forwarded| own > forwarded) {
             self.fenced.store(own, Ordering::Release);
         }
         let found = self.check();
@@ -260,7 +261,7 @@ pub(crate) struct ClaimRequest<'a> {
 /// The incarnations that a claim depends on.
 #[derive(Clone, Copy)]
 struct IncarnationTerms {
-    elsewhere: Option<u64>,
+    forwarded: Option<u64>,
     /// The newest earlier one, of both kinds.
     newest: u64,
 }
@@ -286,25 +287,25 @@ impl ClaimRequest<'_> {
     pub(crate) fn claim(
         &self,
         tables: &InternalTopics,
-        elsewhere: Option<u64>,
+        forwarded: Option<u64>,
     ) -> Result<WriterClaim, TransportError> {
-        if elsewhere.is_some() {
+        if forwarded.is_some() {
             tables.mark_forwarded(self.topic)?;
         }
-        let (own, forwarded) = self.incarnations(tables)?;
-        if let Some(incarnation) = elsewhere.filter(|elsewhere| own >= *elsewhere) {
+        let (own, newest_forwarded) = self.incarnations(tables)?;
+        if let Some(incarnation) = forwarded.filter(|forwarded| own >= *forwarded) {
             let producer = Producer { name: self.name.clone(), incarnation };
             return Err(TransportError::Fenced { producer, newer: own });
         }
-        let elsewhere = elsewhere.map(|elsewhere| elsewhere.max(forwarded));
-        let terms = IncarnationTerms { elsewhere, newest: own.max(forwarded) };
-        let shared = if elsewhere.is_some() { FORWARDED_ATTEMPT } else { SHARED_ATTEMPT };
+        let forwarded = forwarded.map(|forwarded| forwarded.max(newest_forwarded));
+        let terms = IncarnationTerms { forwarded, newest: own.max(newest_forwarded) };
+        let shared = if forwarded.is_some() { FORWARDED_ATTEMPT } else { SHARED_ATTEMPT };
         let exclusive = is_exclusive(self.qos);
         for _ in 0..MAX_CLAIM_ATTEMPTS {
             let attempt = if exclusive { unique_name() } else { shared.to_owned() };
             let key = self.key(&attempt);
-            let after = if exclusive { self.free(tables)? } else { 0 };
-            match self.try_claim(tables, attempt, after, terms) {
+            let end_offset = if exclusive { self.free(tables)? } else { 0 };
+            match self.try_claim(tables, attempt, end_offset, terms) {
                 Ok(Some(claim)) => return Ok(claim),
                 Ok(None) => _ = append(&tables.link, PRODUCERS, &key, None)?,
                 Err(error) => {
@@ -324,31 +325,31 @@ impl ClaimRequest<'_> {
         &self,
         tables: &InternalTopics,
         attempt: String,
-        after: u64,
-        IncarnationTerms { elsewhere, newest }: IncarnationTerms,
+        expected_end_offset: u64,
+        IncarnationTerms { forwarded, newest }: IncarnationTerms,
     ) -> Result<Option<WriterClaim>, TransportError> {
         let (link, exclusive) = (&tables.link, is_exclusive(self.qos));
-        let above = Some(newest).filter(|newest| elsewhere.is_none() && *newest != 0);
+        let previous = Some(newest).filter(|newest| forwarded.is_none() && *newest != 0);
         let record = WriterRecord {
             incarnation: None,
             exclusive,
-            after,
+            expected_end_offset,
             open: true,
-            seen: link.clock.now().nanos(),
+            last_active_tai_ns: link.clock.now().nanos(),
             session: link.session.clone(),
-            elsewhere,
-            above,
+            forwarded_incarnation: forwarded,
+            previous_incarnation: previous,
         };
-        let offset = append(link, PRODUCERS, &self.key(&attempt), Some(&json(&record)?))?;
+        let offset = append(link, PRODUCERS, &self.key(&attempt), Some(&encode(&record)?))?;
         let order = offset + 1;
-        let incarnation = elsewhere.unwrap_or(order.max(newest + 1));
+        let incarnation = forwarded.unwrap_or(order.max(newest + 1));
         let claim = WriterClaim {
             topic: self.topic.clone(),
             partition: self.partition,
             producer: Producer { name: self.name.clone(), incarnation },
             order,
-            elsewhere: AtomicU64::new(elsewhere.unwrap_or(0)),
-            above,
+            forwarded_incarnation: AtomicU64::new(forwarded.unwrap_or(0)),
+            previous_incarnation: previous,
             attempt,
             lease: exclusive.then(|| OwnershipLease::new(lease(self.qos))),
             fenced: AtomicU64::new(0),
@@ -440,7 +441,7 @@ pub(crate) fn send_heartbeats(
     let records = writing.iter().map(|claim| claim.heartbeat(link));
     let records = records.map(|record| record.map(|(key, value)| (key, Some(value))));
     let mut records = records.collect::<Result<Vec<_>, _>>()?;
-    records.push((session_key(link), Some(b"true".to_vec())));
+    records.push((session_key(link), Some(TRUE.to_vec())));
     append_within(link, PRODUCERS, &records, HEARTBEAT_TIMEOUT)?;
     claims.iter().filter_map(|claim| claim.lease()).for_each(|lease| lease.process_acked(since));
     writing.iter().for_each(|claim| claim.acknowledged(since));
@@ -453,7 +454,7 @@ fn session_key(link: &Link) -> String {
 
 /// Sends a heartbeat of the connection without waiting.
 pub(crate) fn send_session_heartbeat(link: &Link) -> Result<(), TransportError> {
-    send_unconfirmed(link, PRODUCERS, &session_key(link), Some(b"true"))
+    send_unconfirmed(link, PRODUCERS, &session_key(link), Some(TRUE))
 }
 
 /// Records that a connection was closed, and its writers with it: an unknown session has no live

@@ -1,5 +1,6 @@
 //! A compacted topic of one partition as a table: its log, folded in order.
 
+use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -8,11 +9,10 @@ use std::time::{Duration, Instant};
 use helio_bus::TransportError;
 use helio_bus::transport::locked;
 use rdkafka::message::Message as _;
-use serde::Serialize;
 
 use crate::client::admin::TopicToCreate;
 use crate::client::delivery::DeliveryOutcome;
-use crate::client::error::{engine, failed, outage};
+use crate::client::error::{failed, outage};
 use crate::client::fetcher::{LentPartitions, SampleQueue};
 use crate::client::in_flight::{DeliveryReceiver, OutgoingRecord};
 use crate::client::link::Link;
@@ -20,6 +20,7 @@ use crate::client::names::PRODUCERS;
 use crate::client::options::{BROKER_TIMEOUT, FetchPace};
 use crate::client::signal::ReaderSignal;
 use crate::client::topic_config;
+use crate::internal::versioned_json::FormatError;
 
 /// How long callers that must not wait long wait for the brokers.
 const GLANCE_TIMEOUT: Duration = Duration::from_millis(800);
@@ -42,8 +43,8 @@ pub(crate) struct LogRecord<'a> {
 pub(crate) trait Fold: Default {
     /// The table's name.
     const NAME: &'static str;
-    /// Applies the next record.
-    fn take(&mut self, entry: LogRecord<'_>);
+    /// Applies the next record. An error ignores it; it does not affect other records.
+    fn take(&mut self, entry: LogRecord<'_>) -> Result<(), FormatError>;
 }
 
 /// A table, as far as its log was read. Lookups do not wait for reads, and concurrent reads are
@@ -56,6 +57,8 @@ pub(crate) struct Table<F> {
     begun: AtomicU64,
     /// The newest of these that reached the end.
     done: AtomicU64,
+    /// How many records could not be read.
+    unreadable: AtomicU64,
 }
 
 struct LogReader {
@@ -68,8 +71,14 @@ struct LogReader {
 
 impl<F: Fold> Table<F> {
     pub(crate) fn new(link: &Arc<Link>) -> Self {
-        let (begun, done) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { link: Arc::clone(link), fold: Mutex::default(), log: Mutex::default(), begun, done }
+        Self {
+            link: Arc::clone(link),
+            fold: Mutex::default(),
+            log: Mutex::default(),
+            begun: AtomicU64::default(),
+            done: AtomicU64::default(),
+            unreadable: AtomicU64::default(),
+        }
     }
 
     /// Inspects the state as of the last read.
@@ -179,9 +188,30 @@ impl<F: Fold> Table<F> {
             log.lent.fetcher.abandon();
             *log = LogReader::open(&self.link, &topic, log.next)?;
         }
-        log.read_on((end, patience), |entry| locked(&self.fold).take(entry))?;
+        log.read_on((end, patience), |entry| {
+            let key = entry.key;
+            let taken = locked(&self.fold).take(entry);
+            if let Err(error) = taken {
+                self.report_unreadable(&topic, key, &error);
+            }
+        })?;
         self.done.store(this, Ordering::SeqCst);
         Ok(())
+    }
+
+    /// Counts a record that cannot be read, and warns of the first, second, fourth, … one.
+    fn report_unreadable(&self, topic: &str, key: &[&str], error: &FormatError) {
+        let count = self.unreadable.fetch_add(1, Ordering::Relaxed) + 1;
+        if count.is_power_of_two() {
+            // If standard error is closed, the warning is lost.
+            let _ = writeln!(
+                std::io::stderr().lock(),
+                "heliograph: the record {:?} of Kafka's topic {topic} is in a format that this \
+                 release cannot read ({error}); ignored, {count} so far; use the same release in \
+                 all programs",
+                key.join(" ")
+            );
+        }
     }
 }
 
@@ -212,11 +242,10 @@ impl LogReader {
             let message = message.map_err(failed("read a table"))?;
             let offset = u64::try_from(message.offset()).unwrap_or(0);
             self.next = offset + 1;
-            if let Some(Ok(key)) = message.key().map(std::str::from_utf8) {
-                let words: Vec<_> = key.split(' ').collect();
-                let millis = message.timestamp().to_millis().unwrap_or(0);
-                take(LogRecord { offset, millis, key: &words, value: message.payload() });
-            }
+            let key = String::from_utf8_lossy(message.key().unwrap_or_default());
+            let words: Vec<_> = key.split(' ').collect();
+            let millis = message.timestamp().to_millis().unwrap_or(0);
+            take(LogRecord { offset, millis, key: &words, value: message.payload() });
         }
         Ok(())
     }
@@ -337,6 +366,35 @@ fn send(
     producer.send(record, taken).map_err(failed("write a table")).map(|()| true)
 }
 
-pub(crate) fn json<T: Serialize>(value: &T) -> Result<Vec<u8>, TransportError> {
-    serde_json::to_vec(value).map_err(|error| engine("write a table", error))
+#[cfg(test)]
+mod tests {
+    use helio_bus::transport::Opening;
+    use helio_bus::{Clock, SystemClock, TopicName};
+
+    use super::*;
+    use crate::client::options::Options;
+    use crate::internal::writer_table::WriterTable;
+    use crate::support::{shared_broker, unique};
+
+    #[test]
+    fn records_that_cannot_be_read_are_counted_and_others_are_applied() {
+        let Some(broker) = shared_broker() else { return };
+        let (url, clock) = (broker.url("").parse().unwrap(), Arc::new(SystemClock::new()));
+        let opening = Opening { url, clock: Arc::clone(&clock) as Arc<dyn Clock> };
+        let options = Options::parse(&opening).unwrap();
+        let link = Link::open(options, &opening.clock).unwrap();
+        let (table, name) = (Table::<WriterTable>::new(&link), unique("counted"));
+        let record = |v: u64| {
+            let record = serde_json::json!({
+                "v": v, "incarnation": null, "exclusive": true, "expected_end_offset": 0,
+                "open": true, "last_active_tai_ns": 0, "session": "s",
+            });
+            (format!("writer {name} 0 Mount {v}"), Some(record.to_string().into_bytes()))
+        };
+        append_all(&link, PRODUCERS, &[1, 2, 3].map(record)).unwrap();
+        let topic = TopicName::new(&name).unwrap();
+        let attempts =
+            table.read(BROKER_TIMEOUT, |writers| writers.former_writers(&topic, 0, 0).len());
+        assert_eq!((attempts.unwrap(), table.unreadable.load(Ordering::Relaxed)), (1, 2));
+    }
 }

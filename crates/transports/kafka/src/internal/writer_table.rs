@@ -4,8 +4,10 @@
 //!
 //! | key | value |
 //! | --- | --- |
-//! | `writer`, topic, partition, producer, attempt | [`WriterRecord`], as JSON |
+//! | `writer`, topic, partition, producer, attempt | [`WriterRecord`], as [`versioned_json`] |
 //! | `session`, session | `true`; deleted when the connection is closed |
+//!
+//! [`versioned_json`]: crate::internal::versioned_json
 //!
 //! Operation. A writer's first record has no incarnation: its incarnation is that record's offset
 //! plus one, so later ones are larger, whatever their names. Samples of another bus keep their
@@ -27,6 +29,7 @@ use crate::client::health::ReachableWindow;
 use crate::client::names::PRODUCERS;
 use crate::client::options::BROKER_TIMEOUT;
 use crate::internal::table::{Fold, LogRecord};
+use crate::internal::versioned_json::{FormatError, check_true, decode};
 
 /// A connection without a heartbeat for so long is declared dead, with its process.
 pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -43,18 +46,18 @@ pub(crate) struct WriterRecord {
     pub(crate) incarnation: Option<u64>,
     pub(crate) exclusive: bool,
     /// In a claim of an exclusive topic: the end of the partition's records that its writer knew.
-    pub(crate) after: u64,
+    pub(crate) expected_end_offset: u64,
     pub(crate) open: bool,
-    /// When the writer last published or asserted its liveliness, in nanoseconds of TAI.
-    pub(crate) seen: i64,
+    /// When the writer last published or asserted its liveliness.
+    pub(crate) last_active_tai_ns: i64,
     pub(crate) session: String,
     /// Of a forwarder: its producer's newest incarnation on the other bus.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) elsewhere: Option<u64>,
+    pub(crate) forwarded_incarnation: Option<u64>,
     /// The producer's newest earlier incarnation, if the topic has samples of another bus: the
     /// writer's own is larger.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) above: Option<u64>,
+    pub(crate) previous_incarnation: Option<u64>,
 }
 
 /// The key of a writer's record.
@@ -78,7 +81,6 @@ pub(crate) struct WriterTable {
 struct Session {
     /// Milliseconds of UTC.
     last_heartbeat: i64,
-    open: bool,
 }
 
 /// A writer's producer and attempt.
@@ -102,48 +104,49 @@ struct WriterEntry {
 impl WriterEntry {
     /// The incarnation of its samples.
     fn shown(&self) -> u64 {
-        let above = self.record.above.map_or(0, |above| above + 1);
-        self.record.elsewhere.unwrap_or(self.incarnation.max(above))
+        let next = self.record.previous_incarnation.map_or(0, |previous| previous + 1);
+        self.record.forwarded_incarnation.unwrap_or(self.incarnation.max(next))
     }
 }
 
 impl Fold for WriterTable {
     const NAME: &'static str = PRODUCERS;
 
-    fn take(&mut self, entry: LogRecord<'_>) {
+    fn take(&mut self, entry: LogRecord<'_>) -> Result<(), FormatError> {
         match (entry.key, entry.value) {
             (["session", session], Some(value)) => {
-                self.heartbeat(session, entry.millis).open &= value == b"true";
+                check_true(value)?;
+                self.heartbeat(session, entry.millis);
             }
             (["session", session], None) => _ = self.sessions.remove(*session),
             (["writer", topic, partition, name, attempt], value) => {
-                let (Ok(topic), Ok(partition)) = (TopicName::new(topic), partition.parse()) else {
-                    return;
-                };
-                let Ok(name) = ProducerName::new(name) else { return };
+                let topic = TopicName::new(topic).map_err(FormatError::invalid)?;
+                let partition = partition.parse::<u32>().map_err(FormatError::invalid)?;
+                let name = ProducerName::new(name).map_err(FormatError::invalid)?;
+                let record = value.map(decode::<WriterRecord>).transpose()?;
                 let writer = (name, (*attempt).to_owned());
                 let writers = self.partitions.entry((topic, partition)).or_default();
-                match value.map(serde_json::from_slice::<WriterRecord>) {
+                match record {
                     None => _ = writers.entries.remove(&writer),
-                    Some(Err(_)) => {}
-                    Some(Ok(record)) => {
+                    Some(record) => {
                         let session = record.session.clone();
                         writers.take(entry.offset, writer, record);
                         self.heartbeat(&session, entry.millis);
                     }
                 }
             }
-            _ => {}
+            (_, None) => {}
+            _ => return Err(FormatError::unknown_key()),
         }
+        Ok(())
     }
 }
 
 impl WriterTable {
-    fn heartbeat(&mut self, session: &str, millis: i64) -> &mut Session {
-        let fresh = Session { last_heartbeat: millis, open: true };
+    fn heartbeat(&mut self, session: &str, millis: i64) {
+        let fresh = Session { last_heartbeat: millis };
         let session = self.sessions.entry(session.to_owned()).or_insert(fresh);
         session.last_heartbeat = session.last_heartbeat.max(millis);
-        session
     }
 
     /// The keys of records without a heartbeat since then, unless something depends on them.
@@ -154,9 +157,10 @@ impl WriterTable {
         let sessions = sessions.map(|session| format!("session {session}"));
         let records = self.partitions.iter().flat_map(|((topic, partition), writers)| {
             let shared = writers.entries.iter().filter(|(_, entry)| {
-                let seen = Tai::from_nanos(entry.record.seen).unix_nanos() / 1_000_000;
-                let counts = entry.record.elsewhere.or(entry.record.above).is_some();
-                !entry.record.exclusive && !counts && seen < long_ago && gone(&entry.record.session)
+                let record = &entry.record;
+                let active = Tai::from_nanos(record.last_active_tai_ns).unix_nanos() / 1_000_000;
+                let counts = record.forwarded_incarnation.or(record.previous_incarnation).is_some();
+                !record.exclusive && !counts && active < long_ago && gone(&record.session)
             });
             shared.map(move |((name, attempt), _)| writer_key(topic, *partition, name, attempt))
         });
@@ -173,14 +177,15 @@ impl WriterTable {
         let session = self.sessions.get(&record.session);
         let silence = i64::try_from(SESSION_TIMEOUT.as_millis()).unwrap_or(i64::MAX);
         let silent = |s: &Session| reachable.until - s.last_heartbeat.max(reachable.since);
-        let runs = session.is_some_and(|s| s.open && silent(s) <= silence);
+        let runs = session.is_some_and(|s| silent(s) <= silence);
         // Since the end of the outage, if there was one.
         let back = Tai::from_unix_nanos(reachable.since.saturating_mul(1_000_000));
-        let since = if reachable.since == 0 { record.seen } else { record.seen.max(back.nanos()) };
-        let said = u128::try_from(now.nanos().saturating_sub(since)).unwrap_or(0);
+        let active = record.last_active_tai_ns;
+        let since = if reachable.since == 0 { active } else { active.max(back.nanos()) };
+        let idle = u128::try_from(now.nanos().saturating_sub(since)).unwrap_or(0);
         record.open
             && runs
-            && lease.is_none_or(|lease| said <= lease.as_nanos())
+            && lease.is_none_or(|lease| idle <= lease.as_nanos())
             && (!record.exclusive || entry.incarnation >= writers.newest())
     }
 
@@ -261,7 +266,7 @@ impl WriterTable {
                     producer: Producer { name: name.clone(), incarnation: entry.shown() },
                     partition: *partition,
                     alive: Some(if alive { Alive::Yes } else { Alive::No }),
-                    seen: Some(Tai::from_nanos(entry.record.seen)),
+                    seen: Some(Tai::from_nanos(entry.record.last_active_tai_ns)),
                 }
             }));
         }
@@ -278,7 +283,7 @@ impl PartitionWriters {
             }
             // The last record of a replaced writer of the same name.
             (Some(_), Some(_)) => return,
-            (_, None) if record.exclusive && self.end > record.after => return,
+            (_, None) if record.exclusive && self.end > record.expected_end_offset => return,
             (_, incarnation) => {
                 let confirmed = incarnation.is_some() || !record.exclusive;
                 let incarnation = incarnation.unwrap_or(offset + 1);
@@ -291,16 +296,17 @@ impl PartitionWriters {
     /// A producer's newest incarnation of this bus, and its newest of another bus.
     fn incarnations(&self, name: &ProducerName) -> (u64, u64) {
         let of = self.entries.iter().filter(|((other, _), _)| other == name);
-        of.fold((0, 0), |(own, elsewhere), (_, entry)| match entry.record.elsewhere {
-            None => (own.max(entry.shown()), elsewhere),
-            Some(newest) => (own, elsewhere.max(newest)),
+        of.fold((0, 0), |(own, forwarded), (_, entry)| match entry.record.forwarded_incarnation {
+            None => (own.max(entry.shown()), forwarded),
+            Some(newest) => (own, forwarded.max(newest)),
         })
     }
 
     /// Whether a later claim may still be confirmed.
     fn is_claimed(&self, order: u64, now: Tai) -> bool {
         let claims = |entry: &WriterEntry| {
-            let age = u128::try_from(now.nanos().saturating_sub(entry.record.seen)).unwrap_or(0);
+            let age = now.nanos().saturating_sub(entry.record.last_active_tai_ns);
+            let age = u128::try_from(age).unwrap_or(0);
             let may = entry.record.open && age <= CLAIM_TIMEOUT.as_nanos();
             !entry.confirmed && entry.record.exclusive && entry.incarnation > order && may
         };
@@ -326,6 +332,7 @@ pub(crate) struct LivenessCriteria {
 mod tests {
     use super::*;
     use crate::client::clock::utc_millis;
+    use crate::internal::versioned_json::{TRUE, encode};
 
     fn say(
         claims: &mut WriterTable,
@@ -333,15 +340,22 @@ mod tests {
         (name, attempt): (&str, &str),
         word: Option<WriterRecord>,
     ) {
-        let value = word.map(|word| serde_json::to_vec(&word).unwrap());
-        let key = ["writer", "t", "0", name, attempt];
-        claims.take(LogRecord { offset, millis: utc_millis(), key: &key, value: value.as_deref() });
+        let value = word.map(|word| encode(&word).unwrap());
+        let (key, millis) = (["writer", "t", "0", name, attempt], utc_millis());
+        claims.take(LogRecord { offset, millis, key: &key, value: value.as_deref() }).unwrap();
     }
 
-    fn word(incarnation: Option<u64>, after: u64) -> Option<WriterRecord> {
-        let (exclusive, open, seen) = (true, true, 0);
-        let (session, elsewhere, above) = ("s".to_owned(), None, None);
-        Some(WriterRecord { incarnation, exclusive, after, open, seen, session, elsewhere, above })
+    fn word(incarnation: Option<u64>, expected_end_offset: u64) -> Option<WriterRecord> {
+        Some(WriterRecord {
+            incarnation,
+            exclusive: true,
+            expected_end_offset,
+            open: true,
+            last_active_tai_ns: 0,
+            session: "s".to_owned(),
+            forwarded_incarnation: None,
+            previous_incarnation: None,
+        })
     }
 
     fn place(claims: &WriterTable) -> &PartitionWriters {
@@ -356,26 +370,59 @@ mod tests {
         live.map(|entry| entry.incarnation).collect()
     }
 
-    /// Records of `_helio.producers`: an older one lacks the last two members.
+    /// Records of `_helio.producers`: the last two members are optional.
     const GOLDEN: [&str; 2] = [
         concat!(
-            r#"{"incarnation":11,"exclusive":true,"after":7,"open":true,"seen":-5,"session":"s","#,
-            r#""elsewhere":3,"above":2}"#
+            r#"{"v":2,"incarnation":11,"exclusive":true,"expected_end_offset":7,"open":true,"#,
+            r#""last_active_tai_ns":-5,"session":"s","forwarded_incarnation":3,"#,
+            r#""previous_incarnation":2}"#
         ),
-        r#"{"incarnation":null,"exclusive":false,"after":0,"open":false,"seen":0,"session":"s"}"#,
+        concat!(
+            r#"{"v":2,"incarnation":null,"exclusive":false,"expected_end_offset":0,"open":false,"#,
+            r#""last_active_tai_ns":0,"session":"s"}"#
+        ),
     ];
+    /// A record before version 2.
+    const VERSION_1: &str =
+        r#"{"incarnation":null,"exclusive":true,"after":0,"open":true,"seen":0,"session":"s"}"#;
 
     #[test]
     fn words_are_those_of_the_format() {
         for golden in GOLDEN {
-            let word: WriterRecord = serde_json::from_str(golden).unwrap();
-            assert_eq!(serde_json::to_string(&word).unwrap(), golden);
+            let record: WriterRecord = decode(golden.as_bytes()).unwrap();
+            assert_eq!(encode(&record).unwrap(), golden.as_bytes());
         }
-        let word: WriterRecord = serde_json::from_str(GOLDEN[0]).unwrap();
-        let WriterRecord { incarnation, exclusive, after, open, seen, session, elsewhere, above } =
-            word;
-        assert_eq!((incarnation, exclusive, after, open), (Some(11), true, 7, true));
-        assert_eq!((seen, session.as_str(), elsewhere, above), (-5, "s", Some(3), Some(2)));
+        let record: WriterRecord = decode(GOLDEN[0].as_bytes()).unwrap();
+        assert_eq!((record.incarnation, record.exclusive, record.open), (Some(11), true, true));
+        assert_eq!((record.expected_end_offset, record.last_active_tai_ns), (7, -5));
+        assert_eq!((record.session.as_str(), record.forwarded_incarnation), ("s", Some(3)));
+        assert_eq!(record.previous_incarnation, Some(2));
+    }
+
+    #[test]
+    fn records_that_cannot_be_read_change_nothing() {
+        let mut table = WriterTable::default();
+        let mut take = |key: &str, value: &str| {
+            let key: Vec<_> = key.split(' ').collect();
+            let value = Some(value.as_bytes());
+            table.take(LogRecord { offset: 10, millis: 0, key: &key, value })
+        };
+        let writer = "writer t 0 p x";
+        assert_eq!(take(writer, VERSION_1), Err(FormatError::NoVersion));
+        let newer = GOLDEN[1].replacen('2', "3", 1);
+        assert_eq!(take(writer, &newer), Err(FormatError::Version(3)));
+        assert_eq!(take("session s", "{}"), Err(FormatError::NoVersion));
+        assert_eq!(take("session s", r#"{"v":1}"#), Err(FormatError::Version(1)));
+        for (key, value) in [
+            (writer, r#"{"v":2}"#),
+            (writer, "true"),
+            ("session s", "false"),
+            ("writer t zero p x", GOLDEN[0]),
+            ("reader t 0 p x", GOLDEN[0]),
+        ] {
+            assert!(matches!(take(key, value), Err(FormatError::Invalid(_))), "{key} {value}");
+        }
+        assert!(table.sessions.is_empty() && table.partitions.is_empty());
     }
 
     #[test]
@@ -387,7 +434,7 @@ mod tests {
         let mut take = |offset, key: &str, value: Option<&str>| {
             let key: Vec<_> = key.split(' ').collect();
             let value = value.map(str::as_bytes);
-            claims.take(LogRecord { offset, millis: 0, key: &key, value });
+            claims.take(LogRecord { offset, millis: 0, key: &key, value }).unwrap();
         };
         take(10, "writer t 0 p x", Some(GOLDEN[0]));
         take(11, "session s", Some("true"));
@@ -451,9 +498,9 @@ mod tests {
     fn what_is_given_here_lies_above_what_came_from_elsewhere() {
         let mut claims = WriterTable::default();
         let name = ProducerName::new("a").unwrap();
-        let shared = |incarnation, elsewhere, above| {
-            let word = word(incarnation, 0).unwrap();
-            Some(WriterRecord { exclusive: false, elsewhere, above, ..word })
+        let shared = |incarnation, forwarded_incarnation, previous_incarnation| {
+            let (exclusive, word) = (false, word(incarnation, 0).unwrap());
+            Some(WriterRecord { exclusive, forwarded_incarnation, previous_incarnation, ..word })
         };
         say(&mut claims, 10, ("a", "="), shared(None, Some(5_000), None));
         assert_eq!(place(&claims).incarnations(&name), (0, 5_000));
@@ -472,9 +519,12 @@ mod tests {
         say(&mut claims, 10, ("a", "1"), word(None, 0));
         let key = ["session", "s"];
         let silent = utc_millis() - 1_000_000;
-        claims.take(LogRecord { offset: 11, millis: silent, key: &key, value: Some(b"true") });
+        let take = |claims: &mut WriterTable, offset, millis, value| {
+            claims.take(LogRecord { offset, millis, key: &key, value }).unwrap();
+        };
+        take(&mut claims, 11, silent, Some(TRUE));
         assert_eq!(live(&claims), [11]);
-        claims.take(LogRecord { offset: 12, millis: utc_millis(), key: &key, value: None });
+        take(&mut claims, 12, utc_millis(), None);
         assert!(live(&claims).is_empty());
     }
 
@@ -488,10 +538,10 @@ mod tests {
         };
         say(&mut claims, 10, ("a", "-"), Some(shared("gone")));
         say(&mut claims, 11, ("b", "-"), Some(shared("alive")));
-        let key = ["session", "gone"];
-        claims.take(LogRecord { offset: 12, millis: 5, key: &key, value: None });
-        let key = ["session", "silent"];
-        claims.take(LogRecord { offset: 13, millis: 5, key: &key, value: Some(b"true") });
+        for (offset, session, value) in [(12, "gone", None), (13, "silent", Some(TRUE))] {
+            let key = ["session", session];
+            claims.take(LogRecord { offset, millis: 5, key: &key, value }).unwrap();
+        }
         let forgotten = claims.forgotten(utc_millis() - 1_000);
         assert_eq!(forgotten, ["session silent", "writer t 0 a -"]);
     }

@@ -78,11 +78,11 @@ impl Connection {
         &self,
         topic: &TopicState,
         request: &WriterRequest<'_>,
-        elsewhere: Option<u64>,
+        forwarded: Option<u64>,
     ) -> Result<Arc<WriterClaim>, TransportError> {
         let (partition, name) = (request.partition, request.producer);
         let place = ClaimRequest { topic: &topic.name, qos: &topic.qos, partition, name };
-        let claim = Arc::new(place.claim(&self.tables, elsewhere)?);
+        let claim = Arc::new(place.claim(&self.tables, forwarded)?);
         let mut claims = locked(&self.claims);
         claims.retain(|claim| claim.strong_count() > 0);
         claims.push(Arc::downgrade(&claim));

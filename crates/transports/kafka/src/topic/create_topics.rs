@@ -54,23 +54,22 @@ impl Connection {
     }
 
     /// Those of these topics whose valid declaration equals the wanted one; topics without a
-    /// declaration get it.
+    /// declaration get it. Others report their errors when they are opened.
     pub(crate) fn agree<'a>(
         &self,
         topics: Vec<WantedTopic<'a>>,
     ) -> Result<Vec<WantedTopic<'a>>, TransportError> {
         let known = self.tables.descriptions(topics.iter().map(|t| t.name))?;
-        let unknown = topics.iter().zip(&known).filter(|(_, known)| known.is_none());
+        let unknown = topics.iter().zip(&known).filter(|(_, known)| matches!(known, Ok(None)));
         let unknown: Vec<_> = unknown
             .map(|(topic, _)| (topic.name, self.declaration(topic.name, topic.qos, None)))
             .collect();
         let mut declared = self.tables.describe(&unknown)?.into_iter();
-        let holds = known.into_iter().map(|known| known.or_else(|| declared.next()));
-        let same = |(topic, holds): (WantedTopic<'a>, Option<TopicDeclaration>)| {
-            let holds = holds?;
+        let same = |(topic, known): (WantedTopic<'a>, Result<Option<TopicDeclaration>, _>)| {
+            let holds = known.ok()?.map_or_else(|| declared.next()?.ok(), Some)?;
             first_difference(topic.name, &holds.qos, topic.qos).is_none().then_some(topic)
         };
-        Ok(topics.into_iter().zip(holds).filter_map(same).collect())
+        Ok(topics.into_iter().zip(known).filter_map(same).collect())
     }
 
     /// The declaration of a topic without one, which may have partitions already.

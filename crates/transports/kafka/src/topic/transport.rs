@@ -123,7 +123,7 @@ impl Transport for KafkaTransport {
                 producers::possible(name, qos)?;
                 let description = self.connection.declaration(name, qos, there);
                 let declared = tables.describe(&[(name, description.clone())])?;
-                declared.into_iter().next().unwrap_or(description)
+                declared.into_iter().next().unwrap_or(Ok(description))?
             }
         };
         if let Some(error) = first_difference(name, &holds.qos, qos) {
@@ -204,12 +204,12 @@ impl KafkaTopic {
     fn opened(
         &self,
         request: &WriterRequest<'_>,
-        elsewhere: Option<u64>,
+        forwarded: Option<u64>,
     ) -> Result<Box<dyn Writer>, TransportError> {
         let (topic, link) = (&self.state, &self.state.link);
         link.check_open()?;
         topic.partitions(&[request.partition])?;
-        let producer = match elsewhere {
+        let producer = match forwarded {
             None => link.producer()?,
             Some(_) => {
                 topic.learn_batch()?;
@@ -220,7 +220,7 @@ impl KafkaTopic {
             let learned = producer.learn(name, BROKER_TIMEOUT);
             learned.map_err(failed("fetch the topic's metadata"))?;
         }
-        let claim = self.connection.claim(topic, request, elsewhere)?;
+        let claim = self.connection.claim(topic, request, forwarded)?;
         Ok(Box::new(KafkaWriter::new(&self.connection, topic, request.partition, claim)))
     }
 }

@@ -7,7 +7,7 @@ use helio_bus::{
 use helio_core::qos::Ownership;
 use helio_core::schema::build::{double, record};
 
-use crate::support::{HANG_TIMEOUT, shared_broker, unique};
+use crate::support::{HANG_TIMEOUT, deliver_keyed, plain, shared_broker, unique};
 
 fn next(samples: &mut Subscription) -> Sample {
     loop {
@@ -95,4 +95,44 @@ fn a_second_owner_is_refused_until_the_first_has_gone() {
     drop(publisher);
     mount.close();
     publish(&topic, b"", b"theirs");
+}
+
+/// A declaration of an older or newer release is no topic of another program.
+#[test]
+fn a_topic_of_another_release_is_refused_by_its_version() {
+    let Some(broker) = shared_broker() else { return };
+    let bus = broker.bus("Mount");
+    let existing = unique("existing");
+    bus.topic(TopicSpec::new(&existing).unwrap().qos(Qos::event())).unwrap();
+    let table = broker.kafka_name("_helio.topics");
+    let refused = |name: &str, found: &str| {
+        let spec = TopicSpec::new(name).unwrap().qos(Qos::event());
+        bus.make_topics([&spec], |_| {}).unwrap();
+        let error = bus.topic(spec).map(drop).unwrap_err();
+        let is_refused = matches!(
+            &error,
+            TopicError::Transport(TransportError::Unsupported { remedy, .. })
+                if remedy.contains("the same release") && remedy.contains(&table)
+        );
+        assert!(is_refused && error.to_string().contains(found), "{error:?}");
+    };
+    let qos = serde_json::to_value(Qos::event()).unwrap();
+    for (version, found) in [(None, "no version"), (Some(1), "version 1"), (Some(3), "version 3")] {
+        let name = unique("other");
+        let declaration = serde_json::json!({ "v": version, "qos": qos, "origin": "bus" });
+        let (key, value) = (format!("{name} x"), declaration.to_string());
+        let record = (key.as_bytes(), value.as_bytes());
+        deliver_keyed(&plain(broker), (&table, 0), record).unwrap();
+        refused(&name, found);
+    }
+    let schema = record("test.Wind").field("speed", double()).schema().unwrap();
+    let open = |bus: &Bus| {
+        bus.topic(TopicSpec::new(&existing).unwrap().schema(&schema)).unwrap().publisher().map(drop)
+    };
+    open(&bus).unwrap();
+    let schemas = broker.kafka_name("_helio.schemas");
+    let (key, value) = (format!("of {existing} x"), br#"{"schema":"1f","after":1}"#);
+    deliver_keyed(&plain(broker), (&schemas, 0), (key.as_bytes(), value)).unwrap();
+    let error = open(&broker.bus("Dome")).unwrap_err().to_string();
+    assert!(error.contains(&schemas) && error.contains("no version"), "{error}");
 }

@@ -268,8 +268,8 @@ fn a_claim_by_what_was_read_before_the_owner_went_on_is_lost() {
     // After three more records, the owner has sent heartbeats and checked its ownership between.
     until("it does not continue", || end() >= read + 3);
     let word = serde_json::json!({
-        "incarnation": null, "exclusive": true, "after": read,
-        "open": true, "seen": 0, "session": "s",
+        "v": 2, "incarnation": null, "exclusive": true, "expected_end_offset": read,
+        "open": true, "last_active_tai_ns": 0, "session": "s",
     });
     let (key, word) = (format!("writer {name} 0 Dome 1"), word.to_string());
     deliver_keyed(&plain(broker), (table, 0), (key.as_bytes(), word.as_bytes())).unwrap();
