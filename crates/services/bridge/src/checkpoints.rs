@@ -58,7 +58,8 @@ struct LastSample {
     offset: u64,
     producer: String,
     incarnation: u64,
-    number: u64,
+    #[serde(alias = "number")]
+    sequence: u64,
     time_tai_ns: i64,
 }
 
@@ -73,7 +74,7 @@ impl Checkpoint {
             offset,
             producer: identity.name.to_string(),
             incarnation: identity.sequence.incarnation,
-            number: identity.sequence.number,
+            sequence: identity.sequence.number,
             time_tai_ns: identity.time.nanos(),
         };
         Self { next, last: Some(last), since_tai_ns: None }
@@ -88,7 +89,8 @@ impl Checkpoint {
     pub(crate) fn reconciler(self, anonymous: &AnonymousProducer) -> Reconciler {
         let last = self.last.and_then(|last| {
             let name = ProducerName::new(&last.producer).ok()?;
-            let sequence = ProducerSequence { incarnation: last.incarnation, number: last.number };
+            let sequence =
+                ProducerSequence { incarnation: last.incarnation, number: last.sequence };
             let identity =
                 SampleIdentity::new(&name, sequence, Tai::from_nanos(last.time_tai_ns), anonymous);
             Some((last.offset, identity))
@@ -332,6 +334,10 @@ mod tests {
     fn the_format_of_a_checkpoint() {
         const GOLDEN: &str = concat!(
             r#"{"next":12,"last":{"offset":10,"producer":"Mount","#,
+            r#""incarnation":2,"sequence":5,"time_tai_ns":11}}"#
+        );
+        const OLD_NAMES: &str = concat!(
+            r#"{"next":12,"last":{"offset":10,"producer":"Mount","#,
             r#""incarnation":2,"number":5,"time_tai_ns":11}}"#
         );
         const BEGINS: &str = r#"{"next":9,"last":null,"since_tai_ns":5}"#;
@@ -344,6 +350,7 @@ mod tests {
             &AnonymousProducer::of(&bus, "one"),
         );
         let stands = Checkpoint::after(12, 10, &identity);
+        assert_eq!(serde_json::from_str::<Checkpoint>(OLD_NAMES).unwrap(), stands);
         for (checkpoint, golden) in
             [(stands, GOLDEN), (Checkpoint::starting_at(9, Some(Tai::from_nanos(5))), BEGINS)]
         {
