@@ -16,6 +16,7 @@ pub mod memory;
 mod owned_record;
 mod producers;
 mod registry;
+pub mod versioned_json;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

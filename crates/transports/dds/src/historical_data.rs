@@ -492,7 +492,7 @@ mod tests {
     };
     use crate::reorder_queue::AcceptResent;
     use crate::transport::DdsTransport;
-    use crate::versioned_json;
+    use helio_bus::transport::versioned_json;
     use helio_bus::transport::{Opening, Transport};
     use helio_bus::{Qos, TopicName};
 

@@ -54,7 +54,6 @@ mod test_domain;
 mod tests;
 mod topic;
 mod transport;
-mod versioned_json;
 mod writer;
 
 use std::sync::Arc;

@@ -24,7 +24,7 @@ use crate::entity::{
 use crate::envelope::{self, Header};
 use crate::error::failed;
 use crate::names::Names;
-use crate::versioned_json;
+use helio_bus::transport::versioned_json::{self, FormatError};
 
 /// Acks of durability services, to the writer's session.
 pub(crate) const ACK_TOPIC: &str = "acks";
@@ -206,7 +206,7 @@ pub(crate) struct Page {
 
 impl Page {
     /// `None` if the message is invalid; an error if only its header is.
-    fn parse(message: &Arc<Sample>) -> Option<serde_json::Result<Self>> {
+    fn parse(message: &Arc<Sample>) -> Option<Result<Self, FormatError>> {
         let cdr = message.cdr();
         let (_, payload) = envelope::parse(cdr)?;
         let start = payload.as_ptr() as usize - cdr.as_ptr() as usize;

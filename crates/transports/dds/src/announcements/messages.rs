@@ -5,7 +5,7 @@
 //! participant. The DDS topic `_helio/responses` carries the responses to requests; their key is
 //! the requesting session.
 //!
-//! [`versioned_json`]: crate::versioned_json
+//! [`versioned_json`]: helio_bus::transport::versioned_json
 
 use std::fmt::Write as _;
 

@@ -40,7 +40,7 @@ use crate::envelope::{self, Header};
 use crate::error::{engine, failed};
 use crate::names::Names;
 use crate::options::PEER_RESPONSE_TIMEOUT;
-use crate::versioned_json;
+use helio_bus::transport::versioned_json::{self, FormatError};
 
 const ANNOUNCEMENT_TOPIC: &str = "announcements";
 const RESPONSE_TOPIC: &str = "responses";
@@ -245,7 +245,7 @@ impl Announcements {
     }
 
     /// Counts and reports a message of a live session that cannot be read.
-    pub(crate) fn report_unreadable(&self, session: &str, what: &str, error: &serde_json::Error) {
+    pub(crate) fn report_unreadable(&self, session: &str, what: &str, error: &FormatError) {
         self.with_state(|state| {
             if state.live.contains(session) {
                 warn_unreadable(session, what, error, state);
@@ -368,7 +368,7 @@ impl AnnouncementWriters {
 }
 
 /// Counts a message that cannot be read, and warns of the session's first, second, fourth, …
-fn warn_unreadable(session: &str, what: &str, error: &serde_json::Error, state: &mut SharedState) {
+fn warn_unreadable(session: &str, what: &str, error: &FormatError, state: &mut SharedState) {
     let count = state.count_unreadable(session);
     if count.is_power_of_two() {
         // If standard error is closed, the warning is lost.

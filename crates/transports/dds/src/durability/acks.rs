@@ -304,7 +304,8 @@ mod tests {
     fn an_ack_without_appended_says_what_is_durable_alone() {
         let ack = br#"{"v":2,"topic":"kept","position":{"partition":0,"producer":"Mount",
             "incarnation":7,"sequence":3}}"#;
-        let Ack { position, appended, .. } = crate::versioned_json::decode(ack).unwrap();
+        let Ack { position, appended, .. } =
+            helio_bus::transport::versioned_json::decode(ack).unwrap();
         assert_eq!((position.sequence, appended), (3, 0));
     }
 

@@ -50,7 +50,7 @@ const MAX_PAGE_TIME: Duration = Duration::from_secs(1);
 const LAST_VALUE_THREADS: usize = 2;
 /// The poll intervals: while samples are missing, and while there is nothing to do.
 const POLL_INTERVALS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(500)];
-use crate::versioned_json;
+use helio_bus::transport::versioned_json;
 
 /// The positions of producers, by partition.
 type ProducerPositions = HashMap<u32, HashMap<ProducerName, SequencePosition>>;

@@ -17,7 +17,7 @@ use super::history_server::ServedTopic;
 use super::*;
 use crate::announcements::{Effect, Origin, SharedState, hex};
 use crate::peer_messages::{HistoryRequest, PAGE_TOPIC, REQUEST_TOPIC, message_qos};
-use crate::versioned_json;
+use helio_bus::transport::versioned_json;
 
 /// Ample on a loaded machine.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);

@@ -15,15 +15,15 @@
 //! | `_helio.schemas` | `schema_text`, schema | the schema's text |
 //! | `_helio.schemas` | `topic_schema`, topic, attempt | [`SchemaDeclaration`] |
 //!
-//! JSON is that of [`versioned_json`]. If a topic's declarations cannot be read, opening it returns an
-//! error. Writers are in `_helio.producers`; see `writer_table`.
-//!
-//! [`versioned_json`]: crate::internal::versioned_json
+//! JSON is that of [`versioned_json`](helio_bus::transport::versioned_json). If a topic's
+//! declarations cannot be read, opening it returns an error. Writers are in `_helio.producers`; see
+//! `writer_table`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use helio_bus::transport::versioned_json::{FormatError, decode};
 use helio_bus::transport::{Declared, OwnerOrder, locked};
 use helio_bus::{Qos, SchemaId, TopicName, TransportError};
 use serde::{Deserialize, Serialize};
@@ -32,8 +32,9 @@ use crate::SCHEME;
 use crate::client::link::{Link, unique_name};
 use crate::client::names::{PRODUCERS, SCHEMAS, TOPICS};
 use crate::client::options::BROKER_TIMEOUT;
-use crate::internal::table::{Fold, LogRecord, Table, append, append_all};
-use crate::internal::versioned_json::{FormatError, TRUE, check_true, decode, encode};
+use crate::internal::table::{
+    Fold, LogRecord, TRUE, Table, append, append_all, check_true, encode, unknown_key,
+};
 use crate::internal::writer_table::WriterTable;
 
 /// How long after a slow answer callers that must not wait send no query.
@@ -123,7 +124,7 @@ impl Fold for TopicTable {
                 }
             }
             (_, None) => {}
-            _ => return Err(FormatError::unknown_key()),
+            _ => return Err(unknown_key()),
         }
         Ok(())
     }
@@ -202,7 +203,7 @@ impl Fold for SchemaTable {
                 }
             }
             (_, None) => {}
-            _ => return Err(FormatError::unknown_key()),
+            _ => return Err(unknown_key()),
         }
         Ok(())
     }

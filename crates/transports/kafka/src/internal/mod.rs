@@ -5,5 +5,4 @@ pub(crate) mod internal_topics;
 pub(crate) mod ownership_lease;
 pub(crate) mod producers;
 pub(crate) mod table;
-pub(crate) mod versioned_json;
 pub(crate) mod writer_table;

@@ -28,8 +28,7 @@ use crate::client::options::BROKER_TIMEOUT;
 use crate::client::signal::Notify;
 use crate::internal::internal_topics::InternalTopics;
 use crate::internal::ownership_lease::{AckedHeartbeats, OwnershipLease};
-use crate::internal::table::{append, append_within, send_unconfirmed};
-use crate::internal::versioned_json::{TRUE, encode};
+use crate::internal::table::{TRUE, append, append_within, encode, send_unconfirmed};
 use crate::internal::writer_table::{LivenessCriteria, WriterRecord, WriterTable, writer_key};
 
 /// The shortest lease of an exclusive topic. Its owner checks the ownership every second, and is

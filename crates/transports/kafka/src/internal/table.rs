@@ -8,11 +8,14 @@ use std::time::{Duration, Instant};
 
 use helio_bus::TransportError;
 use helio_bus::transport::locked;
+use helio_bus::transport::versioned_json::{self, FormatError};
 use rdkafka::message::Message as _;
+use serde::Serialize;
+use serde::de::IgnoredAny;
 
 use crate::client::admin::TopicToCreate;
 use crate::client::delivery::DeliveryOutcome;
-use crate::client::error::{failed, outage};
+use crate::client::error::{engine, failed, outage};
 use crate::client::fetcher::{LentPartitions, SampleQueue};
 use crate::client::in_flight::{DeliveryReceiver, OutgoingRecord};
 use crate::client::link::Link;
@@ -20,7 +23,6 @@ use crate::client::names::PRODUCERS;
 use crate::client::options::{BROKER_TIMEOUT, FetchPace};
 use crate::client::signal::ReaderSignal;
 use crate::client::topic_config;
-use crate::internal::versioned_json::FormatError;
 
 /// How long callers that must not wait long wait for the brokers.
 const GLANCE_TIMEOUT: Duration = Duration::from_millis(800);
@@ -37,6 +39,28 @@ pub(crate) struct LogRecord<'a> {
     pub(crate) key: &'a [&'a str],
     /// `None` is a tombstone.
     pub(crate) value: Option<&'a [u8]>,
+}
+
+/// The value of a record without members.
+pub(crate) const TRUE: &[u8] = b"true";
+
+/// A record's value as JSON.
+pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, TransportError> {
+    versioned_json::encode(value).map_err(|error| engine("write a table", error))
+}
+
+/// Checks a value without members.
+pub(crate) fn check_true(json: &[u8]) -> Result<(), FormatError> {
+    if json == TRUE {
+        return Ok(());
+    }
+    versioned_json::decode::<IgnoredAny>(json)?;
+    Err(FormatError::invalid("expected true"))
+}
+
+/// The error of a record whose key no rule describes.
+pub(crate) fn unknown_key() -> FormatError {
+    FormatError::invalid("unknown kind of key")
 }
 
 /// The state that results from a log.

@@ -7,7 +7,7 @@
 //! | `writer`, topic, partition, producer, attempt | [`WriterRecord`], as [`versioned_json`] |
 //! | `session`, session | `true`; deleted when the connection is closed |
 //!
-//! [`versioned_json`]: crate::internal::versioned_json
+//! [`versioned_json`]: helio_bus::transport::versioned_json
 //!
 //! Operation. A writer's first record has no incarnation: its incarnation is that record's offset
 //! plus one, so later ones are larger, whatever their names. Samples of another bus keep their
@@ -21,6 +21,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use helio_bus::transport::versioned_json::{FormatError, decode};
 use helio_bus::transport::{Alive, WriterInfo};
 use helio_bus::{Producer, ProducerName, Tai, TopicName};
 use serde::{Deserialize, Serialize};
@@ -28,8 +29,7 @@ use serde::{Deserialize, Serialize};
 use crate::client::health::ReachableWindow;
 use crate::client::names::PRODUCERS;
 use crate::client::options::BROKER_TIMEOUT;
-use crate::internal::table::{Fold, LogRecord};
-use crate::internal::versioned_json::{FormatError, check_true, decode};
+use crate::internal::table::{Fold, LogRecord, check_true, unknown_key};
 
 /// A connection without a heartbeat for so long is declared dead, with its process.
 pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -136,7 +136,7 @@ impl Fold for WriterTable {
                 }
             }
             (_, None) => {}
-            _ => return Err(FormatError::unknown_key()),
+            _ => return Err(unknown_key()),
         }
         Ok(())
     }
@@ -332,7 +332,7 @@ pub(crate) struct LivenessCriteria {
 mod tests {
     use super::*;
     use crate::client::clock::utc_millis;
-    use crate::internal::versioned_json::{TRUE, encode};
+    use crate::internal::table::{TRUE, encode};
 
     fn say(
         claims: &mut WriterTable,
