@@ -12,6 +12,9 @@ use crate::client::options::BROKER_TIMEOUT;
 
 /// How often a topic that does not exist yet is queried.
 const TOPIC_POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// How long a new topic may be without leaders while the brokers answer. A busy broker creates the
+/// files of hundreds of partitions one after the other, before it announces later topics.
+const LEADER_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Fetcher {
     /// The number of a Kafka topic's partitions; `None` if it does not exist.
@@ -64,13 +67,10 @@ impl Fetcher {
         }
     }
 
-    /// Waits until every partition of a new topic has a leader.
-    pub(crate) fn wait_until_created(
-        &self,
-        name: &str,
-        patience: Duration,
-    ) -> Result<(), TransportError> {
-        let until = Instant::now() + patience;
+    /// Waits until every partition of a new topic has a leader. Brokers that do not answer are an
+    /// outage after [`BROKER_TIMEOUT`].
+    pub(crate) fn wait_until_created(&self, name: &str) -> Result<(), TransportError> {
+        let until = Instant::now() + LEADER_TIMEOUT;
         let mut pause = Duration::from_millis(1);
         loop {
             let metadata = self.fetch_metadata(Some(name), BROKER_TIMEOUT);
@@ -89,7 +89,7 @@ impl Fetcher {
                 return Err(outage(format!(
                     "the topic {name} was created, and has no leader after {} s; check the load of \
                      the brokers, and try again",
-                    patience.as_secs()
+                    LEADER_TIMEOUT.as_secs()
                 )));
             }
             // Brokers learn of a new topic from their controller; there is nothing to wait on.

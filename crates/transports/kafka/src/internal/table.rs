@@ -304,7 +304,7 @@ pub(crate) fn append_all(
         let made = TopicToCreate { name: name.clone(), partitions: 1, config };
         let refused = link.admin.create(&[made], BROKER_TIMEOUT)?;
         refused.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))?;
-        link.client.wait_until_created(&name, BROKER_TIMEOUT)?;
+        link.client.wait_until_created(&name)?;
     }
     let patience =
         BROKER_TIMEOUT + RECORD_ACK_ALLOWANCE * u32::try_from(records.len()).unwrap_or(u32::MAX);

@@ -156,8 +156,7 @@ impl Connection {
             + PARTITION_CREATION_ALLOWANCE * all.iter().map(|made| made.partitions).sum();
         let refused = self.link.admin.create(&all, patience)?;
         all.retain(|made| refused.iter().all(|(name, _)| *name != made.name));
-        all.iter()
-            .try_for_each(|made| self.link.client.wait_until_created(&made.name, patience))?;
+        all.iter().try_for_each(|made| self.link.client.wait_until_created(&made.name))?;
         Ok(refused)
     }
 }
