@@ -255,6 +255,10 @@ impl ResendBuffer {
         let keeping = services.iter().filter(keeps);
         let all = keeping.map(has).reduce(|one, other| one.with(other, u64::min));
         let Some(all) = all else { return Completed::default() };
+        if all.appended < self.all.appended {
+            // A service is new, or a power cut took samples from it: the oldest one is due soon.
+            self.timer = None;
+        }
         self.all = all;
         self.stored.retain(|service, _| services.contains(service));
         self.refusing.retain(|service| services.contains(service));
@@ -376,6 +380,27 @@ mod tests {
         buffer.stored("a".to_owned(), durable(2));
         buffer.settle(&["a".to_owned()]);
         assert_eq!(at(&mut buffer, &[200, 300]), [None; 2]);
+    }
+
+    #[test]
+    fn the_oldest_is_sent_soon_to_a_service_that_lacks_what_another_had_appended() {
+        let mut buffer = ResendBuffer::default();
+        buffer.push(1, &record(b"payload"));
+        assert_eq!(sent(&mut buffer).len(), 1);
+        let is_due = |buffer: &mut ResendBuffer, now| {
+            let mut due = false;
+            buffer.send_overdue(now, |_, _, _| due = true);
+            due
+        };
+        let now = Instant::now();
+        buffer.stored("a".to_owned(), StoredUpTo { appended: 1, durable: 0 });
+        buffer.settle(&["a".to_owned()]);
+        for seconds in [0, 6, 12] {
+            assert!(!is_due(&mut buffer, now + Duration::from_secs(seconds)), "all have it");
+        }
+        buffer.settle(&["b".to_owned()]);
+        assert!(!is_due(&mut buffer, now + Duration::from_secs(13)));
+        assert!(is_due(&mut buffer, now + Duration::from_secs(19)));
     }
 
     #[test]
