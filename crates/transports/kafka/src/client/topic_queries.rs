@@ -12,8 +12,8 @@ use crate::client::options::BROKER_TIMEOUT;
 
 /// How often a topic that does not exist yet is queried.
 const TOPIC_POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// How long a new topic may be without leaders while the brokers answer. A busy broker creates the
-/// files of hundreds of partitions one after the other, before it announces later topics.
+/// How long a new topic may be without leaders while the brokers answer. Beside a build on two
+/// cores, a broker with hundreds of new topics took more than 10 s.
 const LEADER_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Fetcher {
