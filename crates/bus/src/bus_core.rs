@@ -1,7 +1,7 @@
 //! The connection that all handles of one bus share.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use helio_core::ProducerName;
 
@@ -9,8 +9,13 @@ use crate::bell::locked;
 use crate::clock::Clock;
 use crate::error::TransportError;
 use crate::reactor::{EventSource, Reactor};
+use crate::thread_pool::ThreadPool;
 use crate::transport::Transport;
 use crate::url::BusUrl;
+
+/// The most queries to an engine at a time: a query that waits for a lost engine must not delay all
+/// others, and engines answer within milliseconds.
+const MAX_QUERY_THREADS: usize = 8;
 
 pub(crate) struct BusCore {
     pub(crate) transport: Arc<dyn Transport>,
@@ -20,6 +25,7 @@ pub(crate) struct BusCore {
     closed: AtomicBool,
     reactor: Mutex<Option<Arc<Reactor>>>,
     subscriptions: AtomicU64,
+    queries: OnceLock<ThreadPool>,
 }
 
 impl BusCore {
@@ -29,8 +35,13 @@ impl BusCore {
         clock: Arc<dyn Clock>,
         url: BusUrl,
     ) -> Self {
-        let (closed, reactor, subscriptions) = Default::default();
-        Self { transport, producer, clock, url, closed, reactor, subscriptions }
+        let (closed, reactor, subscriptions, queries) = Default::default();
+        Self { transport, producer, clock, url, closed, reactor, subscriptions, queries }
+    }
+
+    /// Threads for queries that wait for the engine; the first query starts one.
+    pub(crate) fn queries(&self) -> &ThreadPool {
+        self.queries.get_or_init(|| ThreadPool::new("helio-query", MAX_QUERY_THREADS, || ()))
     }
 
     /// A bell token that no other subscription of this bus has.

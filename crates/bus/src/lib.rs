@@ -34,7 +34,8 @@
 //!   `waitset`: many subscriptions in one thread
 //! - `topic`: a topic's specification and handle, which opens publishers, forwarders and
 //!   subscriptions
-//! - `publisher`, `forwarder`, `subscription`, `subscribe`, `batch`: writing and reading samples
+//! - `publisher`, `forwarder`, `subscription` with its fences, `subscribe`, `batch`: writing and
+//!   reading samples
 //! - `tracker`: fencing and losses; `status_events`: deadlines and liveliness; `resolve`,
 //!   `evolution`: schemas
 //! - `bus_core`, `topic_core`, `writers`: shared by all handles; `backpressure`: blocked publishes;

@@ -4,6 +4,8 @@
 //! policies to each item (fencing, duplicates, losses, lifespan, keys, levels, schema), and
 //! delivers what remains. If nothing is pending, the thread waits on the transport's own bell.
 
+mod fence;
+
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::pin::Pin;
@@ -30,9 +32,10 @@ use crate::subscribe::{Keys, Lagging, Start, Stats, Subscribe};
 use crate::topic_core::TopicCore;
 use crate::tracker::{SampleStatus, Tracker};
 use crate::transport::{
-    Armed, GroupRequest, HistorySupport, Item, Origin, OwnerOrder, Position, Reader, ReaderRequest,
-    SampleRef, Support, Transport, TransportTopic,
+    Armed, Ends, GroupRequest, HistorySupport, Item, Origin, OwnerOrder, Position, Reader,
+    ReaderRequest, SampleRef, Support, Transport, TransportTopic,
 };
+use fence::{FENCE_POLL_INTERVAL, SetFence};
 
 /// Items polled from the transport at once during conflation.
 const CONFLATE_BATCH_ITEMS: usize = 4096;
@@ -99,6 +102,10 @@ struct State {
     /// samples wait.
     undecided: Option<(Sample, Instant)>,
     gathered: Conflated,
+    /// Until it is passed.
+    fence: Option<SetFence>,
+    /// The ends of the last fence that was passed.
+    passed: Ends,
 }
 
 /// The newest sample of each key, in the order in which they were last written.
@@ -182,6 +189,8 @@ impl Subscription {
             pending: VecDeque::new(),
             undecided: None,
             gathered: Conflated::default(),
+            fence: None,
+            passed: Ends::new(),
         };
         let token = topic.bus.token();
         let topic = Arc::clone(topic);
@@ -353,7 +362,14 @@ impl Subscription {
         if self.state.undecided.is_some() {
             return Ok(Armed::Recheck(OWNER_ANSWER_POLL_INTERVAL));
         }
-        self.reader.arm(bell, self.token)
+        let armed = self.reader.arm(bell, self.token)?;
+        Ok(match (&self.state.fence, armed) {
+            // No bell rings when its ends become known.
+            (Some(fence), Armed::Waiting | Armed::Recheck(_)) if !fence.is_known() => {
+                Armed::Recheck(FENCE_POLL_INTERVAL)
+            }
+            _ => armed,
+        })
     }
 
     pub(crate) fn set_token(&mut self, token: u64) {
@@ -566,11 +582,13 @@ impl State {
             Item::Sample(sample) => self.sample(sample, None, sink),
             Item::Gap(gap) => {
                 self.tracker.explain(gap.partition);
+                self.open_truncated_fence(&gap);
                 self.stats.lost += gap.lost;
                 sink(EventRef::Other(Event::Gap(gap)))
             }
             Item::Recreated(partition) => {
                 self.tracker.forget(partition);
+                self.open_fence(partition);
                 ControlFlow::Continue(())
             }
             Item::Assigned(partitions) => {

@@ -48,6 +48,9 @@ pub struct WaitSet {
 /// How many events of other members are returned before the bell is checked again.
 const BELL_CHECK_EVENTS: u64 = 64;
 
+/// How long [`WaitSet::next_stored`] waits for an event before it checks the fences.
+const FENCE_CHECK_INTERVAL: Duration = Duration::from_millis(2);
+
 /// The identity of a subscription in a [`WaitSet`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Member(u64);
@@ -153,6 +156,48 @@ impl WaitSet {
             }
             found => Ok(found),
         }
+    }
+
+    /// An event; `None` when every member has passed its fence, or has none; see
+    /// [`Subscription::set_fence`]. It blocks until then, or for an event.
+    ///
+    /// # Errors
+    /// [`MemberError`] of any member: [`TransportError::Outage`](crate::TransportError::Outage) if
+    /// some of its stored samples are missing and nothing arrives for `timeout`.
+    pub fn next_stored(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<Option<(Member, Event)>, MemberError> {
+        let until = Instant::now() + timeout;
+        loop {
+            // Every so often also beside events: writers may be as fast as this reader.
+            let is_due = self.events.is_multiple_of(BELL_CHECK_EVENTS);
+            if is_due && self.before_fence()?.is_none() {
+                return Ok(None);
+            }
+            if let Some(event) = self.next_timeout(FENCE_CHECK_INTERVAL)? {
+                return Ok(Some(event));
+            }
+            let Some(member) = self.before_fence()? else { return Ok(None) };
+            if Instant::now() >= until
+                && let Some(subscription) = self.members.get(&member.0)
+            {
+                return Err(MemberError { member, source: subscription.not_arrived(timeout) });
+            }
+        }
+    }
+
+    /// A member that has not passed its fence.
+    fn before_fence(&mut self) -> Result<Option<Member>, MemberError> {
+        for (token, subscription) in &mut self.members {
+            let member = Member(*token);
+            match subscription.has_passed_fence() {
+                Ok(true) => {}
+                Ok(false) => return Ok(Some(member)),
+                Err(source) => return Err(MemberError { member, source }),
+            }
+        }
+        Ok(None)
     }
 
     /// An event of a member that is not armed.

@@ -6,13 +6,14 @@ use helio_core::qos::{History, Retention};
 use helio_core::{Qos, Tai};
 
 use super::support::{
-    Outcome, ensure, gather, gather_at_least, has_places, listening, open, plain, process,
+    Outcome, ensure, gather, gather_at_least, has_places, listening, number, open, plain, process,
     publish_numbers, unique,
 };
 use super::{Check, Failure, Harness};
 use crate::event::{Event, GapCause};
 use crate::publisher::Message;
 use crate::subscribe::{Lagging, Start, Subscribe};
+use crate::subscription::Subscription;
 use crate::topic::Topic;
 use crate::transport::Origin;
 
@@ -47,6 +48,18 @@ pub(super) const CHECKS: &[Check] = &[
         name: "start_time",
         promise: "a subscription starts with the first sample at or after a time",
         run: time,
+    },
+    Check {
+        name: "fence_live",
+        promise: "a subscription that has passed a fence has received every sample published \
+                  before the fence was set",
+        run: fence_live,
+    },
+    Check {
+        name: "fence_history",
+        promise: "a late joiner that has passed a fence has received all samples stored when it \
+                  was set, and all last values",
+        run: fence_history,
     },
     Check {
         name: "history_outlives_writers",
@@ -123,7 +136,7 @@ fn quiet_keys(harness: &dyn Harness) -> Outcome {
     let history = gather(harness, &mut samples, 51)?;
     let mut quiet: Vec<u64> = Vec::new();
     for sample in history.samples.iter().filter(|sample| sample.key.starts_with(b"quiet")) {
-        quiet.push(super::support::number(sample)?);
+        quiet.push(number(sample)?);
     }
     ensure!(quiet.iter().copied().eq(0..50), "received {quiet:?} of the quiet keys");
     let newest = history.samples.iter().find(|sample| &sample.key[..] == b"noisy");
@@ -208,6 +221,80 @@ fn outlives(harness: &dyn Harness) -> Outcome {
     let mut samples = topic.subscribe(Subscribe::from(Start::Last(1)))?;
     let numbers = gather(harness, &mut samples, 2)?.numbers()?;
     ensure!(numbers == [2, 3], "received {numbers:?} after the writer had closed");
+    Ok(())
+}
+
+/// The numbers that a subscription receives up to a fence behind what is stored now.
+fn stored(harness: &dyn Harness, samples: &mut Subscription) -> Result<Vec<u64>, Failure> {
+    let mut numbers = Vec::new();
+    samples.set_fence()?;
+    while let Some(event) = samples.next_stored(harness.timeout())? {
+        numbers.extend(event.into_sample().map(|sample| number(&sample)).transpose()?);
+    }
+    Ok(numbers)
+}
+
+fn fence_live(harness: &dyn Harness) -> Outcome {
+    let (bus, other) = (process(harness)?, process(harness)?);
+    let name = unique("fence-live");
+    let publisher = open(&bus, &name, &plain())?.publisher()?;
+    let topic = open(&other, &name, &plain())?;
+    let mut samples = listening(harness, &topic, Subscribe::from(Start::Latest), &publisher)?;
+    stored(harness, &mut samples)?;
+    for round in 0..20 {
+        publish_numbers(&publisher, "k", round * 10..round * 10 + 10)?;
+        publisher.flush(bus.capabilities().guarantee, harness.timeout())?;
+        let numbers = stored(harness, &mut samples)?;
+        let wanted = round * 10..round * 10 + 10;
+        ensure!(numbers.iter().copied().eq(wanted), "round {round} gave {numbers:?}");
+    }
+    let numbers = stored(harness, &mut samples)?;
+    ensure!(numbers.is_empty(), "received {numbers:?}, and nothing was published");
+    // Subscriptions that wait together, and one of a topic without any sample.
+    let mut set = other.wait_set()?;
+    let empty = open(&other, &unique("fence-empty"), &plain())?;
+    publish_numbers(&publisher, "k", 0..10)?;
+    publisher.flush(bus.capabilities().guarantee, harness.timeout())?;
+    for mut samples in [samples, empty.subscribe(Subscribe::from(Start::Latest))?] {
+        samples.set_fence()?;
+        set.add(samples);
+    }
+    let mut came = 0;
+    while let Some((_, event)) = set.next_stored(harness.timeout())? {
+        came += usize::from(event.into_sample().is_some());
+    }
+    ensure!(came == 10, "a wait set received {came} of 10");
+    Ok(())
+}
+
+fn fence_history(harness: &dyn Harness) -> Outcome {
+    let (bus, other) = (process(harness)?, process(harness)?);
+    let name = unique("fence-history");
+    let qos = Qos { partitions: 3, ..Qos::stream() };
+    let publisher = open(&bus, &name, &qos)?.publisher()?;
+    let topic = open(&other, &name, &qos)?;
+    let mut early = topic.subscribe(Subscribe::from(Start::Earliest))?;
+    let numbers = stored(harness, &mut early)?;
+    ensure!(numbers.is_empty(), "received {numbers:?} of an empty topic");
+    for number in 0..300 {
+        publish_numbers(&publisher, &format!("{}", number % 30), number..number + 1)?;
+    }
+    publisher.flush(bus.capabilities().guarantee, harness.timeout())?;
+    let sorted = |samples: &mut Subscription| {
+        let mut numbers = stored(harness, samples)?;
+        numbers.sort_unstable();
+        Ok::<_, Failure>(numbers)
+    };
+    let mut late = topic.subscribe(Subscribe::from(Start::Earliest))?;
+    for (who, samples) in [("a late joiner", &mut late), ("an early reader", &mut early)] {
+        let numbers = sorted(samples)?;
+        ensure!(numbers.iter().copied().eq(0..300), "{who} received {} of 300", numbers.len());
+    }
+    for lagging in [Lagging::Lossless, Lagging::Conflate] {
+        let last = Subscribe::from(Start::Last(1)).lagging(lagging);
+        let numbers = sorted(&mut topic.subscribe(last)?)?;
+        ensure!(numbers.iter().copied().eq(270..300), "{lagging:?}: last values {numbers:?}");
+    }
     Ok(())
 }
 

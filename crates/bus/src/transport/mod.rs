@@ -11,6 +11,7 @@
 mod capabilities;
 mod decorator;
 pub mod fault;
+mod fence;
 mod journal;
 pub mod memory;
 mod owned_record;
@@ -29,6 +30,7 @@ use thiserror::Error;
 pub(crate) use capabilities::word;
 pub use capabilities::{Capabilities, Fencing, HistorySupport, Reach, Support};
 pub use decorator::{Decorator, TopicDecorator};
+pub use fence::{Ends, Fence};
 pub(crate) use owned_record::OwnedRecord;
 pub use producers::{Producers, order_by_producer};
 pub(crate) use registry::open;
@@ -528,6 +530,20 @@ pub trait Reader: Send {
     fn arm(&mut self, bell: &Arc<dyn Bell>, token: u64) -> Result<Armed, TransportError>;
     /// Visits each partition's next offset and end of the log.
     fn positions(&self, visit: &mut dyn FnMut(Position));
+    /// The ends of everything that is stored now for this reader. It never waits: where the engine
+    /// must be queried, or samples are on their way, it returns how to find them.
+    ///
+    /// # Errors
+    /// The engine's error.
+    fn fence(&self) -> Result<Fence, TransportError> {
+        let mut ends = Ends::new();
+        self.positions(&mut |at| ends.push((at.partition, at.end)));
+        Ok(Fence::Ends(ends))
+    }
+    /// The number of last values that were not visited yet; positions do not count them.
+    fn unread_history(&self) -> u64 {
+        0
+    }
     /// The number of unread samples over all partitions.
     fn lag(&self) -> u64 {
         let mut lag = 0;

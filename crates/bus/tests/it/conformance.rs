@@ -62,7 +62,16 @@ fn disconnects_are_healed() {
 /// The checks that detect each fault: a suite that cannot fail proves nothing.
 fn broken_promises_are_noticed(broken: &str) {
     let faults: [(&str, &[&str]); 6] = [
-        ("drop=0.05", &["delivery_order_per_key", "start_earliest", "group_shares"]),
+        (
+            "drop=0.05",
+            &[
+                "delivery_order_per_key",
+                "start_earliest",
+                "fence_live",
+                "fence_history",
+                "group_shares",
+            ],
+        ),
         ("reorder=0.2", &["delivery_batches", "start_earliest"]),
         ("corrupt=1", &["delivery_whole", "delivery_large"]),
         ("strip=0.2", &["headers_whole", "headers_in_batches", "headers_of_last_values"]),

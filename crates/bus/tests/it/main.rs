@@ -8,6 +8,7 @@ mod bus;
 mod closing;
 mod conformance;
 mod fair;
+mod fence;
 mod frozen;
 mod owners;
 mod processes;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use helio_core::{Headers, ProducerName, TopicName};
 
-use super::super::{Armed, Item, Position, Reader, SampleRef};
+use super::super::{Armed, Fence, Item, Origin, Position, Reader, SampleRef};
 use super::{Dice, Faults};
 use crate::bell::{Bell, locked};
 use crate::error::TransportError;
@@ -235,9 +235,27 @@ impl Reader for FaultyReader {
                 }
                 _ => None,
             });
+            let overtaken =
+                self.overtaken.iter().filter(|sample| sample.partition == position.partition);
+            let held = held.chain(overtaken.map(|sample| sample.offset));
             position.next = held.min().unwrap_or(position.next).min(position.next);
             visit(position);
         });
+    }
+
+    fn fence(&self) -> Result<Fence, TransportError> {
+        self.faults.check(&self.topic)?;
+        self.inner.fence()
+    }
+
+    fn unread_history(&self) -> u64 {
+        let queued = self.queue.iter().filter_map(|item| match item {
+            QueuedItem::Sample(sample) => Some(sample),
+            _ => None,
+        });
+        let queued = queued.chain(&self.overtaken);
+        let history = queued.filter(|sample| sample.origin == Origin::History).count();
+        self.inner.unread_history() + history as u64
     }
 
     fn seek(&mut self, partition: u32, offset: u64) -> Result<(), TransportError> {

@@ -303,6 +303,15 @@ impl Reader for JournalReader {
         }
     }
 
+    fn unread_history(&self) -> u64 {
+        let unread = |Cursor { reader, .. }: &Cursor| {
+            // The end first: a sample that is appended meanwhile counts once more, not once less.
+            let ahead = reader.end_offset().saturating_sub(reader.offset());
+            reader.lag().saturating_sub(ahead)
+        };
+        self.cursors.iter().map(unread).sum()
+    }
+
     fn seek(&mut self, partition: u32, offset: u64) -> Result<(), TransportError> {
         let to = Begin::Offset(partition, offset);
         let opened = Cursor::open(&self.topic, partition, &to)?;

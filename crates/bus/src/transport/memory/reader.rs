@@ -215,6 +215,10 @@ impl Reader for MemoryReader {
         }
     }
 
+    fn unread_history(&self) -> u64 {
+        self.cursors.iter().map(|cursor| cursor.history.len() as u64).sum()
+    }
+
     fn seek(&mut self, partition: u32, offset: u64) -> Result<(), TransportError> {
         let found = self.cursors.iter_mut().find(|cursor| cursor.partition == partition);
         let cursor = found.ok_or_else(|| not_ours(SCHEME, partition))?;
