@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use helio_bus::TransportError;
-use helio_bus::transport::{Producers, order_by_producer};
+use helio_bus::transport::{Ends, Producers, order_by_producer};
 use rdkafka::error::KafkaError;
 use rdkafka::message::Message as _;
 
@@ -183,6 +183,61 @@ fn read(
         until = Instant::now() + BROKER_TIMEOUT;
     }
     Ok(())
+}
+
+/// The ends of partitions for readers at these places: each behind the newest record that a reader
+/// can still receive. The log may end with transaction markers, or with offsets that compaction
+/// emptied; no reader passes those.
+pub(crate) fn newest_ends(
+    topic: &TopicState,
+    places: &[(u32, u64)],
+) -> Result<Ends, TransportError> {
+    let mut ends = Ends::with_capacity(places.len());
+    for (partition, next) in places {
+        let (first, end) = topic.link.client.ends(&topic.kafka, *partition, BROKER_TIMEOUT)?;
+        ends.push((*partition, newest_end(topic, *partition, (first.max(*next), end))?));
+    }
+    Ok(ends)
+}
+
+/// Behind the newest record of a partition from `first` on; `first` if there is none. It reads from
+/// the end backwards, twice as far each time.
+fn newest_end(
+    topic: &TopicState,
+    partition: u32,
+    (first, end): (u64, u64),
+) -> Result<u64, TransportError> {
+    let mut from = end;
+    while from > first {
+        from = from.saturating_sub((end - from).max(1)).max(first);
+        let mut newest = None;
+        scan(topic, &topic.kafka, &[(partition, from, end)], |_, queue| {
+            newest = newest_record(queue, end)?;
+            Ok(())
+        })?;
+        if let Some(newest) = newest {
+            return Ok(newest + 1);
+        }
+    }
+    Ok(first)
+}
+
+/// The offset of the newest record before `end` in a queue.
+fn newest_record(queue: &SampleQueue, end: u64) -> Result<Option<u64>, TransportError> {
+    let mut newest = None;
+    while newest.is_none_or(|newest| newest + 1 < end) {
+        let message = match queue.poll(BROKER_TIMEOUT) {
+            None => return Err(outage("the end of a log has not arrived in time".to_owned())),
+            Some(Err(KafkaError::PartitionEOF(_))) => break,
+            Some(message) => message.map_err(failed("read the end of a log"))?,
+        };
+        let offset = u64::try_from(message.offset()).unwrap_or(0);
+        if offset >= end {
+            break;
+        }
+        newest = Some(offset);
+    }
+    Ok(newest)
 }
 
 fn too_many() -> TransportError {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use helio_bus::transport::{
-    Armed, Begin, Item, Origin, Position, Producers, Reader, ReaderRequest, Visit, not_ours,
+    Armed, Begin, Fence, Item, Origin, Position, Producers, Reader, ReaderRequest, Visit, not_ours,
 };
 use helio_bus::{Bell, Gap, GapCause, Outage, Tai, TransportError};
 use rdkafka::message::Message as _;
@@ -520,6 +520,19 @@ impl Reader for KafkaReader {
             let end = cursor.end.get().max(next);
             visit(Position { partition: cursor.partition, next, end });
         }
+    }
+
+    fn fence(&self) -> Result<Fence, TransportError> {
+        self.check_open()?;
+        let (consumer, topic) = (self.source.consumer(), Arc::clone(&self.topic));
+        let place = |cursor: &Cursor| (cursor.partition, cursor.place(consumer, &topic.kafka));
+        let places: Vec<_> = self.cursors.iter().map(place).collect();
+        let query = move || history::newest_ends(&topic, &places).map(Fence::Ends);
+        Ok(Fence::Query(Box::new(query)))
+    }
+
+    fn unread_history(&self) -> u64 {
+        self.history.len() as u64
     }
 
     fn seek(&mut self, partition: u32, offset: u64) -> Result<(), TransportError> {
