@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use helio_bus::transport::{
-    Armed, Begin, Item, Position, Producers, Reader, ReaderRequest, SampleRef, Visit, locked,
-    not_ours,
+    Armed, Begin, Ends, Fence, Item, Position, Producers, Reader, ReaderRequest, SampleRef, Visit,
+    locked, not_ours,
 };
 use helio_bus::{Bell, Outage, TransportError};
 use helio_core::{ProducerName, TopicName};
@@ -109,6 +109,73 @@ impl OpenReader for ReaderCore {
 }
 
 impl ReaderCore {
+    /// Waits until the endpoints have matched the topic's writers; returns the positions of those
+    /// that have written.
+    fn await_writers(&self) -> Result<Vec<(String, ProducerPosition)>, TransportError> {
+        let (topic, partitions) = (&self.topic, &self.partitions);
+        let connection = &topic.connection;
+        let responses = loop {
+            let opened = OpenedEndpoint {
+                topic: topic.name.clone(),
+                endpoint_kind: EndpointKind::Reader,
+                guids: self.endpoints.guids(),
+                partitions: partitions.clone(),
+            };
+            let responses = connection.await_match(opened, || self.endpoints.matched())?;
+            // A session that has responded may have announced the first schema only now.
+            if !self.endpoints.adopt_schema(topic)? {
+                break responses;
+            }
+        };
+        let session = || connection.announcements.session.clone();
+        let own = connection.writers_of(&topic.name).into_iter();
+        let own = own.filter_map(|writer| Some((session(), writer.position()?)));
+        let positions = responses.into_iter().flat_map(|(session, response)| {
+            response.positions.into_iter().map(move |position| (session.clone(), position))
+        });
+        let read = |(_, position): &(String, ProducerPosition)| {
+            let wanted = partitions.is_empty() || partitions.contains(&position.partition);
+            position.sequence > 0 && wanted
+        };
+        Ok(positions.chain(own).filter(read).collect())
+    }
+
+    /// The ends, when everything has arrived that live writers had written at these positions, and
+    /// the history. Samples that are lost, or have expired, are waited for until `until`.
+    fn fence_ends(
+        &self,
+        positions: &[(String, ProducerPosition)],
+        until: &mut Option<Instant>,
+    ) -> Result<Option<Ends>, TransportError> {
+        let connection = &self.topic.connection;
+        connection.check_open()?;
+        let mut reorder_queue = locked(&self.reorder_queue);
+        self.pull(&mut reorder_queue)?;
+        if reorder_queue.awaits_history() {
+            return Ok(None);
+        }
+        let missing = positions.iter().find(|(session, position)| {
+            let lives = || connection.announcements.with_state(|s| s.live.contains(session));
+            !reorder_queue.has_passed(position) && lives()
+        });
+        if missing.is_some() || reorder_queue.has_blocked() {
+            let until = until.get_or_insert_with(|| Instant::now() + PEER_RESPONSE_TIMEOUT);
+            if Instant::now() < *until {
+                return Ok(None);
+            }
+            if let Some((_, ProducerPosition { producer, .. })) = missing
+                && self.topic.is_reliable()
+                && self.topic.qos.lifespan.is_none()
+            {
+                let cause = format!("samples of {producer} on {} do not arrive", self.topic.name);
+                return Err(TransportError::Outage { transport: SCHEME.to_owned(), cause });
+            }
+        }
+        let mut ends = Ends::new();
+        reorder_queue.positions(&mut |at| ends.push((at.partition, at.end)));
+        Ok(Some(ends))
+    }
+
     fn pull(&self, reorder_queue: &mut ReorderQueue) -> Result<(), TransportError> {
         self.wake.arrived.store(0, Ordering::Relaxed);
         if self.wake.matched.swap(false, Ordering::AcqRel) {
@@ -202,30 +269,7 @@ impl DdsReader {
         topic.partitions(partitions)?;
         let shared = subscribe(topic, partitions, take, pending_history)?;
         connection.add_reader(Arc::<ReaderCore>::downgrade(&shared));
-        let responses = loop {
-            let opened = OpenedEndpoint {
-                topic: topic.name.clone(),
-                endpoint_kind: EndpointKind::Reader,
-                guids: shared.endpoints.guids(),
-                partitions: partitions.to_vec(),
-            };
-            let responses = connection.await_match(opened, || shared.endpoints.matched())?;
-            // A session that has responded may have announced the first schema only now.
-            if !shared.endpoints.adopt_schema(topic)? {
-                break responses;
-            }
-        };
-        let session = || connection.announcements.session.clone();
-        let own = connection.writers_of(&topic.name).into_iter();
-        let own = own.filter_map(|writer| Some((session(), writer.position()?)));
-        let positions = responses.into_iter().flat_map(|(session, response)| {
-            response.positions.into_iter().map(move |position| (session.clone(), position))
-        });
-        let read = |(_, position): &(String, ProducerPosition)| {
-            let wanted = partitions.is_empty() || partitions.contains(&position.partition);
-            position.sequence > 0 && wanted
-        };
-        let positions: Vec<_> = positions.chain(own).filter(read).collect();
+        let positions = shared.await_writers()?;
         let before = positions.iter().map(|(_, position)| position.clone()).collect();
         locked(&shared.reorder_queue).set_join_positions(before);
         let (producers, outages, avro) = Default::default();
@@ -555,6 +599,16 @@ impl Reader for DdsReader {
         // If this fails, the next poll reports it.
         let _ = self.shared.pull(&mut reorder_queue);
         reorder_queue.positions(visit);
+    }
+
+    /// DDS has no log with an end: the writers are asked how much they have written.
+    fn fence(&self) -> Result<Fence, TransportError> {
+        self.connection().check_open()?;
+        let shared = Arc::clone(&self.shared);
+        Ok(Fence::Query(Box::new(move || {
+            let (positions, mut until) = (shared.await_writers()?, None);
+            Ok(Fence::Pending(Box::new(move || shared.fence_ends(&positions, &mut until))))
+        })))
     }
 
     /// The size of outstanding history is unknown; it counts as one sample.

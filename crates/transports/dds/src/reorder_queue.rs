@@ -942,16 +942,34 @@ impl ReorderQueue {
 
     /// Whether all samples up to a position have arrived, on both topics.
     pub(crate) fn has_seen(&self, position: &ProducerPosition) -> bool {
+        position.is_reached(self.received(position))
+    }
+
+    /// The same; samples from before this reader joined have passed.
+    pub(crate) fn has_passed(&self, position: &ProducerPosition) -> bool {
+        let mut passed = self.received(position);
+        let of = |before: &&ProducerPosition| {
+            before.partition == position.partition && before.producer == position.producer
+        };
+        if let Some(joined) = self.before.iter().find(of) {
+            for (passed, sequence) in passed.iter_mut().zip(joined.topic_sequences) {
+                *passed = (joined.incarnation, sequence).max(*passed);
+            }
+        }
+        position.is_reached(passed)
+    }
+
+    /// What has arrived on both topics of a position's producer.
+    fn received(&self, position: &ProducerPosition) -> [(u64, u64); 2] {
         let of = |seen: &&NewestSequences| {
             seen.partition == position.partition && seen.producer == position.producer.as_str()
         };
-        let received = self.seen.iter().find(of).map_or([(0, 0); 2], |seen| seen.order);
-        let whole = |topic_index: usize| {
-            position.topic_sequences[topic_index] == 0
-                || received[topic_index]
-                    >= (position.incarnation, position.topic_sequences[topic_index])
-        };
-        whole(0) && whole(1)
+        self.seen.iter().find(of).map_or([(0, 0); 2], |seen| seen.order)
+    }
+
+    /// Whether new samples wait until the history has arrived.
+    pub(crate) fn awaits_history(&self) -> bool {
+        self.past.is_some()
     }
 
     fn push(&mut self, mut queued: QueuedSample) {

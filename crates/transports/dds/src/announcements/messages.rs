@@ -262,6 +262,12 @@ impl ProducerPosition {
         Self { partition, producer, incarnation, sequence, topic_sequences: [0; 2] }
     }
 
+    /// Whether these incarnations and numbers, on both topics, are at the position or behind it.
+    pub(crate) fn is_reached(&self, arrived: [(u64, u64); 2]) -> bool {
+        let mut both = self.topic_sequences.into_iter().zip(arrived);
+        both.all(|(sequence, arrived)| sequence == 0 || arrived >= (self.incarnation, sequence))
+    }
+
     /// Incarnation and number, for comparisons.
     pub(crate) fn order(&self) -> (u64, u64) {
         (self.incarnation, self.sequence)
