@@ -240,34 +240,18 @@ fn read_checkpoints(topic: &Topic) -> Result<HashMap<(TopicName, u32), Checkpoin
     let failed = |error: &dyn std::fmt::Display| {
         OpenError::Failed(format!("the checkpoints cannot be read: {error}"))
     };
-    let ends = topic.partitions()?;
     let options = Subscribe::from(Start::Last(1)).lagging(Lagging::Lossless);
     let mut samples = topic.subscribe(options)?;
-    let mut until = Instant::now() + BUS_TIMEOUT;
     let mut checkpoints = HashMap::new();
-    loop {
-        let before = samples.stats().received;
-        while let Some(event) = samples.try_next().map_err(|error| failed(&error))? {
-            let Event::Sample(sample) = event else { continue };
-            let Some((topic, partition)) = parse_key(&sample.key) else { continue };
-            if let Ok(checkpoint) = serde_json::from_slice::<Checkpoint>(&sample.payload) {
-                checkpoints.insert((topic, partition), checkpoint);
-            }
-        }
-        let at = samples.positions();
-        let is_read = |end: &helio_bus::transport::PartitionInfo| {
-            at.iter().any(|at| at.partition == end.partition && at.next >= end.end)
-        };
-        if ends.iter().all(is_read) {
-            return Ok(checkpoints);
-        }
-        if samples.stats().received > before {
-            until = Instant::now() + BUS_TIMEOUT;
-        }
-        if !samples.wait_until(Some(until)).map_err(|error| failed(&error))? {
-            return Err(failed(&"their bus does not deliver them; retrying"));
+    samples.set_fence().map_err(|error| failed(&error))?;
+    while let Some(event) = samples.next_stored(BUS_TIMEOUT).map_err(|error| failed(&error))? {
+        let Event::Sample(sample) = event else { continue };
+        let Some((topic, partition)) = parse_key(&sample.key) else { continue };
+        if let Ok(checkpoint) = serde_json::from_slice::<Checkpoint>(&sample.payload) {
+            checkpoints.insert((topic, partition), checkpoint);
         }
     }
+    Ok(checkpoints)
 }
 
 /// The topic and partition of a key; none for other keys.

@@ -123,21 +123,13 @@ impl LevelTable {
     /// # Errors
     /// [`LevelsError`].
     pub fn list(&self, patience: Duration) -> Result<LevelList, LevelsError> {
-        let ends = self.topic.partitions()?;
         let mut heard = self.hear()?;
+        heard.samples.set_fence()?;
         let mut until = Instant::now() + patience;
         loop {
             let before = heard.samples.stats().received;
             while heard.poll(self.bus.clock().now())?.more {}
-            let at = heard.samples.positions();
-            let reached =
-                |partition, end| at.iter().any(|at| at.partition == partition && at.next >= end);
-            let all = match ends.as_slice() {
-                // The engine has no offsets, but reports whether more is available.
-                [] => heard.samples.stats().lag == 0,
-                ends => ends.iter().all(|end| reached(end.partition, end.end)),
-            };
-            if all {
+            if heard.samples.has_passed_fence()? {
                 break;
             }
             if heard.samples.stats().received > before {
