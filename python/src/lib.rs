@@ -20,7 +20,7 @@ mod time;
 
 use helio_component::protocol::MAX_TYPED_BYTES;
 use helio_component::protocol::caller::DEFAULT_STREAM_LEAD;
-use helio_component::{PRESENCE_POLL_INTERVAL, STATE_TIMEOUT};
+use helio_component::{PRESENCE_POLL_INTERVAL, STATE_TIMEOUT, STORED_TIMEOUT};
 use pyo3::prelude::*;
 
 /// The quality-of-service profile of that name, as JSON.
@@ -42,6 +42,7 @@ fn _heliograph(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("PRESENCE_POLL_INTERVAL_S", PRESENCE_POLL_INTERVAL.as_secs_f64())?;
     module.add("STATE_TIMEOUT_S", STATE_TIMEOUT.as_secs_f64())?;
+    module.add("STORED_TIMEOUT_S", STORED_TIMEOUT.as_secs_f64())?;
     module.add("STREAM_LEAD_S", DEFAULT_STREAM_LEAD.as_secs_f64())?;
     module.add("TYPED_BYTES_MAX", MAX_TYPED_BYTES)?;
     module.add_class::<time::Time>()?;

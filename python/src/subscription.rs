@@ -191,6 +191,51 @@ impl RawSubscription {
         Ok((samples, events, seen))
     }
 
+    /// Sets a fence behind everything that is stored now. It does not wait.
+    fn set_fence(&self, py: Python<'_>) -> PyResult<()> {
+        let mut guard = self.lock(py)?;
+        guard.get_mut(OBJECT)?.subscription.set_fence().map_err(|error| errors::read(&error))
+    }
+
+    /// Up to `max` samples before the fence, other events, and whether it was passed: then samples
+    /// behind it are unread, as far as the partitions' order allows.
+    fn take_stored<'py>(
+        &self,
+        py: Python<'py>,
+        max: usize,
+    ) -> PyResult<(Bound<'py, PyList>, Vec<Py<PyAny>>, bool)> {
+        let samples = PyList::empty(py);
+        let mut events = Vec::new();
+        while samples.len() + events.len() < max {
+            if self.has_passed_fence(py)? {
+                return Ok((samples, events, true));
+            }
+            let (taken, others, seen) = self.take_many(py, 1)?;
+            taken.iter().try_for_each(|sample| samples.append(sample))?;
+            events.extend(others);
+            if seen == 0 {
+                let passed = self.has_passed_fence(py)?;
+                return Ok((samples, events, passed));
+            }
+        }
+        Ok((samples, events, false))
+    }
+
+    /// Whether everything before the fence was taken; true without a fence.
+    fn has_passed_fence(&self, py: Python<'_>) -> PyResult<bool> {
+        let mut guard = self.lock(py)?;
+        let OpenSubscription { subscription, early, .. } = guard.get_mut(OBJECT)?;
+        let passed = subscription.has_passed_fence().map_err(|error| errors::read(&error))?;
+        Ok(passed
+            && match early {
+                None => true,
+                Some(Event::Sample(early)) => {
+                    !subscription.is_before_fence(early.partition, early.offset)
+                }
+                Some(_) => false,
+            })
+    }
+
     /// Starts to count losses by the samples' own numbers, for a component's topic of that schema;
     /// gaps and counters report them.
     fn count_losses(&self, py: Python<'_>, schema: &Schema) -> PyResult<()> {

@@ -10,7 +10,7 @@ import pytest
 from probe import TIMEOUT_S, asynchronous
 
 import heliograph as helio
-from heliograph import State
+from heliograph import State, sync, testing
 from heliograph._component._remote import _current_state
 from heliograph._heliograph import Lease
 
@@ -87,3 +87,58 @@ async def test_the_first_state_of_a_new_instance_is_waited_for(url: str) -> None
         del first, second, writer
     if keeper is not None:
         await keeper.close()
+
+
+@asynchronous
+async def test_values_that_were_not_fetched_yet_are_not_missing() -> None:
+    """The reader's transport delivers nothing at the first polls, as a broker's client may."""
+    url = testing.memory_url()
+    async with helio.connect(url) as bus:
+        topic = helio.Remote(bus, "Probe").evt_position.type
+        writer = bus.topic(topic.topic, topic.schema, qos=topic.qos)
+
+        async def publish(value: float) -> None:
+            await writer.publish(topic.data_type(value=value))
+
+        await publish(-1.0)
+        for seed in range(5):
+            late = testing.fault_url(url, delay=1.0, seed=seed)
+            async with helio.connect(late) as reading, helio.Remote(reading, "Probe") as remote:
+                for value in (1.0, 2.0, 3.0):
+                    await publish(value)
+                event = remote.evt_position
+                assert event.get().value == 3.0
+                assert (await event.aget(timeout=TIMEOUT_S)).value == 3.0
+                # On first use it drops the events since the remote was opened.
+                if seed % 2:
+                    event.flush()
+                    await publish(4.0)
+                    assert (await event.next(timeout=TIMEOUT_S)).value == 4.0
+                else:
+                    waiting = asyncio.create_task(event.next(flush=True, timeout=TIMEOUT_S))
+                    # It begins, and may still be waiting for the older ones.
+                    await asyncio.sleep(0)
+                    await publish(4.0)
+                    assert (await waiting).value == 4.0
+                await publish(5.0)
+                event.flush()
+                assert event.nqueued == 0
+                await publish(6.0)
+                assert (await event.next(timeout=TIMEOUT_S)).value == 6.0
+                assert event.get().value == 6.0
+
+
+def test_a_synchronous_reader_waits_for_stored_values() -> None:
+    url = testing.memory_url()
+    with (
+        sync.connect(url) as bus,
+        sync.connect(testing.fault_url(url, delay=1.0, seed=2)) as reading,
+        sync.Remote(reading, "Probe") as remote,
+    ):
+        topic = remote.evt_position._topic.type
+        writer = bus.topic(topic.topic, topic.schema, qos=topic.qos)
+        writer.publish(topic.data_type(value=1.0))
+        assert remote.evt_position.get().value == 1.0
+        remote.evt_position.flush()
+        writer.publish(topic.data_type(value=2.0))
+        assert remote.evt_position.next(timeout=TIMEOUT_S).value == 2.0

@@ -95,7 +95,7 @@ class ReadTopic:
         return self._loop.call(lambda: self._topic.lost)
 
     def get(self) -> Any:
-        """Return the newest value without waiting; None if there is none."""
+        """Return the newest value; None if there is none."""
         return self._loop.call(self._topic.get)
 
     def aget(self, timeout: float | None = None) -> Any:
@@ -111,8 +111,9 @@ class ReadTopic:
         return self._loop.call(self._topic.get_oldest)
 
     def flush(self) -> None:
-        """Drop the unread values."""
-        self._loop.call(self._topic.flush)
+        """Drop all values that were published before."""
+        self._topic._refuse_beside_callback()
+        self._loop.run(self._topic._flush())
 
     def __iter__(self) -> Iterator[Any]:
         return self

@@ -12,6 +12,7 @@ import copy
 import inspect
 import itertools
 import logging
+import time
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,13 +30,13 @@ from heliograph._errors import (
     WaitTimeout,
 )
 from heliograph._events import Gap, Undecodable
-from heliograph._heliograph import Time
+from heliograph._heliograph import STORED_TIMEOUT_S, Time
 from heliograph._lagging import conflate, drop_oldest
 from heliograph._start import last, since
 from heliograph._threads import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
     from heliograph._bus import Bus, Topic
     from heliograph._component._data import TopicData
@@ -305,9 +306,38 @@ class WriteTopic:
         raw = topic.open(self._bus._raw, producer=self._who.producer)
         keys = [topic.schema.key(self._who.index)] if topic.indexed else None
         subscription = raw.subscribe(subscribe_options(last(1), keys))
-        samples, _, _ = subscription.take_many(1)
+        samples, _ = read_stored(subscription)
         subscription.close()
-        return raw, samples[0].value.private_seqNum if samples else 0
+        return raw, samples[-1].value.private_seqNum if samples else 0
+
+
+def read_stored(raw: RawSubscription) -> tuple[list[Sample[Any]], list[Event]]:
+    """Return all samples that are stored now, and other events; wait until they have arrived.
+
+    Raises :class:`StorageError` if some are missing and nothing arrives for ``STORED_TIMEOUT_S``.
+    """
+    raw.set_fence()
+    samples: list[Sample[Any]] = []
+    events: list[Event] = []
+    until = time.monotonic() + STORED_TIMEOUT_S
+    while True:
+        taken, others, passed = raw.take_stored(QUEUE_DEPTH)
+        samples += taken
+        events += others
+        if passed:
+            return samples, events
+        if taken or others:
+            until = time.monotonic() + STORED_TIMEOUT_S
+        elif not raw.wait(max(0.0, until - time.monotonic())):
+            raise not_arrived()
+
+
+def not_arrived() -> StorageError:
+    """Return the error for stored samples that do not arrive."""
+    return StorageError(
+        f"not all stored samples have arrived, and nothing came for {STORED_TIMEOUT_S:g} s; try "
+        "again when the bus answers"
+    )
 
 
 def unknown_field(topic: TopicType, name: str) -> EncodeError:
@@ -359,6 +389,7 @@ class ReadTopic:
         self._dropped = 0
         self._warned = False
         self._turn = 0
+        self._flushing = 0
         self._closed = False
 
     def __repr__(self) -> str:
@@ -396,7 +427,13 @@ class ReadTopic:
         )
 
     def get(self) -> Any:
-        """Return a copy of the newest value without waiting; None if there is none."""
+        """Return a copy of the newest value; None if there is none.
+
+        The first call waits until the stored values have arrived, usually for milliseconds;
+        :meth:`aget` waits in the event loop. Later calls do not wait.
+
+        Raises :class:`StorageError` if they do not arrive within 10 s.
+        """
         sample = self._latest()
         return None if sample is None else copy.copy(self._received(sample))
 
@@ -406,10 +443,13 @@ class ReadTopic:
         Raises :class:`WaitTimeout`.
         """
         async with _limit(timeout, self):
-            while (sample := self._latest()) is None:
-                assert self._newest is not None, "_latest has opened it"
-                await self._arrival(self._newest)
-        return copy.copy(self._received(sample))
+            newest = self._open_newest()
+            with self._reopened_after_errors():
+                self._take_newest(newest)
+                while self._value is None or not newest.raw.has_passed_fence():
+                    await self._arrival(newest)
+                    self._take_newest(newest)
+        return copy.copy(self._received(self._value))
 
     def _is_of_living(self) -> bool:
         """Whether the writer of the newest value is alive."""
@@ -439,7 +479,7 @@ class ReadTopic:
         """
         self._refuse_beside_callback()
         if flush:
-            self.flush()
+            await self._flush()
         self._fill()
         self._turn += 1
         if self._turn % _YIELD_AFTER_SAMPLES == 0:
@@ -461,10 +501,43 @@ class ReadTopic:
         return self._received(self._queue.popleft()) if self._queue else None
 
     def flush(self) -> None:
-        """Drop the unread values."""
+        """Drop all values that were published before, also those that have not arrived yet.
+
+        It waits for those, usually for milliseconds; ``next(flush=True)`` waits in the event loop.
+
+        Raises :class:`StorageError` if they do not arrive within 10 s.
+        """
         self._refuse_beside_callback()
         self._fill()
+        assert self._subscription is not None, "_fill has opened it"
         self._queue.clear()
+        self._log_events(read_stored(self._subscription.raw)[1])
+
+    async def _flush(self) -> None:
+        """Do as :meth:`flush`; the loop is not blocked."""
+        self._fill()
+        assert self._subscription is not None, "_fill has opened it"
+        raw = self._subscription.raw
+        self._queue.clear()
+        raw.set_fence()
+        # Other tasks take nothing meanwhile: they would take values before the fence.
+        self._flushing += 1
+        try:
+            passed = False
+            while not passed:
+                taken, events, passed = raw.take_stored(_YIELD_AFTER_SAMPLES)
+                self._log_events(events)
+                if taken or events:
+                    await asyncio.sleep(0)
+                elif not passed:
+                    try:
+                        async with asyncio.timeout(STORED_TIMEOUT_S):
+                            await self._arrival(self._subscription)
+                    except TimeoutError:
+                        raise not_arrived() from None
+        finally:
+            self._flushing -= 1
+            self._wake()
 
     @property
     def callback(self) -> Callable[[Any], object] | None:
@@ -538,19 +611,46 @@ class ReadTopic:
 
     def _latest(self) -> Sample[Any] | None:
         """Return the newest sample of the log."""
+        newest = self._open_newest()
+        with self._reopened_after_errors():
+            if not newest.raw.has_passed_fence():
+                samples, events = read_stored(newest.raw)
+                self._log_events(events)
+                if samples:
+                    self._value = samples[-1]
+            self._take_newest(newest)
+        return self._value
+
+    @contextlib.contextmanager
+    def _reopened_after_errors(self) -> Iterator[None]:
+        """Subscribe again after an error: what has not arrived does not count as missing."""
+        try:
+            yield
+        except StorageError:
+            newest, self._newest = self._newest, None
+            if newest is not None:
+                newest.close()
+            raise
+
+    def _open_newest(self) -> CallbackSubscription:
+        """Return the subscription of the newest value; its stored values may not have arrived."""
         if self._newest is None:
             lagging = conflate()
             raw = self._topic().subscribe(
                 subscribe_options(last(1), self._keys, lagging=(lagging.kind, lagging.depth))
             )
+            raw.set_fence()
             self._newest = CallbackSubscription(self._bus, raw, self._wake)
+        return self._newest
+
+    def _take_newest(self, newest: CallbackSubscription) -> None:
         while True:
-            samples, events, seen = self._newest.raw.take_many(QUEUE_DEPTH)
+            samples, events, seen = newest.raw.take_many(QUEUE_DEPTH)
             self._log_events(events)
             if samples:
                 self._value = samples[-1]
             if not seen:
-                return self._value
+                return
 
     def _log_events(self, events: list[Event]) -> None:
         """Log undecodable values, and the first loss; :attr:`lost` counts the losses."""
@@ -567,50 +667,48 @@ class ReadTopic:
         """Move new samples from the log to the queue."""
         if self._subscription is None:
             self._subscription = CallbackSubscription(self._bus, self._open_queue(), self._wake)
-        while True:
+        while not self._flushing:
             samples, events, seen = self._subscription.raw.take_many(QUEUE_DEPTH)
             self._log_events(events)
-            self._queue.extend(samples)
-            while len(self._queue) > QUEUE_DEPTH:
-                self._queue.popleft()
-                self._dropped += 1
+            self._enqueue(samples)
             if not seen:
                 return
 
+    def _enqueue(self, samples: Iterable[Sample[Any]]) -> None:
+        self._queue.extend(samples)
+        while len(self._queue) > QUEUE_DEPTH:
+            self._queue.popleft()
+            self._dropped += 1
+
     def _open_queue(self) -> RawSubscription:
-        """Open the subscription of `next`, and queue the samples from before it."""
+        """Open the subscription of `next`, and queue the stored samples."""
         policy = drop_oldest(QUEUE_DEPTH)
         lagging = (policy.kind, policy.depth)
         topic = self._topic()
         raw = topic.subscribe(subscribe_options(last(1), self._keys, lagging=lagging))
         raw.count_losses(self.type.schema)
-        samples, _, _ = raw.take_many(QUEUE_DEPTH)
+        samples, _ = read_stored(raw)
         if self.type.kind != "event" or all(s.time_ns < self._opened for s in samples):
-            self._queue.extend(samples)
+            self._enqueue(samples)
             return raw
         # Events arrived between the remote's opening and this first use: queue all of them, after
         # the newest earlier one.
         raw.close()
         history = topic.subscribe(subscribe_options(last(255), self._keys))
-        newest: dict[bytes, Sample[Any]] = {}
-        behind: list[Sample[Any]] = []
-        while True:
-            samples, _, seen = history.take_many(QUEUE_DEPTH)
-            newest |= {s.key: s for s in samples if s.time_ns < self._opened}
-            behind.extend(s for s in samples if s.time_ns >= self._opened)
-            if not seen:
-                break
-        self._queue.extend(sorted(newest.values(), key=lambda sample: sample.offset))
+        samples, _ = read_stored(history)
+        newest = {s.key: s for s in samples if s.time_ns < self._opened}
+        self._enqueue(sorted(newest.values(), key=lambda sample: sample.offset))
         try:
             raw = topic.subscribe(
                 subscribe_options(since(Time(self._opened)), self._keys, lagging=lagging)
             )
         except QosRefused:
             # The transport has no positions (DDS): later samples are among the newest of each key.
-            self._queue.extend(behind)
+            self._enqueue(s for s in samples if s.time_ns >= self._opened)
             raw = history
         else:
             history.close()
+            self._enqueue(read_stored(raw)[0])
         raw.count_losses(self.type.schema)
         return raw
 

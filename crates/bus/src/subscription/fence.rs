@@ -118,8 +118,8 @@ impl Subscription {
     /// ```
     ///
     /// # Errors
-    /// [`TransportError::Outage`] if some of it is missing and nothing arrives for `timeout`; as
-    /// [`has_passed_fence`](Self::has_passed_fence).
+    /// [`TransportError::Outage`] if some of it is missing and nothing arrives for `timeout`; the
+    /// fence is then removed. As [`has_passed_fence`](Self::has_passed_fence).
     pub fn next_stored(&mut self, timeout: Duration) -> Result<Option<Event>, ReadError> {
         let until = Instant::now().checked_add(timeout);
         loop {
@@ -135,6 +135,7 @@ impl Subscription {
                 return Ok(None);
             }
             if !self.wait_until(until)? {
+                self.state.fence = None;
                 return Err(self.not_arrived(timeout));
             }
         }

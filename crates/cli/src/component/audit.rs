@@ -4,6 +4,7 @@ use std::collections::{HashSet, VecDeque};
 use std::time::Instant;
 
 use helio_bus::{Bus, Event, Lagging, Sample, Start, Subscribe, TopicName, WaitSet};
+use helio_component::STORED_TIMEOUT;
 use helio_core::name::fits;
 use serde_json::Value;
 
@@ -71,7 +72,9 @@ impl<'a> Audit<'a> {
                 && let Some(topic) = existing(&self.bus, &name)?
             {
                 let all = Subscribe::from(Start::Earliest).as_written().lagging(Lagging::Lossless);
-                self.set.add(topic.subscribe(all)?);
+                let mut samples = topic.subscribe(all)?;
+                samples.set_fence()?;
+                self.set.add(samples);
                 self.known.insert(name);
             }
         }
@@ -82,7 +85,7 @@ impl<'a> Audit<'a> {
     fn newest(&mut self, stop: &Stop) -> CliResult {
         let limit = self.args.last.min(LAST_MAX);
         let mut newest: VecDeque<(i64, Value)> = VecDeque::new();
-        while let Some((_, event)) = self.set.try_next()? {
+        while let Some((_, event)) = self.set.next_stored(STORED_TIMEOUT)? {
             stop.check()?;
             let Some(found) = self.wanted(event)? else { continue };
             let place = newest.partition_point(|(time, _)| *time <= found.0);

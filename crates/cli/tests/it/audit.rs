@@ -2,7 +2,7 @@
 
 use std::process::{Child, Command, Stdio};
 
-use crate::support::{Simulated, Site, ended, line_of};
+use crate::support::{Simulated, Site, ended, line_of, run};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -96,4 +96,22 @@ fn a_pipe_to_head_ends_too() {
     let said: Value = serde_json::from_slice(&ran.stdout).unwrap();
     assert_eq!((said["component"].as_str(), ran.status.code()), (Some("MTMount"), Some(0)));
     assert!(ran.stderr.is_empty());
+}
+
+#[test]
+fn records_that_were_not_fetched_yet_are_printed() {
+    let site = Site::new();
+    let mount = Simulated::start(&site, &["MTMount"]);
+    stop(&site, "MTMount");
+    mount.interrupt();
+    // Its readers receive nothing at the first polls of a sample, as on a broker.
+    let url = format!("fault:{}?delay=1&seed=1", site.url);
+    let audit = ["component", "audit", "--json", "--command", "stop", "--url", &url];
+    let phases: Vec<_> =
+        run(&audit).lines().iter().map(|record| record["phase"].clone()).collect();
+    assert_eq!(phases, [json!("received"), json!("finished")]);
+    // The same for the components themselves.
+    let listed = run(&["component", "list", "--json", "--url", &url]).lines();
+    assert_eq!(listed[0]["component"], json!("MTMount"));
+    assert_eq!(listed[0]["presence"], json!("gone"));
 }

@@ -86,5 +86,5 @@ pub use remote::{
     Call, CallBuilder, CommandError, PRESENCE_POLL_INTERVAL, Remote, RemoteOptions, STATE_TIMEOUT,
 };
 pub use stubs::python_stub;
-pub use topic::{TopicReadError, WriteError};
+pub use topic::{STORED_TIMEOUT, TopicReadError, WriteError};
 pub use write::{Update, WriteTopic, Written};

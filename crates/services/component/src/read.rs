@@ -19,7 +19,7 @@ use crate::interface::{PrivateField, Shape};
 use crate::losses::{Loss, Losses};
 use crate::protocol::sequence_gaps::SequenceStats;
 use crate::timestamps;
-use crate::topic::{self, TopicReadError};
+use crate::topic::{self, STORED_TIMEOUT, TopicReadError};
 use crate::warnings::Warnings;
 
 /// A received sample.
@@ -177,32 +177,45 @@ impl ReadTopic {
         &self.shape
     }
 
-    /// The newest value, if there is one. It does not consume values of [`next`](Self::next).
+    /// The newest value, if there is one. It does not consume values of [`next`](Self::next). The
+    /// first call waits until the stored values have arrived.
     ///
     /// # Errors
     /// [`TopicReadError`].
     pub fn newest(&mut self) -> Result<Option<&Reading>, TopicReadError> {
-        if self.newest.is_none() {
-            let lagging = Lagging::Conflate;
-            self.newest = Some(subscribe(&self.topic, &self.shape, self.index, lagging)?);
-        }
-        let mut wrong = None;
-        while let Some(samples) = &mut self.newest {
-            match samples.try_next().map_err(|source| bus_failed(&self.shape, source))? {
-                Some(Event::Sample(sample)) => {
-                    match Reading::decode(&self.shape, sample, self.bus.clock().now()) {
-                        Ok(reading) => (self.kept, wrong) = (Some(reading), None),
-                        Err(error) => wrong = Some(error),
-                    }
-                }
-                Some(Event::Undecodable(newer)) => wrong = Some(undecodable(&self.shape, &newer)),
-                Some(_) => {}
-                None => break,
+        let mut samples = match self.newest.take() {
+            Some(samples) => samples,
+            None => {
+                let lagging = Lagging::Conflate;
+                let mut samples = subscribe(&self.topic, &self.shape, self.index, lagging)?;
+                samples.set_fence().map_err(|source| bus_failed(&self.shape, source))?;
+                samples
             }
+        };
+        let (shape, mut wrong) = (Arc::clone(&self.shape), None);
+        let failed = |source| bus_failed(&shape, source);
+        // Without a fence, it returns what has arrived.
+        while let Some(event) = samples.next_stored(STORED_TIMEOUT).map_err(failed)? {
+            self.keep(event, &mut wrong);
         }
+        self.newest = Some(samples);
         // Reported once; the next call returns the value before it.
         wrong.map_or(Ok(()), Err)?;
         Ok(self.kept.as_ref())
+    }
+
+    /// Keeps a value as the newest, or why it cannot be read.
+    fn keep(&mut self, event: Event, wrong: &mut Option<TopicReadError>) {
+        match event {
+            Event::Sample(sample) => {
+                match Reading::decode(&self.shape, sample, self.bus.clock().now()) {
+                    Ok(reading) => (self.kept, *wrong) = (Some(reading), None),
+                    Err(error) => *wrong = Some(error),
+                }
+            }
+            Event::Undecodable(newer) => *wrong = Some(undecodable(&self.shape, &newer)),
+            _ => {}
+        }
     }
 
     /// Waits for a value newer than the last [newest](Self::newest) one.
@@ -277,22 +290,17 @@ impl ReadTopic {
         }
     }
 
-    /// Skips everything that was published so far.
+    /// Skips everything that was published so far, also what has not arrived yet.
     ///
     /// # Errors
     /// [`TopicReadError`].
     pub fn flush(&mut self) -> Result<(), TopicReadError> {
-        while self.queue.stats().lag > 0 {
-            let mut loss = None;
-            let passed = self.queue.visit(FLUSH_BATCH, |event| {
-                loss = self.losses.see(&event).or(loss.take());
-                std::ops::ControlFlow::Continue(())
-            });
-            let passed = passed.map_err(|source| bus_failed(&self.shape, source))?;
+        let shape = Arc::clone(&self.shape);
+        let failed = |source| bus_failed(&shape, source);
+        self.queue.set_fence().map_err(failed)?;
+        while let Some(event) = self.queue.next_stored(STORED_TIMEOUT).map_err(failed)? {
+            let loss = self.losses.event(&event);
             self.warn(loss);
-            if passed == 0 {
-                break;
-            }
         }
         Ok(())
     }
@@ -327,9 +335,6 @@ impl ReadTopic {
         }
     }
 }
-
-/// The number of samples skipped per step.
-const FLUSH_BATCH: usize = 4_096;
 
 impl std::fmt::Debug for ReadTopic {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -1,6 +1,7 @@
 //! Opening a component's topics on a bus.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use helio_bus::{Bus, PublishError, ReadError, Topic, TopicError, TopicSpec, TransportError};
 use helio_core::{ProducerName, TopicName};
@@ -8,6 +9,10 @@ use thiserror::Error;
 
 use crate::fields::FieldError;
 use crate::interface::{InterfaceError, Shape};
+
+/// How long a topic's stored samples may take to arrive. Until they have, none of them counts as
+/// missing.
+pub const STORED_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a topic could not be written. Nothing was published.
 #[derive(Debug, Clone, Error)]
@@ -105,6 +110,15 @@ pub enum TopicReadError {
         /// The bus's error.
         source: ReadError,
     },
+}
+
+/// The error of reading a topic that is no part of an interface.
+pub(crate) fn read_failed(error: ReadError) -> TopicError {
+    match error {
+        ReadError::Transport(error) => error.into(),
+        // Only groups have positions to commit.
+        ReadError::NoGroup => TransportError::Closed.into(),
+    }
 }
 
 /// Opens a topic of a component.

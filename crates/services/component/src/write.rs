@@ -36,7 +36,7 @@ use crate::process_identity;
 use crate::send::{SendError, TrySend, send, send_pipelined, try_send};
 use crate::sender::Sender;
 use crate::timestamps;
-use crate::topic::{self, WriteError};
+use crate::topic::{self, STORED_TIMEOUT, WriteError};
 
 /// How long a refusal to open is repeated before opening is retried. Topics that are written many
 /// times a second must not query all schemas each time; the policy may change in between.
@@ -458,8 +458,9 @@ impl Inner {
         // As written: numbers continue even behind samples of an unreadable release.
         let newest = Subscribe::from(Start::Last(1)).keys([&self.key]).as_written();
         let mut samples = topic.subscribe(newest).ok()?;
+        samples.set_fence().ok()?;
         let mut last = None;
-        while let Ok(Some(event)) = samples.try_next() {
+        while let Ok(Some(event)) = samples.next_stored(STORED_TIMEOUT) {
             let Some(sample) = event.into_sample() else { continue };
             let sender = Sender::of(&self.shape, &sample.payload);
             let own = sender.filter(|sender| sender.identity == self.author.identity);

@@ -6,7 +6,9 @@ use crate::support::{HANG_TIMEOUT, Site, on_every_transport};
 use helio_bus::transport::fault::{FaultPlan, FaultTransport};
 use helio_bus::{Bus, Message, Publisher, TopicSpec};
 use helio_component::protocol::sequence_gaps::SequenceStats;
-use helio_component::{Component, ReadTopic, Remote, Shape, WriteTopic};
+use helio_component::{
+    Component, Lease, LeaseOptions, ReadTopic, Remote, Shape, WriteTopic,
+};
 use helio_core::codec::wire::put_long;
 use helio_core::sal::TopicKind;
 use serde_json::json;
@@ -205,4 +207,30 @@ fn a_value_behind_which_something_unreadable_lies_is_not_dropped() {
         assert_eq!(newest, Some(2));
         component.stop().unwrap();
     });
+}
+
+#[test]
+fn values_that_were_not_fetched_yet_are_not_missing() {
+    let site = Site::memory();
+    // Its readers receive nothing at the first polls of a sample.
+    let late = Bus::connect(&format!("fault:{}?delay=1&seed=1", site.url())).unwrap();
+    let (mount, bus) = (site.mount(), site.bus());
+    let component = Component::builder(&bus, &mount, 0).start().unwrap();
+    let event = component.event("errorCount").unwrap();
+    assert!((1..=3).all(|count| published(&event, count)));
+    let remote = Remote::open(&late, &mount, 0).unwrap();
+    let mut counts = remote.event("errorCount").unwrap();
+    assert_eq!(counts.newest().unwrap().unwrap().integer("late"), Some(3));
+    counts.flush().unwrap();
+    assert!(published(&event, 4));
+    assert_eq!(counts.next(HANG_TIMEOUT).unwrap().integer("late"), Some(4));
+    // The holder of the lease, which a second instance names.
+    let held = Lease::claim(&late, &mount, 0, LeaseOptions::default()).unwrap_err().to_string();
+    assert!(held.contains(&format!("process {} on ", std::process::id())), "{held}");
+    component.stop().unwrap();
+    // The numbers of its samples continue.
+    let component = Component::builder(&late, &mount, 0).start().unwrap();
+    let written = component.event("errorCount").unwrap().set("late", 5).write().unwrap();
+    assert_eq!(written.seq_num, 5);
+    component.stop().unwrap();
 }
