@@ -79,6 +79,12 @@ impl Lease {
         lease.as_ref().map_or_else(String::new, |lease| lease.outage().to_string())
     }
 
+    /// Why it was lost to a component of other software, if it was.
+    fn foreign(&self) -> Option<String> {
+        let lease = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(lease.as_ref()?.foreign()?.to_string())
+    }
+
     /// How often it expired without being taken over.
     #[getter]
     fn lapses(&self) -> u64 {

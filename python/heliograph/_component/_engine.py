@@ -374,7 +374,7 @@ class Engine:
         is_lost = standing == "lost"
         if is_lost and self._stopping is None and self.lease is not None:
             text = f"{self.who.identity} has lost its lease: another instance has taken over"
-            self.stop(LeaseError(text))
+            self.stop(LeaseError(self.lease.foreign() or text))
         return not is_lost
 
     def admits(self, at_hand: int = 0) -> bool:

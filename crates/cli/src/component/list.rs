@@ -56,7 +56,7 @@ impl<'a> Line<'a> {
         Self {
             component: &name.0,
             index: name.1,
-            presence: seen.presence(now),
+            presence: seen.presence(),
             state: seen.state_name(),
             state_since: seen.state.map(|(_, since)| since.to_utc_string()),
             heartbeat_age_s: seen.heartbeat_age_s(now).map(|age| (age * 1e3).round() / 1e3),
@@ -93,7 +93,7 @@ fn row(name: &Name, seen: &InstanceStatus, now: Tai) -> Vec<String> {
     let process = seen.lease.as_ref().map(|lease| format!("{} on {}", lease.pid, lease.host));
     vec![
         shown(name),
-        presence_word(seen.presence(now)).to_owned(),
+        presence_word(seen.presence()).to_owned(),
         seen.state_name().unwrap_or_else(|| "-".to_owned()),
         seen.heartbeat_age_s(now).map_or_else(|| "-".to_owned(), age),
         if seen.version().is_empty() { "-" } else { seen.version() }.to_owned(),

@@ -4,9 +4,10 @@
 //! It needs no interface files, because the bus stores the schemas.
 
 use std::collections::{BTreeMap, HashSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use helio_bus::{Alive, Bus, Event, Lagging, Sample, Start, Subscribe, Tai, TopicName, WaitSet};
+use helio_component::STORED_TIMEOUT;
 use helio_component::protocol::SummaryState;
 use helio_core::name::fits;
 use serde::Serialize;
@@ -18,7 +19,10 @@ use crate::value::Values;
 
 /// A component of another system is declared gone when its heartbeat, due every second, is missing
 /// for this time.
-const SILENT_S: f64 = 5.0;
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long to listen for another heartbeat of such a component: the age of a stored one is
+/// unknown, because its sender's clock may be wrong.
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The role of a topic for its component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,11 +76,21 @@ pub(crate) struct InstanceStatus {
     pub(crate) lease: Option<Lease>,
     pub(crate) state: Option<(i64, Tai)>,
     pub(crate) heartbeat: Option<Tai>,
+    /// The newest heartbeat of other software.
+    pub(crate) foreign: Option<ForeignHeartbeat>,
     pub(crate) error: Option<(i64, String)>,
     pub(crate) log: Option<(i64, String)>,
     pub(crate) version: String,
     pub(crate) simulation: Option<i64>,
     pub(crate) command: Option<Commanded>,
+}
+
+/// A heartbeat of a component of other software, which holds no lease.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ForeignHeartbeat {
+    arrived: Instant,
+    /// It was stored before, so that its age is unknown.
+    stored: bool,
 }
 
 /// A lease: its holder, and whether it is held now.
@@ -99,13 +113,19 @@ pub(crate) struct Commanded {
 }
 
 impl InstanceStatus {
-    /// The presence at a time.
-    pub(crate) fn presence(&self, now: Tai) -> Presence {
-        match (&self.lease, self.heartbeat_age_s(now)) {
+    /// The presence now. A component without a held lease is known by the heartbeats of other
+    /// producers and their arrival here.
+    pub(crate) fn presence(&self) -> Presence {
+        self.presence_at(Instant::now())
+    }
+
+    fn presence_at(&self, now: Instant) -> Presence {
+        let age = |beat: ForeignHeartbeat| now.saturating_duration_since(beat.arrived);
+        match (&self.lease, self.foreign) {
             (Some(lease), _) if lease.held => Presence::Here,
-            (Some(_), _) => Presence::Gone,
-            (None, Some(age)) if age < SILENT_S => Presence::Here,
-            (None, Some(_)) => Presence::Gone,
+            (_, Some(beat)) if !beat.stored && age(beat) < HEARTBEAT_TIMEOUT => Presence::Here,
+            (_, Some(beat)) if beat.stored && age(beat) < LISTEN_TIMEOUT => Presence::Unknown,
+            (Some(_), _) | (_, Some(_)) => Presence::Gone,
             (None, None) => Presence::Unknown,
         }
     }
@@ -113,6 +133,12 @@ impl InstanceStatus {
     /// The age of its newest heartbeat.
     pub(crate) fn heartbeat_age_s(&self, now: Tai) -> Option<f64> {
         self.heartbeat.map(|at| now.nanos().saturating_sub(at.nanos()) as f64 * 1e-9)
+    }
+
+    /// Whether it is known by a stored heartbeat of other software alone.
+    fn may_be_foreign(&self) -> bool {
+        let held = self.lease.as_ref().is_some_and(|lease| lease.held);
+        !held && self.foreign.is_some_and(|beat| beat.stored)
     }
 
     /// The name of its state.
@@ -187,7 +213,9 @@ impl Observer {
             }
             let Some(topic) = existing(&self.bus, &name)? else { continue };
             let newest = Subscribe::from(Start::Last(1)).as_written().lagging(Lagging::Conflate);
-            self.set.add(topic.subscribe(newest)?);
+            let mut samples = topic.subscribe(newest)?;
+            samples.set_fence()?;
+            self.set.add(samples);
             self.opened.insert(name);
         }
         self.look_at_leases()
@@ -214,24 +242,43 @@ impl Observer {
     pub(crate) fn next(&mut self, wait: Duration) -> CliResult<Option<(Name, TopicRole)>> {
         loop {
             let Some((_, event)) = self.set.next_timeout(wait)? else { return Ok(None) };
-            let Event::Sample(sample) = event else { continue };
-            let Some((component, told)) = told_by(sample.topic.as_str()) else { continue };
-            let component = component.to_owned();
-            let value = self.values.decode(sample.header.schema, &sample.payload)?;
-            let value = value.unwrap_or(Value::Null);
-            let name = (component, index(&value));
-            if self.wants(&name) {
-                let seen = self.known.entry(name.clone()).or_default();
-                take(seen, told, &sample, &value);
-                return Ok(Some((name, told)));
+            if let Some(found) = self.take(event, false)? {
+                return Ok(Some(found));
             }
         }
     }
 
-    /// Reads all stored samples.
+    /// Processes an event; returns the instance and the topic's role if it is of interest.
+    fn take(&mut self, event: Event, stored: bool) -> CliResult<Option<(Name, TopicRole)>> {
+        let Event::Sample(sample) = event else { return Ok(None) };
+        let Some((component, told)) = told_by(sample.topic.as_str()) else { return Ok(None) };
+        let component = component.to_owned();
+        let value = self.values.decode(sample.header.schema, &sample.payload)?;
+        let value = value.unwrap_or(Value::Null);
+        let name = (component, index(&value));
+        if !self.wants(&name) {
+            return Ok(None);
+        }
+        let seen = self.known.entry(name.clone()).or_default();
+        take(seen, told, &sample, &value);
+        if told == TopicRole::Heartbeat && sample.header.producer.name.as_str() != shown(&name) {
+            seen.foreign = Some(ForeignHeartbeat { arrived: Instant::now(), stored });
+        }
+        Ok(Some((name, told)))
+    }
+
+    /// Reads all stored samples. It listens for components of other software, of which only a stored
+    /// heartbeat is known.
     pub(crate) fn catch_up(&mut self) -> CliResult {
-        while self.next(Duration::ZERO)?.is_some() {}
-        self.look_at_leases()
+        while let Some((_, event)) = self.set.next_stored(STORED_TIMEOUT)? {
+            self.take(event, true)?;
+        }
+        self.look_at_leases()?;
+        let until = Instant::now() + LISTEN_TIMEOUT;
+        while self.known.values().any(InstanceStatus::may_be_foreign) && Instant::now() < until {
+            self.next(until.saturating_duration_since(Instant::now()))?;
+        }
+        Ok(())
     }
 
     fn may_want(&self, component: &str) -> bool {
@@ -310,11 +357,22 @@ mod tests {
 
     #[test]
     fn a_component_without_a_lease_is_known_by_its_heartbeat() {
-        let at = |s: i64| Tai::from_nanos(s * 1_000_000_000);
+        let arrived = Instant::now();
+        let after = |s: u64| arrived + Duration::from_secs(s);
         let mut seen = InstanceStatus::default();
-        assert_eq!(seen.presence(at(0)), Presence::Unknown);
-        seen.heartbeat = Some(at(10));
-        assert_eq!(seen.presence(at(12)), Presence::Here);
-        assert_eq!(seen.presence(at(16)), Presence::Gone);
+        assert_eq!(seen.presence_at(arrived), Presence::Unknown);
+        // The age of a stored one is unknown.
+        seen.foreign = Some(ForeignHeartbeat { arrived, stored: true });
+        assert_eq!(seen.presence_at(after(2)), Presence::Unknown);
+        assert_eq!(seen.presence_at(after(3)), Presence::Gone);
+        seen.foreign = Some(ForeignHeartbeat { arrived, stored: false });
+        assert_eq!(seen.presence_at(after(2)), Presence::Here);
+        assert_eq!(seen.presence_at(after(6)), Presence::Gone);
+        // One of ours ran before, and held a lease.
+        let (topic, host) = ("ESS/lease/2".parse().unwrap(), String::new());
+        let (software, interface) = (String::new(), String::new());
+        seen.lease = Some(Lease { topic, held: false, host, pid: 1, software, interface });
+        assert_eq!(seen.presence_at(after(2)), Presence::Here);
+        assert_eq!(seen.presence_at(after(6)), Presence::Gone);
     }
 }

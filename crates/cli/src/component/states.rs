@@ -25,7 +25,7 @@ pub(crate) fn run(args: &StatesArgs, url: Option<&str>) -> CliResult {
     }
     let (mut out, now, mut rows) = (Out::new(), observer.now(), Vec::new());
     for (name, seen) in &observer.known {
-        let (state, presence) = (seen.state_name(), seen.presence(now));
+        let (state, presence) = (seen.state_name(), seen.presence());
         if args.output.json {
             let since = seen.state.map(|(_, since)| since.to_utc_string());
             out.json(&json!({

@@ -98,7 +98,7 @@ fn lines(observer: &mut Observer, args: &WatchArgs, until: &Until) -> CliResult 
             }
         }
         for name in changed_presences(observer, &mut presences) {
-            let presence = observer.known[&name].presence(observer.now());
+            let presence = observer.known[&name].presence();
             print(&mut out, args, observer.now(), &name, &json!({"presence": presence}))?;
         }
         out.flush()?;
@@ -118,8 +118,7 @@ fn lines(observer: &mut Observer, args: &WatchArgs, until: &Until) -> CliResult 
 }
 
 fn changed_presences(observer: &Observer, before: &mut Vec<(Name, Presence)>) -> Vec<Name> {
-    let now = observer.now();
-    let present = |(name, seen): (&Name, &InstanceStatus)| (name.clone(), seen.presence(now));
+    let present = |(name, seen): (&Name, &InstanceStatus)| (name.clone(), seen.presence());
     let after: Vec<(Name, Presence)> = observer.known.iter().map(present).collect();
     let changed = after.iter().filter(|one| !before.contains(one));
     let names = changed.map(|(name, _)| name.clone()).collect();
@@ -195,7 +194,7 @@ fn title(observer: &Observer, now: Tai) -> String {
     let utc = now.to_utc_string();
     let mut title =
         format!("{} components, {}", observer.known.len(), utc.get(..19).unwrap_or(&utc));
-    let gone = |seen: &InstanceStatus| seen.presence(now) == Presence::Gone;
+    let gone = |seen: &InstanceStatus| seen.presence() == Presence::Gone;
     let fault =
         |seen: &InstanceStatus| !gone(seen) && seen.state_name().as_deref() == Some("FAULT");
     let named = |which: &dyn Fn(&InstanceStatus) -> bool| {
@@ -221,7 +220,7 @@ fn row(name: &Name, seen: &InstanceStatus, now: Tai) -> Vec<String> {
     vec![
         shown(name),
         seen.state_name().unwrap_or_else(dash),
-        presence_word(seen.presence(now)).to_owned(),
+        presence_word(seen.presence()).to_owned(),
         seen.heartbeat_age_s(now).map_or_else(dash, age),
         command.unwrap_or_else(dash),
         seen.error.as_ref().map_or_else(dash, |(code, report)| clip(&format!("{code} {report}"))),

@@ -13,7 +13,12 @@
 //! accepts no renewal, the owner is unknown: no command runs until a renewal succeeds. The
 //! component then continues, unless it was replaced. Only the renewal thread waits for the bus;
 //! other threads wait for it once, for a second.
+//!
+//! Components of other software take no lease. Before a claim, and as long as the lease is held,
+//! [heartbeats](crate::heartbeats) of foreign producers are watched by another thread: the first
+//! one that arrives ends the lease.
 
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::Thread;
@@ -22,16 +27,17 @@ use std::time::{Duration, Instant};
 use helio_bus::transport::{WriterInfo, locked};
 use helio_bus::{
     Alive, Bus, Message, Publisher, Start, Subscribe, Tai, Topic, TopicError, TopicSpec,
-    TransportError,
+    TransportError, WaitSet, WaitSetWaker,
 };
 use helio_core::sal::TopicKind;
 use helio_core::{ProducerName, TopicName};
 use thiserror::Error;
 
+use crate::heartbeats::{ForeignFilter, ForeignHeartbeat, Heartbeats};
 use crate::interface::Interface;
 use crate::process_identity;
 use crate::records::{self, LEASE_TIMEOUT, LeaseRecord};
-use crate::topic;
+use crate::topic::{self, STORED_TIMEOUT};
 
 /// How often a held lease is renewed: four renewals may fail before it expires.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
@@ -52,6 +58,14 @@ pub enum LeaseError {
         identity: String,
         /// Where it runs, and since when.
         holder: String,
+    },
+    /// A component of other software is running under this name.
+    #[error("found another instance of {identity}: {heartbeat}; stop it first")]
+    Foreign {
+        /// The component, with its index.
+        identity: String,
+        /// Where its heartbeat comes from.
+        heartbeat: String,
     },
     /// The lease's topic cannot be opened or written.
     #[error("the lease of {identity} cannot be taken: {reason}")]
@@ -98,6 +112,10 @@ struct LeaseInner {
     /// How often the lease had expired when it was renewed.
     lapses: AtomicU64,
     lost: AtomicBool,
+    /// The foreign instance that ended the lease.
+    foreign: OnceLock<ForeignHeartbeat>,
+    /// Ends the wait of the thread that watches for one.
+    watch: OnceLock<WaitSetWaker>,
     renewal: Mutex<Renewal>,
     /// Notified after each renewal, successful or not.
     renewed: Condvar,
@@ -142,6 +160,13 @@ impl Lease {
             commands: interface.names(TopicKind::Command).map(str::to_owned).collect(),
         };
         let topic = open(bus, &record).map_err(|error| failed(&error))?;
+        // Before the claim: a caller that sees the lease may send.
+        let heartbeats = Heartbeats::own(bus, interface, index);
+        let mut heartbeats = heartbeats.map_err(|error| failed(&error))?;
+        let running = heartbeats.as_mut().map_or(Ok(None), |heartbeats| heartbeats.running(bus));
+        if let Some(heartbeat) = running.map_err(|error| failed(&error))? {
+            return Err(LeaseError::Foreign { identity, heartbeat: heartbeat.to_string() });
+        }
         // Two claims on one bus would get the same writer; this lock separates them.
         static CLAIMING: Mutex<()> = Mutex::new(());
         let one = locked(&CLAIMING);
@@ -164,6 +189,7 @@ impl Lease {
         let (bus, lost, lapses) = (bus.clone(), AtomicBool::new(false), AtomicU64::new(0));
         let (renewal, renewed, renewal_thread) =
             (Mutex::default(), Condvar::new(), OnceLock::new());
+        let (foreign, watch) = (OnceLock::new(), OnceLock::new());
         let held = LeaseInner {
             bus,
             topic,
@@ -172,6 +198,8 @@ impl Lease {
             renewed_at,
             lapses,
             lost,
+            foreign,
+            watch,
             renewal,
             renewed,
             renewal_thread,
@@ -186,6 +214,10 @@ impl Lease {
         let held = Arc::new(held);
         let thread = spawn_renewal_thread(&held).map_err(|error| failed(&error))?;
         let _ = held.renewal_thread.set(thread);
+        if let Some(heartbeats) = heartbeats {
+            let watch = ForeignWatch::new(&held, interface, heartbeats);
+            watch.and_then(ForeignWatch::spawn).map_err(|error| failed(&error))?;
+        }
         Ok(Self(held))
     }
 
@@ -213,6 +245,13 @@ impl Lease {
     #[must_use]
     pub fn lapses(&self) -> u64 {
         self.0.lapses.load(Ordering::Acquire)
+    }
+
+    /// Why it was lost to a component of other software, if it was.
+    #[must_use]
+    pub fn foreign(&self) -> Option<LeaseError> {
+        let heartbeat = self.0.foreign.get()?.to_string();
+        Some(LeaseError::Foreign { identity: self.record().identity.clone(), heartbeat })
     }
 
     /// Whether it is held now.
@@ -313,8 +352,12 @@ fn holder(topic: &Topic) -> String {
 
 fn newest(topic: &Topic) -> Option<LeaseRecord> {
     let mut samples = topic.subscribe(Subscribe::from(Start::Last(1))).ok()?;
-    let sample = samples.try_next().ok()??.into_sample()?;
-    records::codec::<LeaseRecord>().deserialize(&sample.payload).ok()
+    samples.set_fence().ok()?;
+    let mut newest = None;
+    while let Ok(Some(event)) = samples.next_stored(STORED_TIMEOUT) {
+        newest = event.into_sample().or(newest);
+    }
+    records::codec::<LeaseRecord>().deserialize(&newest?.payload).ok()
 }
 
 impl LeaseInner {
@@ -404,6 +447,14 @@ impl LeaseInner {
     }
 }
 
+impl Drop for LeaseInner {
+    fn drop(&mut self) {
+        if let Some(watch) = self.watch.get() {
+            watch.wake();
+        }
+    }
+}
+
 impl std::fmt::Debug for LeaseInner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Held").field(&self.record.identity).finish()
@@ -426,4 +477,79 @@ fn spawn_renewal_thread(held: &Arc<LeaseInner>) -> std::io::Result<Thread> {
     };
     let thread = std::thread::Builder::new().name("helio-lease".to_owned()).spawn(renew)?;
     Ok(thread.thread().clone())
+}
+
+/// Watches for heartbeats of foreign instances as long as a lease exists.
+struct ForeignWatch {
+    held: Weak<LeaseInner>,
+    interface: Interface,
+    filter: ForeignFilter,
+    set: WaitSet,
+}
+
+impl ForeignWatch {
+    fn new(
+        held: &Arc<LeaseInner>,
+        interface: &Interface,
+        heartbeats: Heartbeats,
+    ) -> Result<Self, TopicError> {
+        let Heartbeats { samples, filter } = heartbeats;
+        let mut set = held.bus.wait_set()?;
+        set.add(samples);
+        let _ = held.watch.set(set.waker());
+        Ok(Self { held: Arc::downgrade(held), interface: interface.clone(), filter, set })
+    }
+
+    /// Starts its thread: a bus that delivers slowly must not delay a renewal.
+    fn spawn(mut self) -> Result<(), TopicError> {
+        let thread = std::thread::Builder::new().name("helio-foreign".to_owned());
+        let spawned = thread.spawn(move || while self.turn().is_continue() {});
+        spawned.map(drop).map_err(|error| {
+            TransportError::Outage {
+                transport: "helio".to_owned(),
+                cause: format!("no thread could be started: {error}"),
+            }
+            .into()
+        })
+    }
+
+    /// Waits for a heartbeat; breaks when the lease is gone, or lost to a foreign instance.
+    fn turn(&mut self) -> ControlFlow<()> {
+        let next = self.set.next_timeout(Duration::MAX);
+        let Some(held) = self.held.upgrade() else { return ControlFlow::Break(()) };
+        match next {
+            Ok(Some((_, event))) => {
+                let Some(heartbeat) = self.filter.foreign(&event) else {
+                    return ControlFlow::Continue(());
+                };
+                let _ = held.foreign.set(heartbeat);
+                held.lost.store(true, Ordering::Release);
+                ControlFlow::Break(())
+            }
+            Ok(None) => ControlFlow::Continue(()),
+            Err(failed) => {
+                drop(held);
+                self.set.remove(failed.member);
+                self.reopen()
+            }
+        }
+    }
+
+    /// Subscribes again, however long that takes. Stored heartbeats may be from before.
+    fn reopen(&mut self) -> ControlFlow<()> {
+        loop {
+            // The waker ends this wait, too.
+            let _ = self.set.next_timeout(RENEWAL_INTERVAL);
+            let Some(held) = self.held.upgrade() else { return ControlFlow::Break(()) };
+            let (bus, index) = (held.bus.clone(), held.record.index);
+            drop(held);
+            let opened = Heartbeats::own(&bus, &self.interface, index);
+            if let Ok(Some(mut heartbeats)) = opened
+                && heartbeats.stored().is_ok()
+            {
+                self.set.add(heartbeats.samples);
+                return ControlFlow::Continue(());
+            }
+        }
+    }
 }

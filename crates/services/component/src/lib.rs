@@ -42,6 +42,7 @@
 mod component;
 mod create_topics;
 mod fields;
+mod heartbeats;
 mod interface;
 mod lease;
 mod losses;

@@ -2,31 +2,33 @@
 //!
 //! Constraints. A query costs a list of the topic's writers; on the journal that is one system call
 //! per live process. A result is reused for up to [`PRESENCE_MAX_AGE`], and an acknowledgement
-//! refreshes it, so that commands in quick succession cost no query. A component without a lease is
-//! foreign or never ran. Then the probe checks for live writers of its heartbeats or
-//! acknowledgements, and after that the age of its heartbeats. Queries create no topic.
+//! refreshes it, so that commands in quick succession cost no query. Queries create no topic.
+//!
+//! Operation. A held lease is one of our instances. Without one the component may be foreign, such
+//! as one of salobj, even if an instance of ours ran before. The probe then checks for live writers
+//! of heartbeats or acknowledgements and, after that, for [heartbeats](crate::heartbeats) of other
+//! producers. Those count by their arrival here. A stored heartbeat has no age: the component counts
+//! as unknown until it was silent for [`HEARTBEAT_TIMEOUT`]. Our own last heartbeat proves nothing.
 
 use std::time::Duration;
 
-use helio_bus::transport::WriterInfo;
+use helio_bus::transport::{Reach, WriterInfo};
 use helio_bus::{
-    Alive, Bus, Event, Lagging, Start, Subscribe, Subscription, Tai, Topic, TopicError, TopicSpec,
+    Alive, Bus, Event, Lagging, Start, Subscribe, Subscription, Topic, TopicError, TopicSpec,
 };
 use helio_core::Codec;
 use helio_core::sal::TopicKind;
 
+use crate::heartbeats::{HEARTBEAT_TIMEOUT, Heartbeats, existing};
 use crate::interface::Interface;
 use crate::lease;
 use crate::protocol::caller::Presence;
-use crate::read::of_instance;
 use crate::records::{self, LeaseRecord};
+use crate::topic::{STORED_TIMEOUT, read_failed};
 
 /// How long a result stays valid: half of the 100 ms within which a caller is notified of an absent
 /// component, because a waiting caller queries again after that time.
 pub const PRESENCE_MAX_AGE: Duration = Duration::from_millis(50);
-
-/// How long a component without a lease may publish no heartbeat before it counts as gone.
-const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The topics that every component writes, ours or foreign.
 const FOREIGN_TOPICS: [(TopicKind, &str); 2] =
@@ -40,9 +42,9 @@ pub struct PresenceProbe {
     lease: Option<OpenLease>,
     /// Topics that foreign components write too, if they exist.
     foreign: Vec<(TopicKind, Topic)>,
-    heartbeat: Option<Subscription>,
-    /// The time of the newest heartbeat.
-    last_heartbeat: Option<Tai>,
+    heartbeats: Option<Heartbeats>,
+    /// When the newest foreign heartbeat arrived.
+    last_heartbeat: Option<Duration>,
     cached: Option<(Duration, Presence)>,
 }
 
@@ -58,9 +60,9 @@ impl PresenceProbe {
     #[must_use]
     pub fn new(bus: &Bus, interface: &Interface, index: i32) -> Self {
         let (bus, interface) = (bus.clone(), interface.clone());
-        let (lease, heartbeat, last_heartbeat, cached) = (None, None, None, None);
+        let (lease, heartbeats, last_heartbeat, cached) = (None, None, None, None);
         let foreign = Vec::new();
-        Self { bus, interface, index, lease, foreign, heartbeat, last_heartbeat, cached }
+        Self { bus, interface, index, lease, foreign, heartbeats, last_heartbeat, cached }
     }
 
     /// The presence, at most [`PRESENCE_MAX_AGE`] old. *Gone* is always queried again, because the
@@ -103,9 +105,9 @@ impl PresenceProbe {
     pub fn query(&mut self) -> Result<Presence, TopicError> {
         let when = self.now();
         let presence = match self.by_lease()? {
-            Some(presence) => presence,
-            None if self.has_live_writer()? => self.by_heartbeat()?,
-            None => Presence::Gone,
+            Some(here @ Presence::Here { .. }) => here,
+            // One of ours may have run before; a foreign one may run now.
+            lease => self.without_lease(lease.is_some())?,
         };
         self.cached = Some((when, presence));
         Ok(presence)
@@ -146,69 +148,71 @@ impl PresenceProbe {
         Ok(Some(newest.map_or(Presence::Gone, |incarnation| Presence::Here { incarnation })))
     }
 
-    /// Whether a process may be writing the topics of a component without a lease. False only if
-    /// the transport knows that none is live.
+    /// The presence of a foreign component. `known`: one of ours ran before.
+    fn without_lease(&mut self, known: bool) -> Result<Presence, TopicError> {
+        let writes = self.has_live_writer()?;
+        // Engines of one machine know all writers; those of a network do not know foreign ones.
+        let heard = match writes || self.bus.capabilities().reach == Reach::Network {
+            true => self.by_heartbeat()?,
+            false => None,
+        };
+        // A foreign component may have published no heartbeat yet.
+        let quiet = if writes && !known { Presence::Unknown } else { Presence::Gone };
+        Ok(heard.unwrap_or(quiet))
+    }
+
+    /// Whether a foreign process may be writing the topics of a component without a lease. False
+    /// only if the transport knows that none is live.
     fn has_live_writer(&mut self) -> Result<bool, TopicError> {
         if !self.bus.capabilities().liveliness.is_yes() {
             return Ok(true);
         }
         for (kind, name) in FOREIGN_TOPICS {
             if !self.foreign.iter().any(|(known, _)| *known == kind)
-                && let Some(topic) = self.existing(kind, name)?
+                && let Some(topic) = existing(&self.bus, &self.interface, kind, name)?
             {
                 self.foreign.push((kind, topic));
             }
         }
-        // Our own other instances share these topics and prove nothing about this one.
-        let (own, others) = (self.interface.identity(self.index), self.interface.name());
-        let other = |name: &str| {
-            let index = name.strip_prefix(others).and_then(|rest| rest.strip_prefix(':'));
-            index.is_some() && name != own
+        // Our own instances share these topics. They hold leases: a writer of theirs that outlives
+        // its lease is no component.
+        let component = self.interface.name();
+        let ours = |name: &str| {
+            name.strip_prefix(component)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
         };
         for (_, topic) in &self.foreign {
             let lives = |writer: &WriterInfo| writer.alive != Some(Alive::No);
             let writers = topic.writers()?;
-            if writers.iter().any(|writer| lives(writer) && !other(writer.producer.name.as_str())) {
+            if writers.iter().any(|writer| lives(writer) && !ours(writer.producer.name.as_str())) {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// A topic of the component, if it exists; queries do not create it.
-    fn existing(&self, kind: TopicKind, name: &str) -> Result<Option<Topic>, TopicError> {
-        let Ok(shape) = self.interface.shape(kind, name) else { return Ok(None) };
-        match self.bus.topic(TopicSpec::of(shape.topic().topic_name().clone())) {
-            Ok(topic) => Ok(Some(topic)),
-            Err(TopicError::NoSuchTopic(_)) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// A component without a lease is gone if it published heartbeats and stopped.
-    fn by_heartbeat(&mut self) -> Result<Presence, TopicError> {
-        if self.heartbeat.is_none() {
-            let Ok(shape) = self.interface.shape(TopicKind::Event, "heartbeat") else {
-                return Ok(Presence::Unknown);
-            };
-            let options = Subscribe::from(Start::Last(1)).lagging(Lagging::Conflate).as_written();
-            let options = of_instance(options, &shape, self.index);
-            let Some(topic) = self.existing(TopicKind::Event, "heartbeat")? else {
-                return Ok(Presence::Unknown);
-            };
-            self.heartbeat = Some(topic.subscribe(options)?);
-        }
-        while let Some(Ok(Some(event))) = self.heartbeat.as_mut().map(Subscription::try_next) {
-            if let Event::Sample(sample) = event {
-                self.last_heartbeat = Some(sample.header.time);
+    /// The presence by the heartbeats of foreign producers; `None` if there has been none.
+    fn by_heartbeat(&mut self) -> Result<Option<Presence>, TopicError> {
+        let newest = match &mut self.heartbeats {
+            Some(heartbeats) => heartbeats.arrived()?,
+            None => {
+                let (bus, interface) = (&self.bus, &self.interface);
+                let opened = Heartbeats::existing(bus, interface, self.index)?;
+                let Some(mut heartbeats) = opened else { return Ok(None) };
+                let stored = heartbeats.stored()?;
+                self.heartbeats = Some(heartbeats);
+                stored
             }
+        };
+        if newest.is_some() {
+            self.last_heartbeat = Some(self.now());
         }
-        let now = self.bus.clock().now().nanos();
-        let since =
-            self.last_heartbeat.map(|last_heartbeat| now.saturating_sub(last_heartbeat.nanos()));
-        let gone = since
-            .is_some_and(|since| u128::try_from(since).unwrap_or(0) > HEARTBEAT_TIMEOUT.as_nanos());
-        Ok(if gone { Presence::Gone } else { Presence::Unknown })
+        let silent = self.last_heartbeat.map(|last| self.now().saturating_sub(last));
+        Ok(silent.map(
+            |silent| {
+                if silent > HEARTBEAT_TIMEOUT { Presence::Gone } else { Presence::Unknown }
+            },
+        ))
     }
 }
 
@@ -225,14 +229,17 @@ fn open(bus: &Bus, interface: &Interface, index: i32) -> Result<Option<OpenLease
         Err(TopicError::NoSuchTopic(_)) => return Ok(None),
         Err(error) => return Err(error),
     };
-    let samples = topic.subscribe(Subscribe::from(Start::Last(1)).lagging(Lagging::Conflate))?;
+    let mut samples =
+        topic.subscribe(Subscribe::from(Start::Last(1)).lagging(Lagging::Conflate))?;
+    // The first query waits until the stored record has arrived.
+    samples.set_fence().map_err(read_failed)?;
     let codec = records::codec::<LeaseRecord>();
     Ok(Some(OpenLease { topic, samples, codec, record: None }))
 }
 
 impl OpenLease {
     fn read(&mut self) {
-        while let Ok(Some(event)) = self.samples.try_next() {
+        while let Ok(Some(event)) = self.samples.next_stored(STORED_TIMEOUT) {
             let Event::Sample(sample) = event else { continue };
             // A record of a later version may be unreadable; presence does not depend on it.
             self.record = self.codec.deserialize(&sample.payload).ok();

@@ -20,7 +20,7 @@ use super::generics::LogLevel;
 use super::periodic::HEARTBEAT_INTERVAL;
 use super::subscriptions::CommandSource;
 use super::{Component, StartError};
-use crate::lease::{Lease, LeaseStanding};
+use crate::lease::{Lease, LeaseError, LeaseStanding};
 use crate::protocol::SummaryState;
 
 /// How long the end of a component waits for handlers; then their callers get a final
@@ -44,6 +44,10 @@ pub enum RunError {
         /// The component, with its index.
         identity: String,
     },
+    /// A component of other software runs under its name. One command must not run twice, so this
+    /// one has ended.
+    #[error(transparent)]
+    Foreign(LeaseError),
     /// The bus failed, or was closed.
     #[error("{identity} cannot read its commands: {source}")]
     Bus {
@@ -184,7 +188,12 @@ impl CommandLoop {
             LeaseStanding::Held => Ok(true),
             LeaseStanding::Lapsed => Ok(false),
             LeaseStanding::Lost => {
-                Err(RunError::LeaseLost { identity: self.engine.outputs.identity().to_owned() })
+                let foreign = locked(&self.engine.lease).as_ref().and_then(Lease::foreign);
+                let identity = || self.engine.outputs.identity().to_owned();
+                Err(foreign.map_or_else(
+                    || RunError::LeaseLost { identity: identity() },
+                    RunError::Foreign,
+                ))
             }
         }
     }

@@ -76,9 +76,9 @@ pub enum Presence {
         /// Its incarnation: commands for another instance are not for this one.
         incarnation: u64,
     },
-    /// No instance is live: by the lease or, without one, by the heartbeats.
+    /// No instance is live: no lease is held, and no heartbeat of a foreign component arrives.
     Gone,
-    /// There has never been a lease: the component is foreign, and is assumed to be running.
+    /// No lease is held; a foreign component is running, or may be.
     Unknown,
 }
 

@@ -12,4 +12,5 @@ mod mock;
 mod outbox;
 mod pipelining;
 mod protocol;
+mod sites;
 mod topics;
