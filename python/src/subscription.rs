@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::pin::pin;
 use std::sync::{Mutex, MutexGuard};
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use helio_bus::{Event, EventRef, ReadError, Subscription};
 use helio_component::{Loss, Losses};
@@ -22,6 +22,9 @@ use crate::schema::Schema;
 
 /// The most skipped items (of unwanted keys, for instance) in one call.
 const SKIPPED_MAX: usize = 1024;
+
+/// How often an engine's answer is polled.
+const FENCE_POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 /// The most bytes of one batch: a batch of large samples must not block an event loop.
 const BATCH_MAX_BYTES: usize = 4 << 20;
@@ -191,10 +194,19 @@ impl RawSubscription {
         Ok((samples, events, seen))
     }
 
-    /// Sets a fence behind everything that is stored now. It does not wait.
-    fn set_fence(&self, py: Python<'_>) -> PyResult<()> {
+    /// Sets a fence behind everything that is stored now. It waits until the engine has answered
+    /// where that is, for at most this time.
+    fn set_fence(&self, py: Python<'_>, timeout_s: f64) -> PyResult<()> {
+        let until = seconds(Some(timeout_s))?.and_then(|left| Instant::now().checked_add(left));
         let mut guard = self.lock(py)?;
-        guard.get_mut(OBJECT)?.subscription.set_fence().map_err(|error| errors::read(&error))
+        let subscription = &mut guard.get_mut(OBJECT)?.subscription;
+        subscription.set_fence().map_err(|error| errors::read(&error))?;
+        while !subscription.knows_fence().map_err(|error| errors::read(&error))?
+            && until.is_none_or(|until| Instant::now() < until)
+        {
+            py.detach(|| std::thread::sleep(FENCE_POLL_INTERVAL));
+        }
+        Ok(())
     }
 
     /// Up to `max` samples before the fence, other events, and whether it was passed: then samples

@@ -52,6 +52,10 @@ _LOG = logging.getLogger("heliograph")
 QUEUE_DEPTH = 1000
 """The most unread samples of a topic stored for `next`: 20 s of the fastest telemetry."""
 
+FENCE_TIMEOUT_S = 0.02
+"""How long a flush holds up its event loop for the broker's answer, usually a millisecond. Until
+then, values that are published after the call could be taken for older ones."""
+
 _YIELD_AFTER_SAMPLES = 256
 """Values that a task handles before it yields to other tasks of its loop."""
 
@@ -316,7 +320,7 @@ def read_stored(raw: RawSubscription) -> tuple[list[Sample[Any]], list[Event]]:
 
     Raises :class:`StorageError` if some are missing and nothing arrives for ``STORED_TIMEOUT_S``.
     """
-    raw.set_fence()
+    raw.set_fence(0.0)
     samples: list[Sample[Any]] = []
     events: list[Event] = []
     until = time.monotonic() + STORED_TIMEOUT_S
@@ -473,7 +477,9 @@ class ReadTopic:
     async def next(self, *, flush: bool = False, timeout: float | None = None) -> Any:
         """Return the oldest unread value; wait at most ``timeout`` seconds for one.
 
-        With ``flush``, values that arrived before are dropped.
+        With ``flush``, values that were published before are dropped; see :meth:`flush`. If the
+        broker takes more than 20 ms to answer, values that are published until then are dropped
+        too: call :meth:`flush` before an action whose event you await in another task.
 
         Raises :class:`WaitTimeout`, :class:`ClosedError`, and RuntimeError if a callback is set.
         """
@@ -519,7 +525,7 @@ class ReadTopic:
         assert self._subscription is not None, "_fill has opened it"
         raw = self._subscription.raw
         self._queue.clear()
-        raw.set_fence()
+        raw.set_fence(FENCE_TIMEOUT_S)
         # Other tasks take nothing meanwhile: they would take values before the fence.
         self._flushing += 1
         try:
@@ -639,7 +645,7 @@ class ReadTopic:
             raw = self._topic().subscribe(
                 subscribe_options(last(1), self._keys, lagging=(lagging.kind, lagging.depth))
             )
-            raw.set_fence()
+            raw.set_fence(0.0)
             self._newest = CallbackSubscription(self._bus, raw, self._wake)
         return self._newest
 

@@ -86,6 +86,20 @@ impl Subscription {
         passed
     }
 
+    /// Whether the engine has answered where the fence is. Samples that are stored before it answers
+    /// may count as stored when the fence was set.
+    ///
+    /// # Errors
+    /// The engine's error; the fence is then removed.
+    pub fn knows_fence(&mut self) -> Result<bool, ReadError> {
+        let Some(fence) = &mut self.state.fence else { return Ok(true) };
+        let known = fence.ends().map(|ends| ends.is_some());
+        if known.is_err() {
+            self.state.fence = None;
+        }
+        Ok(known?)
+    }
+
     /// Whether an offset of a partition is before the last fence, passed or not. A fence whose ends
     /// are not known yet is behind everything that was delivered.
     #[must_use]

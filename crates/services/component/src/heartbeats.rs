@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use helio_bus::transport::PartitionInfo;
 use helio_bus::{
     Bus, Event, Lagging, Sample, Start, Subscribe, Subscription, Topic, TopicError, TopicSpec,
 };
@@ -20,6 +21,12 @@ use crate::topic::{STORED_TIMEOUT, read_failed};
 /// How long a foreign component may publish no heartbeat, due each second, before it counts as
 /// gone.
 pub(crate) const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How many of the newest stored heartbeats, of all instances, are read: 10 s of a hundred
+/// instances. With more unread ones, the older ones are skipped.
+const TAIL_SAMPLES: u64 = 1_024;
+/// A foreign heartbeat before so many of our own is from before they ran: one of ours ends at the
+/// first foreign heartbeat, a second after its last own one at the latest.
+const OUTDATING_HEARTBEATS: u32 = 2;
 /// How long a starting component listens for a foreign instance: three heartbeats.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -27,6 +34,8 @@ const LISTEN_TIMEOUT: Duration = Duration::from_secs(3);
 pub(crate) struct Heartbeats {
     pub samples: Subscription,
     pub filter: ForeignFilter,
+    /// Our own heartbeats since the newest foreign one.
+    own: u32,
 }
 
 /// Recognises foreign heartbeats.
@@ -62,7 +71,7 @@ impl Heartbeats {
         let Some(topic) = existing(bus, interface, TopicKind::Event, "heartbeat")? else {
             return Ok(None);
         };
-        Self::open(&topic, interface, index, Lagging::Conflate)
+        Self::open(bus, &topic, interface, index)
     }
 
     /// For the component itself; `None` if its interface has no heartbeat.
@@ -73,21 +82,32 @@ impl Heartbeats {
     ) -> Result<Option<Self>, TopicError> {
         let Ok(shape) = interface.shape(TopicKind::Event, "heartbeat") else { return Ok(None) };
         let spec = TopicSpec::of(shape.topic().topic_name().clone()).qos(shape.topic().qos());
-        Self::open(&bus.topic(spec)?, interface, index, Lagging::Lossless)
+        Self::open(bus, &bus.topic(spec)?, interface, index)
     }
 
-    /// Subscribes to the newest stored heartbeat and all later ones.
+    /// Subscribes to the newest stored heartbeats and all later ones.
     fn open(
+        bus: &Bus,
         topic: &Topic,
         interface: &Interface,
         index: i32,
-        lagging: Lagging,
     ) -> Result<Option<Self>, TopicError> {
         let Ok(shape) = interface.shape(TopicKind::Event, "heartbeat") else { return Ok(None) };
-        let options = Subscribe::from(Start::Last(1)).lagging(lagging).as_written();
+        // The newest one may be our own, published beside a foreign one.
+        let start = match bus.capabilities().rewind.is_yes().then(|| topic.partitions()) {
+            Some(partitions) => match partitions?[..] {
+                [PartitionInfo { partition, end, .. }] => {
+                    Start::Offset { partition, offset: end.saturating_sub(TAIL_SAMPLES) }
+                }
+                _ => Start::Last(1),
+            },
+            None => Start::Last(1),
+        };
+        let lagging = Lagging::DropOldest { depth: TAIL_SAMPLES };
+        let options = Subscribe::from(start).lagging(lagging).as_written();
         let samples = topic.subscribe(of_instance(options, &shape, index))?;
         let filter = ForeignFilter { shape, identity: interface.identity(index) };
-        Ok(Some(Self { samples, filter }))
+        Ok(Some(Self { samples, filter, own: 0 }))
     }
 
     /// A foreign instance that runs, for a component that starts. It listens only where a foreign
@@ -101,14 +121,24 @@ impl Heartbeats {
         self.listen(LISTEN_TIMEOUT)
     }
 
-    /// The newest foreign heartbeat among those that were stored when this was called.
+    /// The newest heartbeat among those that were stored when this was called, if it is foreign.
     pub(crate) fn stored(&mut self) -> Result<Option<ForeignHeartbeat>, TopicError> {
-        let mut newest = None;
         self.samples.set_fence().map_err(read_failed)?;
+        self.arrived()
+    }
+
+    /// The newest heartbeat that has arrived since the last call, if it is foreign.
+    pub(crate) fn arrived(&mut self) -> Result<Option<ForeignHeartbeat>, TopicError> {
+        let mut newest = None;
+        // Without a fence, it returns what has arrived.
         while let Some(event) = self.samples.next_stored(STORED_TIMEOUT).map_err(read_failed)? {
-            newest = self.filter.foreign(&event).or(newest);
+            match self.filter.foreign(&event) {
+                Some(heartbeat) => (newest, self.own) = (Some(heartbeat), 0),
+                None if matches!(event, Event::Sample(_)) => self.own = self.own.saturating_add(1),
+                None => {}
+            }
         }
-        Ok(newest)
+        Ok(newest.filter(|_| self.own < OUTDATING_HEARTBEATS))
     }
 
     /// The next foreign heartbeat that arrives, for at most this time.
@@ -122,15 +152,6 @@ impl Heartbeats {
                 return Ok(Some(beat));
             }
         }
-    }
-
-    /// The newest foreign heartbeat that has arrived since the last call.
-    pub(crate) fn arrived(&mut self) -> Result<Option<ForeignHeartbeat>, TopicError> {
-        let mut newest = None;
-        while let Some(event) = self.samples.try_next().map_err(read_failed)? {
-            newest = self.filter.foreign(&event).or(newest);
-        }
-        Ok(newest)
     }
 }
 

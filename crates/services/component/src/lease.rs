@@ -148,17 +148,7 @@ impl Lease {
             identity: identity.clone(),
             reason: error.to_string(),
         };
-        let record = LeaseRecord {
-            component: interface.name().to_owned(),
-            index,
-            identity: identity.clone(),
-            host: process_identity::host_name(),
-            pid: process_identity::origin(),
-            started: bus.clock().now().into(),
-            software: options.software,
-            interface: options.interface,
-            commands: interface.names(TopicKind::Command).map(str::to_owned).collect(),
-        };
+        let record = record(bus, interface, index, options);
         let topic = open(bus, &record).map_err(|error| failed(&error))?;
         // Before the claim: a caller that sees the lease may send.
         let heartbeats = Heartbeats::own(bus, interface, index);
@@ -174,7 +164,7 @@ impl Lease {
         if writers.iter().any(|writer| lives(writer, bus.clock().now())) {
             return Err(LeaseError::Held { identity, holder: holder(&topic) });
         }
-        let renewed_at = AtomicU64::new(nanos(bus.clock().uptime()));
+        let renewed_at = nanos(bus.clock().uptime());
         let publisher = topic.publisher().map_err(|error| match error {
             TopicError::Transport(TransportError::Owned { .. }) => {
                 LeaseError::Held { identity: identity.clone(), holder: holder(&topic) }
@@ -186,24 +176,7 @@ impl Lease {
         codec.serialize(&record, &mut payload).map_err(|error| failed(&error))?;
         publisher.publish(Message::new(&payload)).wait().map_err(|error| failed(&error))?;
         drop(one);
-        let (bus, lost, lapses) = (bus.clone(), AtomicBool::new(false), AtomicU64::new(0));
-        let (renewal, renewed, renewal_thread) =
-            (Mutex::default(), Condvar::new(), OnceLock::new());
-        let (foreign, watch) = (OnceLock::new(), OnceLock::new());
-        let held = LeaseInner {
-            bus,
-            topic,
-            publisher,
-            record,
-            renewed_at,
-            lapses,
-            lost,
-            foreign,
-            watch,
-            renewal,
-            renewed,
-            renewal_thread,
-        };
+        let held = LeaseInner::new(bus, topic, publisher, record, renewed_at);
         // Opening may have taken longer than the timeout; the lease has not lapsed before it began.
         let until = Instant::now() + CLAIM_TIMEOUT;
         while held.known().is_none() && Instant::now() < until {
@@ -309,6 +282,21 @@ impl WeakLease {
     }
 }
 
+/// The description of an instance that starts now.
+fn record(bus: &Bus, interface: &Interface, index: i32, options: LeaseOptions) -> LeaseRecord {
+    LeaseRecord {
+        component: interface.name().to_owned(),
+        index,
+        identity: interface.identity(index),
+        host: process_identity::host_name(),
+        pid: process_identity::origin(),
+        started: bus.clock().now().into(),
+        software: options.software,
+        interface: options.interface,
+        commands: interface.names(TopicKind::Command).map(str::to_owned).collect(),
+    }
+}
+
 fn open(bus: &Bus, record: &LeaseRecord) -> Result<Topic, TopicError> {
     let name = name(&record.component, record.index)?;
     let producer = ProducerName::new(&record.identity)?;
@@ -361,6 +349,29 @@ fn newest(topic: &Topic) -> Option<LeaseRecord> {
 }
 
 impl LeaseInner {
+    fn new(
+        bus: &Bus,
+        topic: Topic,
+        publisher: Publisher,
+        record: LeaseRecord,
+        renewed_at: u64,
+    ) -> Self {
+        Self {
+            bus: bus.clone(),
+            topic,
+            publisher,
+            record,
+            renewed_at: AtomicU64::new(renewed_at),
+            lapses: AtomicU64::new(0),
+            lost: AtomicBool::new(false),
+            foreign: OnceLock::new(),
+            watch: OnceLock::new(),
+            renewal: Mutex::default(),
+            renewed: Condvar::new(),
+            renewal_thread: OnceLock::new(),
+        }
+    }
+
     fn standing(&self) -> LeaseStanding {
         if let Some(known) = self.known() {
             return known;
@@ -493,7 +504,7 @@ impl ForeignWatch {
         interface: &Interface,
         heartbeats: Heartbeats,
     ) -> Result<Self, TopicError> {
-        let Heartbeats { samples, filter } = heartbeats;
+        let Heartbeats { samples, filter, .. } = heartbeats;
         let mut set = held.bus.wait_set()?;
         set.add(samples);
         let _ = held.watch.set(set.waker());

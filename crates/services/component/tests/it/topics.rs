@@ -6,9 +6,7 @@ use crate::support::{HANG_TIMEOUT, Site, on_every_transport};
 use helio_bus::transport::fault::{FaultPlan, FaultTransport};
 use helio_bus::{Bus, Message, Publisher, TopicSpec};
 use helio_component::protocol::sequence_gaps::SequenceStats;
-use helio_component::{
-    Component, Lease, LeaseOptions, ReadTopic, Remote, Shape, WriteTopic,
-};
+use helio_component::{Component, Lease, LeaseOptions, ReadTopic, Remote, Shape, WriteTopic};
 use helio_core::codec::wire::put_long;
 use helio_core::sal::TopicKind;
 use serde_json::json;
