@@ -49,7 +49,9 @@ fn start(bus: &Bus, interface: &Interface) -> Result<Running, StartError> {
 
 fn script(mount: &Remote) -> Result<(), Failure> {
     mount.set_state(SummaryState::Enabled, "")?;
-    let to = |elevation: f64| mount.command("moveToTarget").set("elevation", elevation);
+    let to = |elevation: f64| {
+        mount.command("moveToTarget").set("azimuth", 0.0).set("elevation", elevation)
+    };
     if let Err(refused) = to(5.0).validate() {
         println!("{refused}");
     }

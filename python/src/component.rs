@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use helio_bus::TopicError;
 use helio_component::protocol::caller::{
-    self, AckSample, Call, Caller, CallerOptions, Cause, DEFAULT_ACK_TIMEOUT, Presence,
+    self, AckSample, Call, Caller, CallerOptions, Cause, DEFAULT_ACK_TIMEOUT, MissingFields,
+    Presence,
 };
 use helio_component::protocol::checks::{Checks, Limits, Nan};
 use helio_component::protocol::controller::{
@@ -503,6 +504,20 @@ pub(crate) fn state_path(from: i32, to: i32) -> PyResult<Option<Vec<&'static str
     };
     let commands = path(state(from)?, state(to)?);
     Ok(commands.map(|all| all.iter().map(|command| command.name()).collect()))
+}
+
+/// Whether commands are sent with defaults for fields that their caller left out: the caller's
+/// choice, else the environment's. Raises ValueError.
+#[pyfunction]
+#[pyo3(signature = (missing_fields))]
+pub(crate) fn sends_defaults(missing_fields: Option<&str>) -> PyResult<bool> {
+    let choice = match missing_fields {
+        Some(name) => MissingFields::from_name(name).ok_or_else(|| {
+            PyValueError::new_err(format!("missing_fields is {name:?}; it may be refuse or default"))
+        }),
+        None => MissingFields::of_environment().map_err(|e| PyValueError::new_err(e.to_string())),
+    };
+    Ok(choice? == MissingFields::Default)
 }
 
 /// The schema and the quality of service, both as JSON, of Heliograph's own topics of a component:

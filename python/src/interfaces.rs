@@ -102,6 +102,12 @@ impl RawInterfaces {
         Ok(self.find(name)?.fields().iter().map(row).collect())
     }
 
+    /// The names of a topic's public fields without a declared default.
+    fn required(&self, name: &str) -> PyResult<Vec<&str>> {
+        let fields = self.find(name)?.fields().iter().filter(|field| !field.has_default());
+        Ok(fields.map(|field| &*field.name).collect())
+    }
+
     /// A field's description.
     fn field_description(&self, name: &str, field: &str) -> PyResult<Option<String>> {
         let fields = self.find(name)?.fields();

@@ -226,6 +226,13 @@ class Camera(Probe):
     component = "Camera"
 
 
+def send(command: Any, **fields: Any) -> Any:
+    """Send a command with explicit zeros for the fields that are not given."""
+    value = command.data_type()
+    zeros = {name: getattr(value, name) for name in command.type.required}
+    return command.set_start(**zeros | fields)
+
+
 def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Run a coroutine test in a loop of its own, with a timeout against hanging."""
 

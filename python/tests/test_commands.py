@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from probe import TIMEOUT_S, Multi, Probe, asynchronous
+from probe import TIMEOUT_S, Multi, Probe, asynchronous, send
 
 import heliograph as helio
 from heliograph import AckCode, State, testing
@@ -41,7 +41,7 @@ async def audit(bus: helio.Bus, component: str = "Probe") -> list[dict[str, Any]
 @asynchronous
 async def test_results_are_told(url: str) -> None:
     async with helio.connect(url) as bus, enabled(bus=bus) as (probe, remote):
-        ack = await remote.cmd_move.set_start(axis=1, position=3.0, timeout=TIMEOUT_S)
+        ack = await send(remote.cmd_move, axis=1, position=3.0, timeout=TIMEOUT_S)
         assert ack == helio.Ack(AckCode.COMPLETE, result="Done")
         (command,) = probe.ran
         assert (command.position, command.axis) == (3.0, probe.enums.Axis.Azimuth)
@@ -56,11 +56,11 @@ async def test_results_are_told(url: str) -> None:
             (False, "Done", False),
         ):
             probe.result = result
-            ack = await remote.cmd_move.set_start(axis=1)
+            ack = await send(remote.cmd_move, axis=1)
             assert (ack.result, ack.value) == (text, value)
         probe.result = object()
         with pytest.raises(helio.CommandFailed, match="no result"):
-            await remote.cmd_move.set_start(axis=1)
+            await send(remote.cmd_move, axis=1)
 
 
 @asynchronous
@@ -75,12 +75,12 @@ async def test_handlers_fail_alone(caplog: pytest.LogCaptureFixture) -> None:
             caplog.clear()
             probe.fails["move"] = error
             with pytest.raises(kind, match=text) as caught:
-                await remote.cmd_move.set_start(axis=1)
+                await send(remote.cmd_move, axis=1)
             assert caught.value.ack.error == code
             assert ("Traceback" in caplog.text) == isinstance(error, RuntimeError)
             assert isinstance(caught.value, helio.AckError)
         probe.fails.clear()
-        assert (await remote.cmd_move.set_start(axis=1)).ack is AckCode.COMPLETE
+        assert (await send(remote.cmd_move, axis=1)).ack is AckCode.COMPLETE
         assert isinstance(helio.AckTimeoutError("x", helio.Ack(AckCode.TIMEOUT)), TimeoutError)
 
 
@@ -89,7 +89,7 @@ async def test_progress_extends_the_deadline() -> None:
     clock = testing.ManualClock(helio.Time.now())
     async with testing.memory_bus(clock=clock) as bus, enabled(bus=bus) as (probe, remote):
         heard: list[helio.Ack] = []
-        call = remote.cmd_hang.set_start(name="x", timeout=0.2, progress=heard.append)
+        call = send(remote.cmd_hang, name="x", timeout=0.2, progress=heard.append)
         await probe.hanging.wait()
         first = await call.next_ack(timeout=TIMEOUT_S)
         assert first == helio.Ack(AckCode.IN_PROGRESS, 0, "hanging", 20.0, 0.25, {"of": 4})
@@ -112,7 +112,7 @@ async def test_progress_extends_the_deadline() -> None:
 @asynchronous
 async def test_not_waiting_for_the_end() -> None:
     async with enabled() as (probe, remote):
-        call = remote.cmd_hang.set_start(wait_done=False)
+        call = send(remote.cmd_hang, wait_done=False)
         assert (await call).ack is AckCode.IN_PROGRESS
         probe.release.set()
         assert (await call.wait()).ack is AckCode.COMPLETE
@@ -128,7 +128,7 @@ async def test_a_component_that_says_nothing_times_out(monkeypatch: pytest.Monke
         with pytest.raises(
             helio.CommandTimeout, match="no acknowledgement from Probe within 50 ms"
         ):
-            await remote.cmd_move.set_start(axis=1, timeout=0.05)
+            await send(remote.cmd_move, axis=1, timeout=0.05)
         with pytest.raises(helio.CommandError):
             await remote.cmd_unhandled.set_start(timeout=0.05)
         probe.release.set()
@@ -154,7 +154,7 @@ async def test_wrong_values_are_refused_before_they_are_sent() -> None:
             ({"salIndex": 1}, "salIndex"),
         ):
             with pytest.raises(helio.EncodeError, match=field) as caught:
-                remote.cmd_move.set_start(**{"axis": 1, **fields})
+                send(remote.cmd_move, **{"axis": 1, **fields})
             assert field in caught.value.path
             with pytest.raises(helio.EncodeError, match=field):
                 remote.cmd_move.set(**{"axis": 1, **fields})
@@ -162,16 +162,18 @@ async def test_wrong_values_are_refused_before_they_are_sent() -> None:
         with pytest.raises(AttributeError, match="cmd_fly"):
             _ = remote.cmd_fly
         # Flags may be joined; set values are sent.
-        remote.cmd_move.set(axis=2, flags=5, position=None)
+        whole = remote.cmd_move.data_type(axis=1).as_dict()
+        remote.cmd_move.set(**{**whole, "axis": 2, "flags": 5})
+        remote.cmd_move.set(position=None)
         await remote.cmd_move.start()
-        await remote.cmd_move.start(remote.cmd_move.data_type(axis=1))
+        await remote.cmd_move.start(remote.cmd_move.data_type(**whole))
         assert [(each.axis, each.flags) for each in probe.ran] == [(2, 5), (1, 0)]
 
 
 @asynchronous
 async def test_an_enumeration_that_nobody_set_is_judged_by_the_component() -> None:
-    async with enabled() as (probe, remote):
-        move = remote.cmd_move
+    async with testing.memory_bus() as bus, enabled(bus=bus) as (probe, _):
+        move = helio.Remote(bus, "Probe", missing_fields="default").cmd_move
         # As SAL's own callers send it, whatever else is set.
         for call in (move.set_start(position=1.0), move.start(), move.set_start(validate=True)):
             with pytest.raises(helio.CommandFailed, match=r"axis is 0; it must be 1 \(Azimuth\)"):
@@ -206,20 +208,20 @@ async def test_what_could_not_be_sent_is_refused_and_nothing_waits() -> None:
         ]
         for options in wrong:
             with pytest.raises(ValueError, match=r"helio-key|not a valid (expiry|timeout)"):
-                remote.cmd_move.set_start(axis=1, **options)
+                send(remote.cmd_move, axis=1, **options)
         for caller in ("", "x" * 257, "x" * 5000):
             with pytest.raises(ValueError, match="helio-caller"):
                 helio.Remote(remote.bus, "Probe", caller=caller)
         calling = remote._calling
         assert (calling._caller.pending, calling._calls, probe.ran) == (0, {}, [])
-        assert (await remote.cmd_move.set_start(axis=1, key="k" * 128)).ack is AckCode.COMPLETE
+        assert (await send(remote.cmd_move, axis=1, key="k" * 128)).ack is AckCode.COMPLETE
 
 
 @asynchronous
 async def test_no_caller_passes_for_the_component_itself() -> None:
     async with helio.connect(testing.memory_url()) as bus, enabled(bus=bus) as (_, remote):
         remote._calling._origin = -1
-        await remote.cmd_move.set_start(axis=1)
+        await send(remote.cmd_move, axis=1)
         records = [(record["command"], record["origin"]) for record in await audit(bus)]
         # Two of the caller's command, and none of the component's own at its start.
         assert records == [("move", -1)] * 2
@@ -231,7 +233,7 @@ async def test_arguments_in_the_audit_are_json() -> None:
         raise AssertionError(f"{number} is not in JSON")
 
     async with helio.connect(testing.memory_url()) as bus, enabled(bus=bus) as (_, remote):
-        await remote.cmd_move.set_start(axis=1, position=float("nan"), forces=[-np.inf, 0, 0.1, 1])
+        await send(remote.cmd_move, axis=1, position=float("nan"), forces=[-np.inf, 0, 0.1, 1])
         first = (await audit(bus))[0]["arguments"]
         # Numbers of the schema's type, with no more digits than necessary.
         assert json.loads(first, parse_constant=refuse) == {
@@ -245,7 +247,7 @@ async def test_arguments_in_the_audit_are_json() -> None:
             "big": 0,
         }
         async with testing.component(Multi, 3, bus=bus) as (_, other):
-            await other.cmd_track.set_start(taiTime=helio.Time.now().tai_seconds + 100)
+            await send(other.cmd_track, taiTime=helio.Time.now().tai_seconds + 100)
             assert set(json.loads((await audit(bus, "Multi"))[0]["arguments"])) == {
                 "taiTime",
                 "target",
@@ -279,7 +281,7 @@ def break_pump(dispatcher: Any, place: int) -> None:
 @asynchronous
 async def test_calls_end_where_acknowledgements_cannot_be_read() -> None:
     async with enabled() as (probe, remote):
-        call = remote.cmd_hang.set_start(timeout=1000.0)
+        call = send(remote.cmd_hang, timeout=1000.0)
         await probe.hanging.wait()
         await call.next_ack(timeout=TIMEOUT_S)
         break_pump(remote._calling._acks, 0)
@@ -288,7 +290,7 @@ async def test_calls_end_where_acknowledgements_cannot_be_read() -> None:
         with pytest.raises(helio.NobodyThere, match=told):
             await call
         # The next one reopens it.
-        assert (await remote.cmd_move.set_start(axis=1)).ack is AckCode.COMPLETE
+        assert (await send(remote.cmd_move, axis=1)).ack is AckCode.COMPLETE
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -308,9 +310,9 @@ async def test_commands_that_cannot_be_read_are_read_again(
 
         monkeypatch.setattr(engine, "_subscribe", failing)
         break_pump(engine._dispatcher, place_of(engine, "move"))
-        lost = remote.cmd_move.set_start(axis=1, timeout=1000.0)
+        lost = send(remote.cmd_move, axis=1, timeout=1000.0)
         # The others continue.
-        hanging = remote.cmd_hang.set_start(timeout=1000.0)
+        hanging = send(remote.cmd_hang, timeout=1000.0)
         await probe.hanging.wait()
         assert "commands move cannot be read: the disk is gone; all others are" in caplog.text
         # A sample that failed once is processed; one that fails twice is skipped.
@@ -321,7 +323,7 @@ async def test_commands_that_cannot_be_read_are_read_again(
                 break
         if times == 1:
             assert (await lost).ack is AckCode.COMPLETE
-        assert (await remote.cmd_move.set_start(axis=2)).ack is AckCode.COMPLETE
+        assert (await send(remote.cmd_move, axis=2)).ack is AckCode.COMPLETE
         assert [c.axis for c in probe.ran if hasattr(c, "axis")] == [1, 2][times - 1 :]
         probe.release.set()
         await hanging
@@ -351,7 +353,7 @@ def place_of(engine: Any, name: str | None) -> int:
 async def test_cancelling_beside_commands_that_cannot_be_read() -> None:
     async with enabled() as (probe, remote):
         dispatcher = probe._engine._dispatcher
-        hanging = remote.cmd_hang.set_start(timeout=1000.0)
+        hanging = send(remote.cmd_hang, timeout=1000.0)
         await probe.hanging.wait()
         # A request on `control` is found in one turn with an unreadable topic, and polls all
         # commands.
@@ -365,7 +367,7 @@ async def test_cancelling_beside_commands_that_cannot_be_read() -> None:
             await hanging
         # All other topics are read.
         probe.hanging.clear()
-        hanging = remote.cmd_hang.set_start(timeout=1000.0)
+        hanging = send(remote.cmd_hang, timeout=1000.0)
         await probe.hanging.wait()
         assert (await hanging.cancel(timeout=TIMEOUT_S)).ack is AckCode.COMPLETE
 
@@ -380,7 +382,7 @@ async def test_a_lapse_is_one_for_all_commands_whichever_can_be_read(
 
     async with enabled() as (probe, remote):
         engine = probe._engine
-        dropped = remote.cmd_hang.set_start(timeout=1000.0)
+        dropped = send(remote.cmd_hang, timeout=1000.0)
         place = place_of(engine, None)
         assert place < place_of(engine, "hang")
         pump = engine._dispatcher._sources[place]
@@ -389,7 +391,7 @@ async def test_a_lapse_is_one_for_all_commands_whichever_can_be_read(
         assert not engine.admits()
         assert "control requests cannot be read: the disk is gone" in caplog.text
         assert "the lease had lapsed; 1 requests are dropped" in caplog.text
-        assert (await remote.cmd_move.set_start(axis=1)).ack is AckCode.COMPLETE
+        assert (await send(remote.cmd_move, axis=1)).ack is AckCode.COMPLETE
         assert [hasattr(command, "axis") for command in probe.ran] == [True]
         assert not dropped.done
 
@@ -413,7 +415,7 @@ async def test_a_lease_that_cannot_be_confirmed_ends_nobody(
         engine = probe._engine
         lease = engine.lease
         monkeypatch.setattr(engine, "lease", Unconfirmed(lease))
-        refused = remote.cmd_move.set_start(axis=1, timeout=1000.0)
+        refused = send(remote.cmd_move, axis=1, timeout=1000.0)
         with pytest.raises(helio.StorageError, match="the lease is not confirmed"):
             await probe.evt_position.set_write(value=3.0)
         for _ in range(int(TIMEOUT_S * 100)):
@@ -423,14 +425,14 @@ async def test_a_lease_that_cannot_be_confirmed_ends_nobody(
             await asyncio.sleep(0.01)
         assert "no command runs for now" in caplog.text
         # What lies in the topics when the bus is back is answered, too.
-        late = remote.cmd_move.set_start(axis=1, timeout=1000.0)
+        late = send(remote.cmd_move, axis=1, timeout=1000.0)
         monkeypatch.setattr(engine, "lease", Lapsed(lease))
         assert not engine.admits()
         assert "the lease had lapsed; 0 requests are dropped" in caplog.text
         for call in (refused, late):
             with pytest.raises(helio.CommandFailed, match="cannot be confirmed; not run"):
                 await call
-        assert (await remote.cmd_move.set_start(axis=2)).ack is AckCode.COMPLETE
+        assert (await send(remote.cmd_move, axis=2)).ack is AckCode.COMPLETE
         assert [command.axis for command in probe.ran] == [2]
 
 
@@ -451,7 +453,7 @@ async def test_a_lapse_while_commands_are_subscribed_to_again(
 
         monkeypatch.setattr(engine, "_resume", slow)
         break_pump(engine._dispatcher, place_of(engine, "move"))
-        dropped = remote.cmd_move.set_start(axis=1, timeout=1000.0)
+        dropped = send(remote.cmd_move, axis=1, timeout=1000.0)
         await subscribed.wait()
         monkeypatch.setattr(engine, "lease", Lapsed(engine.lease))
         assert not engine.admits()
@@ -459,7 +461,7 @@ async def test_a_lapse_while_commands_are_subscribed_to_again(
         async for record in remote.evt_logMessage:
             if record.message.startswith("commands move are read again"):
                 break
-        assert (await remote.cmd_move.set_start(axis=2)).ack is AckCode.COMPLETE
+        assert (await send(remote.cmd_move, axis=2)).ack is AckCode.COMPLETE
         assert [command.axis for command in probe.ran] == [2]
         assert not dropped.done
 
@@ -510,7 +512,7 @@ async def test_wrong_values_are_refused_where_they_arrive(url: str) -> None:
         ):
             assert told in await refused(**fields)
         assert probe.ran == []
-        assert (await remote.cmd_move.set_start(axis=1, position=nan)).ack is AckCode.COMPLETE
+        assert (await send(remote.cmd_move, axis=1, position=nan)).ack is AckCode.COMPLETE
         entries = [each for each in await audit(bus) if each["command"] == "move"]
         assert [each["phase"] for each in entries] == ["finished"] * 8 + ["received", "finished"]
 
@@ -541,15 +543,15 @@ async def test_commands_without_handler_or_in_the_wrong_state() -> None:
         with pytest.raises(helio.CommandFailed, match=r"enable.*STANDBY"):
             await remote.cmd_enable.set_start()
         with pytest.raises(helio.CommandFailed, match="move is not allowed in state STANDBY"):
-            await remote.cmd_move.set_start(axis=1)
+            await send(remote.cmd_move, axis=1)
 
 
 @asynchronous
 async def test_a_running_command_is_cancelled(url: str) -> None:
     async with helio.connect(url) as bus, enabled(bus=bus) as (probe, remote):
-        running = remote.cmd_hang.set_start(name="one")
+        running = send(remote.cmd_hang, name="one")
         await probe.hanging.wait()
-        waiting = remote.cmd_hang.set_start(name="two")
+        waiting = send(remote.cmd_hang, name="two")
         assert (await waiting.cancel()).ack is AckCode.COMPLETE
         with pytest.raises(helio.CommandAborted):
             await waiting
@@ -560,7 +562,7 @@ async def test_a_running_command_is_cancelled(url: str) -> None:
             await running.cancel()
         # The queue is free again.
         probe.release.set()
-        assert (await remote.cmd_hang.set_start(name="three")).result == "released three"
+        assert (await send(remote.cmd_hang, name="three")).result == "released three"
         assert [each.name for each in probe.ran] == ["one", "three"]
 
 
@@ -573,9 +575,9 @@ async def test_commands_of_a_lane_run_one_after_the_other() -> None:
 
     for kind, together in ((Probe, 1), (Both, 3)):
         async with testing.component(kind, initial_state=State.ENABLED) as (probe, remote):
-            calls = [remote.cmd_hang.set_start(name=str(number)) for number in range(3)]
+            calls = [send(remote.cmd_hang, name=str(number)) for number in range(3)]
             await probe.hanging.wait()
-            await asyncio.gather(*(remote.cmd_move.set_start(axis=1) for _ in range(3)))
+            await asyncio.gather(*(send(remote.cmd_move, axis=1) for _ in range(3)))
             assert len([each for each in probe.ran if hasattr(each, "big")]) == 3
             assert len(probe.ran) == 3 + together
             probe.release.set()
@@ -586,7 +588,7 @@ async def test_commands_of_a_lane_run_one_after_the_other() -> None:
 @asynchronous
 async def test_a_command_is_validated_and_not_run() -> None:
     async with enabled() as (probe, remote):
-        ack = await remote.cmd_move.set_start(axis=1, validate=True)
+        ack = await send(remote.cmd_move, axis=1, validate=True)
         assert (ack.ack, ack.result) == (AckCode.COMPLETE, "valid")
         for fields, told in (
             ({"position": 11.0}, "position is 11"),
@@ -594,9 +596,9 @@ async def test_a_command_is_validated_and_not_run() -> None:
             ({"speed": float("nan")}, "speed"),
         ):
             with pytest.raises(helio.CommandFailed, match=told):
-                await remote.cmd_move.set_start(axis=1, validate=True, **fields)
+                await send(remote.cmd_move, axis=1, validate=True, **fields)
         with pytest.raises(helio.CommandFailed, match="ENABLED"):
-            await remote.cmd_start.set_start(validate=True)
+            await send(remote.cmd_start, validate=True)
         assert (await remote.cmd_disable.set_start(validate=True)).result == "valid"
         assert probe.ran == []
         assert probe.summary_state is State.ENABLED
@@ -605,18 +607,18 @@ async def test_a_command_is_validated_and_not_run() -> None:
 @asynchronous
 async def test_a_key_is_run_once(url: str) -> None:
     async with helio.connect(url) as bus, enabled(bus=bus) as (probe, remote):
-        first = remote.cmd_hang.set_start(name="x", key="night-1")
+        first = send(remote.cmd_hang, name="x", key="night-1")
         await probe.hanging.wait()
-        second = remote.cmd_hang.set_start(name="x", key="night-1", wait_done=False)
+        second = send(remote.cmd_hang, name="x", key="night-1", wait_done=False)
         assert (await second).ack is AckCode.IN_PROGRESS
         probe.release.set()
         assert (await first).result == (await second.wait()).result == "released x"
-        third = await remote.cmd_hang.set_start(name="x", key="night-1")
+        third = await send(remote.cmd_hang, name="x", key="night-1")
         assert third.result == "released x"
         probe.fails["move"] = helio.ExpectedError("not today")
         for _ in range(2):
             with pytest.raises(helio.CommandFailed, match="not today"):
-                await remote.cmd_move.set_start(axis=1, key="night-2")
+                await send(remote.cmd_move, axis=1, key="night-2")
         assert len(probe.ran) == 2
 
 
@@ -624,17 +626,17 @@ async def test_a_key_is_run_once(url: str) -> None:
 async def test_a_stale_command_is_never_run() -> None:
     clock = testing.ManualClock(helio.Time.parse("2026-01-01T00:00:00Z"))
     async with testing.memory_bus(clock=clock) as bus, enabled(bus=bus) as (probe, remote):
-        running = remote.cmd_hang.set_start(name="x", timeout=1000.0)
+        running = send(remote.cmd_hang, name="x", timeout=1000.0)
         await probe.hanging.wait()
-        waiting = remote.cmd_hang.set_start(name="y", expiry=3.0, timeout=1000.0)
+        waiting = send(remote.cmd_hang, name="y", expiry=3.0, timeout=1000.0)
         # It was read, and waits for the first one; then it is too old.
-        await remote.cmd_move.set_start(axis=1)
+        await send(remote.cmd_move, axis=1)
         clock.advance(4.0)
         probe.release.set()
         with pytest.raises(helio.CommandTimeout, match="not run"):
             await waiting
         await running
-        late = remote.cmd_move.set_start(axis=1, expiry=-1.0)
+        late = send(remote.cmd_move, axis=1, expiry=-1.0)
         with pytest.raises(helio.CommandTimeout, match="expired"):
             await late
         assert [getattr(each, "name", None) for each in probe.ran] == ["x", ""]
@@ -647,9 +649,9 @@ async def test_a_lock_keeps_others_out(url: str) -> None:
         bob = helio.Remote(bus, "Probe", caller="bob@base")
         assert (await alice.lock(60.0)).ack is AckCode.COMPLETE
         assert probe.locked_by == "alice@summit"
-        await alice.cmd_move.set_start(axis=1)
+        await send(alice.cmd_move, axis=1)
         with pytest.raises(helio.NotPermitted, match="alice@summit"):
-            await bob.cmd_move.set_start(axis=1)
+            await send(bob.cmd_move, axis=1)
         with pytest.raises(helio.NotPermitted, match="alice@summit"):
             await bob.lock(1.0)
         with pytest.raises(helio.CommandFailed):
@@ -669,9 +671,9 @@ async def test_a_lock_ends_by_itself() -> None:
         await alice.lock(2.0)
         clock.advance(1.9)
         with pytest.raises(helio.NotPermitted):
-            await bob.cmd_move.set_start(axis=1)
+            await send(bob.cmd_move, axis=1)
         clock.advance(0.2)
-        await bob.cmd_move.set_start(axis=1)
+        await send(bob.cmd_move, axis=1)
 
 
 @pytest.fixture
@@ -694,17 +696,17 @@ async def test_authorization_is_by_command_and_caller(
         alice, bob = (helio.Remote(bus, "Probe", caller=c) for c in ("alice@x", "bob@base"))
         await alice.cmd_disable.set_start()
         await alice.cmd_enable.set_start()
-        await bob.cmd_move.set_start(axis=1)
+        await send(bob.cmd_move, axis=1)
         with pytest.raises(helio.NotPermitted, match=r"bob@base.*look.*disable"):
             await bob.cmd_disable.set_start()
         with pytest.raises(helio.NotPermitted, match="named nowhere"):
-            await remote.cmd_move.set_start(axis=1)
+            await send(remote.cmd_move, axis=1)
         # An invalid file changes nothing, and is logged once.
         write(authorization, "default: perhaps\n")
         assert not await probe.reload_authorization()
         assert not await probe.reload_authorization()
         assert caplog.text.count("the last valid one stays in force") == 1
-        await bob.cmd_move.set_start(axis=1)
+        await send(bob.cmd_move, axis=1)
         write(authorization, None)
         for _ in range(2):
             assert not await probe.reload_authorization()
@@ -721,12 +723,12 @@ async def test_authorization_is_by_command_and_caller(
 async def test_a_changed_authorization_is_noticed(authorization: Path) -> None:
     async with enabled(authorization=authorization) as (_, remote):
         with pytest.raises(helio.NotPermitted):
-            await remote.cmd_move.set_start(axis=1)
+            await send(remote.cmd_move, axis=1)
         write(authorization, "default: allow\n")
         async for value in remote.evt_logMessage:
             if "is in force" in value.message:
                 break
-        await remote.cmd_move.set_start(axis=1)
+        await send(remote.cmd_move, axis=1)
 
 
 @asynchronous
@@ -744,10 +746,10 @@ async def test_a_wrong_authorization_is_refused_at_the_start(tmp_path: Path) -> 
 async def test_every_command_is_in_the_audit(url: str) -> None:
     async with helio.connect(url) as bus, enabled(bus=bus) as (probe, _):
         remote = helio.Remote(bus, "Probe", caller="alice@summit")
-        await remote.cmd_move.set_start(axis=2, position=1.5, name="x")
+        await send(remote.cmd_move, axis=2, position=1.5, name="x")
         probe.fails["move"] = helio.ExpectedError("no", code=3)
         with pytest.raises(helio.CommandFailed):
-            await remote.cmd_move.set_start(axis=2)
+            await send(remote.cmd_move, axis=2)
         entries = await audit(bus)
         assert [(e["command"], e["phase"], e["ack"], e["error"]) for e in entries] == [
             ("move", "received", 0, 0),
@@ -768,11 +770,11 @@ async def test_late_commands_of_a_stream_are_ignored_and_counted(
     async with enabled() as (probe, remote):
         remote.cmd_track.stream("taiTime")
         now = helio.Time.now().tai_seconds
-        await remote.cmd_track.set_start(taiTime=now + 100.0)
+        await send(remote.cmd_track, taiTime=now + 100.0)
         for _ in range(4):
             with pytest.raises(helio.CommandTimeout, match="after its time"):
-                await remote.cmd_track.set_start(taiTime=now - 1.0)
-        await remote.cmd_track.set_start(taiTime=now + 100.0)
+                await send(remote.cmd_track, taiTime=now - 1.0)
+        await send(remote.cmd_track, taiTime=now + 100.0)
         assert len(probe.ran) == 2
         stats = probe.stream_stats("track")
         assert stats == {"received": 6, "late": 4, "lost": 0, "missing": 0, "most_missing": 4}
@@ -789,14 +791,14 @@ async def test_late_commands_of_a_stream_are_ignored_and_counted(
 async def test_nobody_there_is_told_at_once(url: str) -> None:
     async with helio.connect(url) as bus:
         async with enabled(bus=bus) as (_, remote):
-            await remote.cmd_move.set_start(axis=1)
+            await send(remote.cmd_move, axis=1)
             other = helio.Remote(bus, "Probe")
-            await remote.cmd_move.set_start(axis=1)
+            await send(remote.cmd_move, axis=1)
         for each in (remote, other):
             if each is remote:
                 continue
             with pytest.raises(helio.NobodyThere, match="nobody there: Probe is not running"):
-                await each.cmd_move.set_start(axis=1, timeout=1000.0)
+                await send(each.cmd_move, axis=1, timeout=1000.0)
             with pytest.raises(helio.NobodyThere):
                 await each.lock(1.0, timeout=1000.0)
 
@@ -807,7 +809,7 @@ async def test_one_that_never_had_a_lease_may_be_foreign() -> None:
         remote = helio.Remote(bus, "Probe")
         assert remote.presence() == "gone"
         with pytest.raises(helio.NobodyThere, match="nobody there: Probe is not running"):
-            await remote.cmd_move.set_start(axis=1, timeout=1000.0)
+            await send(remote.cmd_move, axis=1, timeout=1000.0)
         with pytest.raises(helio.NobodyThere):
             await helio.set_summary_state(remote, helio.State.ENABLED, timeout=1000.0)
         # A process without a lease writes acknowledgements.
@@ -817,9 +819,9 @@ async def test_one_that_never_had_a_lease_may_be_foreign() -> None:
         await foreign.publish(kind.data_type())
         assert remote.presence() == "unknown"
         with pytest.raises(helio.NobodyThere, match="no acknowledgement"):
-            await remote.cmd_move.set_start(axis=1, timeout=0.02)
+            await send(remote.cmd_move, axis=1, timeout=0.02)
         with pytest.raises(helio.CommandFailed, match="no lease"):
-            await remote.cmd_move.set_start(axis=1, validate=True)
+            await send(remote.cmd_move, axis=1, validate=True)
 
 
 @asynchronous
@@ -827,14 +829,14 @@ async def test_a_component_that_ends_aborts_what_runs() -> None:
     async with testing.memory_bus() as bus:
         async with enabled(bus=bus) as (probe, _):
             remote = helio.Remote(bus, "Probe")
-            call = remote.cmd_hang.set_start(name="x")
-            queued = remote.cmd_hang.set_start(name="y")
+            call = send(remote.cmd_hang, name="x")
+            queued = send(remote.cmd_hang, name="y")
             await probe.hanging.wait()
         for each in (call, queued):
             with pytest.raises(helio.CommandAborted):
                 await each
         with pytest.raises(helio.NobodyThere):
-            await remote.cmd_move.set_start(axis=1, timeout=1000.0)
+            await send(remote.cmd_move, axis=1, timeout=1000.0)
 
 
 @asynchronous
@@ -848,7 +850,7 @@ async def test_foreign_callers_and_components_are_understood() -> None:
         assert kind is not None
         acks = bus.topic(kind.topic, kind.schema, qos=kind.qos)
         await acks.publish(kind.data_type())
-        call = remote.cmd_move.set_start(axis=1)
+        call = send(remote.cmd_move, axis=1)
         command = await testing.next_value(commands)
         assert command.private_identity == "me@here"
 
@@ -873,11 +875,11 @@ async def test_commands_reach_their_index_only() -> None:
         testing.component(Multi, 2, bus=bus, initial_state=State.ENABLED) as (two, second),
     ):
         await asyncio.gather(
-            *(first.cmd_move.set_start(axis=1) for _ in range(5)),
-            *(second.cmd_move.set_start(axis=2) for _ in range(7)),
+            *(send(first.cmd_move, axis=1) for _ in range(5)),
+            *(send(second.cmd_move, axis=2) for _ in range(7)),
         )
         assert (len(one.ran), len(two.ran)) == (5, 7)
-        hanging = second.cmd_hang.set_start()
+        hanging = send(second.cmd_hang)
         await two.hanging.wait()
         await hanging.cancel()
         with pytest.raises(helio.CommandAborted):

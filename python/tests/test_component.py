@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pytest
-from probe import TIMEOUT_S, Camera, Configured, Multi, Probe, asynchronous
+from probe import TIMEOUT_S, Camera, Configured, Multi, Probe, asynchronous, send
 
 import heliograph as helio
 from heliograph import State, testing
@@ -68,11 +68,11 @@ async def test_a_begin_hook_that_fails_keeps_the_state() -> None:
         await testing.assert_next_summary_state(remote, State.STANDBY)
         probe.fails["begin_start"] = helio.ExpectedError("no power", code=7)
         with pytest.raises(helio.CommandFailed, match="no power") as caught:
-            await remote.cmd_start.set_start()
+            await send(remote.cmd_start)
         assert caught.value.ack.error == 7
         assert probe.summary_state is State.STANDBY
         probe.fails.clear()
-        await remote.cmd_start.set_start()
+        await send(remote.cmd_start)
         await testing.assert_next_summary_state(remote, State.DISABLED)
 
 
@@ -102,7 +102,7 @@ async def test_a_fault_is_told_and_left_behind() -> None:
         )
         assert probe.hooks[-1] == "FAULT"
         with pytest.raises(helio.CommandFailed, match="FAULT"):
-            await remote.cmd_move.set_start(axis=1)
+            await send(remote.cmd_move, axis=1)
         await remote.cmd_standby.set_start()
         await testing.assert_next_summary_state(remote, State.STANDBY)
         await testing.assert_next_sample(remote.evt_errorCode, errorCode=0, errorReport="")
@@ -324,7 +324,7 @@ async def test_closing_ends_those_who_wait() -> None:
             with pytest.raises(helio.ClosedError):
                 await task
         with pytest.raises(helio.ClosedError):
-            remote.cmd_start.set_start()
+            send(remote.cmd_start)
 
 
 @asynchronous
@@ -344,13 +344,13 @@ async def test_instances_of_an_indexed_component(url: str) -> None:
         assert sorted((each.salIndex, each.value) for each in found) == [(1, 1.0), (2, 2.0)]
         assert first.evt_position.get().value == 1.0
         assert second.evt_position.get().salIndex == 2
-        await first.cmd_move.set_start(position=1.0, axis=1)
+        await send(first.cmd_move, position=1.0, axis=1)
         assert [command.salIndex for command in one.ran] == [1]
         assert two.ran == []
         with pytest.raises(helio.CommandFailed):
-            await second.cmd_move.set_start(axis=1)
+            await send(second.cmd_move, axis=1)
         with pytest.raises(ValueError, match="name an index"):
-            everybody.cmd_start.set_start()
+            send(everybody.cmd_start)
         assert helio.Remote(bus, "Multi:2").index == 2
     for wrong in ({"name": "Multi:x"}, {"name": "Probe", "index": 3}, {"name": "Multi:*"}):
         async with testing.memory_bus() as other:
@@ -379,7 +379,7 @@ async def test_a_second_instance_is_refused(url: str) -> None:
             with pytest.raises(helio.LeaseError, match="Probe runs already"):
                 await Probe(other).start()
         assert remote.presence() == "here"
-        await remote.cmd_start.set_start()
+        await send(remote.cmd_start)
     async with helio.connect(url) as bus:
         assert helio.Remote(bus, "Probe").presence() == "gone"
         async with testing.component(Probe, bus=bus):
@@ -423,17 +423,17 @@ async def test_configuration_is_merged_and_refused_before_the_state_changes(
         }
         for name, told in refused.items():
             with pytest.raises(helio.CommandFailed, match=told):
-                await remote.cmd_start.set_start(configurationOverride=name)
+                await send(remote.cmd_start, configurationOverride=name)
             assert probe.summary_state is State.STANDBY
         assert probe.configs == []
-        await remote.cmd_start.set_start(configurationOverride="fast.yaml")
+        await send(remote.cmd_start, configurationOverride="fast.yaml")
         (config,) = probe.configs
         assert (config.host, config.port, config.axes.az) == ("a", 3, 2.5)
         applied = remote.evt_configurationApplied.get()
         assert applied.configurations == "_init.yaml,_summit.yaml,fast.yaml"
         assert applied.version == probe.configuration.version
         await remote.cmd_standby.set_start()
-        await remote.cmd_start.set_start()
+        await send(remote.cmd_start)
         assert (probe.configs[1].port, hasattr(probe.configs[1], "axes")) == (2, False)
 
 
@@ -441,7 +441,7 @@ async def test_configuration_is_merged_and_refused_before_the_state_changes(
 async def test_a_configuration_that_is_not_wanted_is_refused() -> None:
     async with testing.component(Probe) as (_, remote):
         with pytest.raises(helio.CommandFailed, match="has no configuration"):
-            await remote.cmd_start.set_start(configurationOverride="a.yaml")
+            await send(remote.cmd_start, configurationOverride="a.yaml")
 
 
 @asynchronous
@@ -482,11 +482,11 @@ async def test_log_records_are_published(caplog: pytest.LogCaptureFixture) -> No
             assert "ValueError: cause" in told.traceback
             assert told.functionName == "test_log_records_are_published"
             assert told.filePath.endswith("test_component.py")
-            await remote.cmd_setLogLevel.set_start(level=logging.DEBUG)
+            await send(remote.cmd_setLogLevel, level=logging.DEBUG)
             assert remote.evt_logLevel.get().level == logging.DEBUG
             probe.log.debug("and this")
             await testing.assert_next_sample(remote.evt_logMessage, message="and this")
-            await remote.cmd_setLogLevel.set_start(level=logging.ERROR, subsystem="probe.part")
+            await send(remote.cmd_setLogLevel, level=logging.ERROR, subsystem="probe.part")
             assert logging.getLogger("probe.part").level == logging.ERROR
         assert probe.log.handlers == []
         probe.log.info("after the end")

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from probe import COMMANDS, EVENTS, Probe, asynchronous, write_interfaces
+from probe import COMMANDS, EVENTS, Probe, asynchronous, send, write_interfaces
 
 import heliograph as helio
 from heliograph import AckCode, State, testing
@@ -38,23 +38,23 @@ async def test_what_resolves_goes_on_and_what_does_not_is_named(
         assert early.evt_position.get() is None
         async with Probe(bus, interface=theirs, initial_state=State.ENABLED) as probe:
             remote = helio.Remote(bus, "Probe", interface=ours)
-            assert (await remote.cmd_move.set_start(axis=1, position=2.0)).ack is AckCode.COMPLETE
+            assert (await send(remote.cmd_move, axis=1, position=2.0)).ack is AckCode.COMPLETE
             assert probe.ran[0].position == 2.0
             assert getattr(probe.ran[0], "height", 0.0) == 0.0
             await probe.evt_position.set_write(value=3.0)
             assert remote.evt_position.get().value == 3.0
             with pytest.raises(helio.HelioError, match="name"):
-                await remote.cmd_hang.set_start(timeout=5)
+                await send(remote.cmd_hang, timeout=5)
             # Validated commands are read like executed ones.
             move: dict[str, Any] = {"axis": 1, "validate": True}
-            assert (await remote.cmd_move.set_start(**move)).result == "valid"
+            assert (await send(remote.cmd_move, **move)).result == "valid"
             with pytest.raises(helio.CommandFailed, match="position is 11"):
-                await remote.cmd_move.set_start(position=11.0, **move)
+                await send(remote.cmd_move, position=11.0, **move)
             with pytest.raises(helio.CommandFailed, match="nobody cannot be moved"):
-                await remote.cmd_move.set_start(name="nobody", **move)
+                await send(remote.cmd_move, name="nobody", **move)
             with pytest.raises(helio.HelioError, match="name"):
-                await remote.cmd_hang.set_start(validate=True)
-            assert (await remote.cmd_move.set_start(axis=1)).ack is AckCode.COMPLETE
+                await send(remote.cmd_hang, validate=True)
+            assert (await send(remote.cmd_move, axis=1)).ack is AckCode.COMPLETE
 
 
 @asynchronous
@@ -68,12 +68,12 @@ async def test_a_policy_keeps_others_out(
 
     async with testing.memory_bus() as bus:
         async with Probe(bus, interface=old):
-            await helio.Remote(bus, "Probe", interface=old).cmd_hang.set_start(wait_done=False)
+            await send(helio.Remote(bus, "Probe", interface=old).cmd_hang, wait_done=False)
         async with Strict(bus, interface=new, initial_state=State.ENABLED) as probe:
             assert "Probe.cmd_hang" in caplog.text
             assert "is skipped" in caplog.text
             remote = helio.Remote(bus, "Probe", interface=new)
-            assert (await remote.cmd_move.set_start(axis=1)).ack is AckCode.COMPLETE
+            assert (await send(remote.cmd_move, axis=1)).ack is AckCode.COMPLETE
             assert len(probe.ran) == 1
 
 

@@ -9,7 +9,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from probe import TIMEOUT_S, Probe, asynchronous
+from probe import TIMEOUT_S, Probe, asynchronous, send
 
 import heliograph as helio
 from heliograph import AckCode, State, testing
@@ -76,7 +76,7 @@ async def test_who_was_replaced_writes_no_more(url: str, clock: ManualClock) -> 
         await old.start()
         await old.tel_sample.set_write(number=1)
         remote = helio.Remote(ours, "Probe")
-        call = remote.cmd_hang.set_start(timeout=1000.0)
+        call = send(remote.cmd_hang, timeout=1000.0)
         await old.hanging.wait()
         new = await take_over(ours, clock)
         await new.evt_position.set_write(value=1.0)
@@ -93,7 +93,7 @@ async def test_who_was_replaced_writes_no_more(url: str, clock: ManualClock) -> 
             await call
         # The successor's topics are its own, without any other writer.
         await new.evt_position.set_write(value=2.0)
-        await remote.cmd_move.set_start(axis=1)
+        await send(remote.cmd_move, axis=1)
         async with ours.topic("Probe/event/position").subscribe(start=helio.earliest()) as samples:
             assert [s.value["value"] for s in await samples.batch(timeout=0)] == [1.0, 2.0]
         await new.close()
@@ -117,10 +117,10 @@ async def test_a_handler_that_had_to_wait_looks_again(clock: ManualClock, valida
         testing.component(Slow, bus=bus, initial_state=State.ENABLED) as (slow, remote),
     ):
         options: dict[str, Any] = {"axis": 1, "timeout": 100.0, "expiry": 2.0}
-        first = remote.cmd_move.set_start(**options)
+        first = send(remote.cmd_move, **options)
         # Samples that are available together are processed in the order of their times.
         clock.advance(0.001)
-        second = remote.cmd_move.set_start(validate=validate, **options)
+        second = send(remote.cmd_move, validate=validate, **options)
         assert (await first).ack is AckCode.COMPLETE
         with pytest.raises(helio.CommandTimeout, match=r"expired .* before it could be taken"):
             await second
@@ -219,9 +219,9 @@ async def test_what_cannot_be_told_is_told_later(fill_disk: Callable[[Probe], No
         remote.evt_summaryState.flush()
         remote.evt_errorCode.flush()
         fill_disk(probe)
-        hanging = remote.cmd_hang.set_start(timeout=100.0)
+        hanging = send(remote.cmd_hang, timeout=100.0)
         await probe.hanging.wait()
-        calls = [remote.cmd_move.set_start(axis=1, timeout=100.0) for _ in range(2)]
+        calls = [send(remote.cmd_move, axis=1, timeout=100.0) for _ in range(2)]
         await probe.three.wait()
         await probe.fault(3, "oil is cold")
         probe.log.warning("nobody will read this")
@@ -266,7 +266,7 @@ async def test_what_waits_to_be_told_is_bounded_and_goes_with_the_lease(
     monkeypatch.setattr(_send, "RETRY_INTERVAL_S", TIMEOUT_S)
     async with testing.component(Counting, initial_state=State.ENABLED) as (probe, remote):
         fill_disk(probe)
-        calls = [remote.cmd_move.set_start(axis=1, timeout=100.0) for _ in range(3)]
+        calls = [send(remote.cmd_move, axis=1, timeout=100.0) for _ in range(3)]
         await probe.three.wait()
         await turns()
         assert not any(call.done for call in calls)
@@ -298,7 +298,7 @@ async def test_a_component_without_its_audit_takes_no_commands(
         monkeypatch.setattr(Full, "full", True)
         move: dict[str, Any] = {"axis": 1, "timeout": 100.0}
         # For a while commands are accepted and acknowledged.
-        assert (await remote.cmd_move.set_start(**move)).ack is AckCode.COMPLETE
+        assert (await send(remote.cmd_move, **move)).ack is AckCode.COMPLETE
         for _ in range(4):
             clock.advance(3.0)
             probe._engine.tick()
@@ -308,7 +308,7 @@ async def test_a_component_without_its_audit_takes_no_commands(
         assert remote.evt_errorCode.get().errorCode == -1
         assert "audit of Probe cannot be written" in remote.evt_errorCode.get().errorReport
         with pytest.raises(helio.CommandFailed, match="audit of Probe cannot be written"):
-            await remote.cmd_move.set_start(**move)
+            await send(remote.cmd_move, **move)
         assert len(probe.ran) == 1
         monkeypatch.setattr(Full, "full", False)
         async for record in remote.evt_logMessage:
@@ -337,7 +337,7 @@ async def test_topics_that_another_process_takes_are_taken_back(
         intruders = [other.topic(f"Probe/{name}", producer="Probe") for name in names]
         for intruder in intruders:
             intruder._raw.claim()
-        move = remote.cmd_move.set_start(axis=1, timeout=100.0)
+        move = send(remote.cmd_move, axis=1, timeout=100.0)
         assert (await move).ack is AckCode.COMPLETE
         remote.evt_summaryState.flush()
         await remote.cmd_disable.set_start(timeout=100.0)
@@ -366,7 +366,7 @@ async def test_no_topic_holds_up_another(monkeypatch: pytest.MonkeyPatch) -> Non
     ):
         remote.evt_heartbeat.flush()
         monkeypatch.setattr(probe._engine, "_audit", Held(probe._engine._audit))
-        calls = [remote.cmd_move.set_start(axis=1, timeout=100.0) for _ in range(3)]
+        calls = [send(remote.cmd_move, axis=1, timeout=100.0) for _ in range(3)]
         await probe.three.wait()
         await probe.fault(3, "oil is cold")
         assert remote.evt_summaryState.get().summaryState is State.FAULT
@@ -385,7 +385,7 @@ async def test_acknowledgements_do_not_wait_for_ever(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Held, "go_on", threading.Event())
     async with testing.component(Probe, initial_state=State.ENABLED) as (probe, remote):
         monkeypatch.setattr(probe._engine, "_audit", Held(probe._engine._audit))
-        assert (await remote.cmd_move.set_start(axis=1, timeout=100.0)).ack is AckCode.COMPLETE
+        assert (await send(remote.cmd_move, axis=1, timeout=100.0)).ack is AckCode.COMPLETE
         Held.go_on.set()
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from instances import ended, run, until
-from probe import asynchronous
+from probe import asynchronous, send
 
 import heliograph as helio
 from heliograph import State, testing
@@ -30,7 +30,7 @@ async def test_a_component_s_life_from_the_command_line(url: str) -> None:
         process = run(url, "--state", "enabled", "--simulate", "--log-level", "INFO")
         await until(remote, State.ENABLED)
         assert remote.evt_simulationMode.get().mode == 1
-        await remote.cmd_move.set_start(axis=1)
+        await send(remote.cmd_move, axis=1)
         assert remote.cmd_move.data.private_origin == 0
         process.send_signal(signal.SIGTERM)
         await until(remote, State.OFFLINE)
@@ -73,7 +73,7 @@ async def test_of_two_that_start_together_one_runs(url: str) -> None:
         code, errors = done.pop().result()
         assert code == 1
         assert "Probe runs already" in errors
-        await remote.cmd_start.set_start(timeout=20)
+        await send(remote.cmd_start, timeout=20)
         (left,) = [process for process in both if process.returncode is None]
         left.send_signal(signal.SIGTERM)
         await asyncio.wait(waits)
@@ -85,13 +85,13 @@ async def test_a_component_that_is_killed_is_gone_at_once(url: str) -> None:
     async with helio.connect(url) as bus, helio.Remote(bus, "Probe") as remote:
         process = run(url, "--state", "enabled")
         await until(remote, State.ENABLED)
-        call = remote.cmd_hang.set_start(timeout=1000.0)
+        call = send(remote.cmd_hang, timeout=1000.0)
         assert (await call.next_ack()).ack is helio.AckCode.IN_PROGRESS
         process.kill()
         with pytest.raises(helio.NobodyThere, match="went away"):
             await call
         with pytest.raises(helio.NobodyThere, match="nobody there"):
-            await remote.cmd_move.set_start(axis=1, timeout=1000.0)
+            await send(remote.cmd_move, axis=1, timeout=1000.0)
         last = remote.evt_heartbeat.get().private_seqNum
         # It may start again at once, and its numbers continue.
         run(url, "--state", "enabled")

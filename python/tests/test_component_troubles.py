@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from probe import TIMEOUT_S, Configured, Probe, asynchronous
+from probe import TIMEOUT_S, Configured, Probe, asynchronous, send
 
 import heliograph as helio
 from heliograph import State, testing
@@ -218,7 +218,7 @@ async def test_what_works_for_ever_survives_a_failure(
         policy.write_text("default: deny\n")
         ack = helio.AckCode.FAILED
         while ack is not helio.AckCode.NO_PERM:
-            call = remote.cmd_start.set_start(configurationOverride="none")
+            call = send(remote.cmd_start, configurationOverride="none")
             ack = [said async for said in call][-1].ack
         broken = False
         remote.evt_heartbeat.flush()
@@ -233,7 +233,7 @@ async def test_a_stream_s_command_whose_time_is_none_does_not_run(time: float) -
     async with testing.component(Probe, initial_state=State.ENABLED) as (probe, remote):
         for validate in (False, True):
             with pytest.raises(helio.CommandFailed, match=r"taiTime is .* not a valid time"):
-                await remote.cmd_track.set_start(taiTime=time, validate=validate)
+                await send(remote.cmd_track, taiTime=time, validate=validate)
         assert probe.ran == []
 
 
@@ -245,7 +245,7 @@ async def test_a_hook_cannot_wait_for_its_own_command() -> None:
 
     async with testing.component(Eager) as (eager, remote):
         with pytest.raises(helio.CommandFailed, match="would wait for itself"):
-            await remote.cmd_start.set_start()
+            await send(remote.cmd_start)
         assert eager.summary_state is State.STANDBY
 
 
@@ -258,7 +258,7 @@ async def test_a_bus_that_is_closed_ends_calls_and_components(
     probe = Probe(bus, initial_state=State.ENABLED)
     await probe.start()
     remote = helio.Remote(bus, "Probe")
-    call = remote.cmd_hang.set_start(timeout=1000.0)
+    call = send(remote.cmd_hang, timeout=1000.0)
     await probe.hanging.wait()
     await bus.close()
     with pytest.raises(helio.NobodyThere, match="the bus was closed"):
@@ -297,7 +297,7 @@ async def test_a_start_that_is_cancelled_lets_go_of_the_lease(
 async def test_a_result_too_long_to_be_told_says_so() -> None:
     async with testing.component(Probe, initial_state=State.ENABLED) as (probe, remote):
         probe.result = ["x" * 4000]
-        ack = await remote.cmd_move.set_start(axis=1)
+        ack = await send(remote.cmd_move, axis=1)
         assert (ack.ack, ack.value) == (helio.AckCode.COMPLETE, None)
         assert "4004 bytes is not told" in ack.result
 
@@ -308,10 +308,10 @@ async def test_a_configuration_is_applied_when_the_state_has_changed(tmp_path: P
     async with testing.component(Configured, config_dir=tmp_path) as (probe, remote):
         probe.fails["begin_start"] = helio.ExpectedError("no power")
         with pytest.raises(helio.CommandFailed, match="no power"):
-            await remote.cmd_start.set_start()
+            await send(remote.cmd_start)
         assert (probe.configuration, remote.evt_configurationApplied.get()) == (None, None)
         probe.fails.clear()
-        await remote.cmd_start.set_start()
+        await send(remote.cmd_start)
         assert remote.evt_configurationApplied.get().configurations == "_init.yaml"
 
 

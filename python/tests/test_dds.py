@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from probe import TIMEOUT_S, Probe, asynchronous
+from probe import TIMEOUT_S, Probe, asynchronous, send
 
 import heliograph as helio
 from heliograph import AckCode, State, testing
@@ -17,7 +17,7 @@ async def test_commands_events_and_telemetry_reach_who_comes_late(dds_url: str) 
         helio.connect(dds_url) as bus,
         testing.component(Probe, bus=bus, initial_state=State.ENABLED) as (probe, remote),
     ):
-        ack = await remote.cmd_move.set_start(axis=1, position=3.0, timeout=TIMEOUT_S)
+        ack = await send(remote.cmd_move, axis=1, position=3.0, timeout=TIMEOUT_S)
         assert ack.ack is AckCode.COMPLETE
         assert [command.position for command in probe.ran] == [3.0]
         await probe.evt_position.set_write(value=7.0, text="here")
@@ -29,5 +29,5 @@ async def test_commands_events_and_telemetry_reach_who_comes_late(dds_url: str) 
             telemetry = await late.tel_sample.aget(timeout=TIMEOUT_S)
             assert telemetry is not None
             assert telemetry.number == 5
-            await late.cmd_move.set_start(axis=2, timeout=TIMEOUT_S)
+            await send(late.cmd_move, axis=2, timeout=TIMEOUT_S)
         assert [command.axis for command in probe.ran] == [1, 2]

@@ -43,9 +43,14 @@ def probe(url: str, interfaces: Path) -> Iterator[Probe]:
 def test_commands_and_topics(url: str, probe: Probe) -> None:
     with sync.connect(url) as bus, sync.Remote(bus, "Probe") as remote:
         assert remote.presence() == "here"
-        assert remote.cmd_move.set_start(axis=1, position=2.0).ack is AckCode.COMPLETE
+        whole = remote.cmd_move.data_type(axis=1, position=2.0).as_dict()
+        assert remote.cmd_move.set_start(**whole).ack is AckCode.COMPLETE
         remote.cmd_move.set(axis=remote.enums.Axis.Elevation)
-        assert remote.cmd_move.start().result == "Done"
+        with pytest.raises(helio.EncodeError, match="no value for position, speed, flags"):
+            remote.cmd_move.start()
+        with sync.Remote(bus, "Probe", missing_fields="default") as lax:
+            lax.cmd_move.set(axis=remote.enums.Axis.Elevation)
+            assert lax.cmd_move.start().result == "Done"
         assert [each.axis for each in probe.ran] == [1, 2]
         with pytest.raises(helio.EncodeError, match="axis"):
             remote.cmd_move.set_start(axis=5)
@@ -88,7 +93,7 @@ def test_nobody_there(url: str, interfaces: Path) -> None:
     with sync.connect(url) as bus, sync.Remote(bus, "Probe") as remote:
         assert remote.presence() == "gone"
         with pytest.raises(helio.NobodyThere):
-            remote.cmd_move.set_start(axis=1)
+            remote.cmd_enable.set_start()
         with pytest.raises(helio.SchemaError, match="Nobody"):
             sync.Remote(bus, "Nobody")
     assert not [each for each in threading.enumerate() if each.name == "heliograph-remote"]

@@ -68,7 +68,7 @@ async def _caller(task: dict[str, Any]) -> None:
     ):
         command = getattr(remote, f"cmd_{task['command']}")
         # Topics are opened with the first command, which is not measured.
-        await command.set_start(timeout=_TIMEOUT_S)
+        await command.set_start(azimuth=0.0, elevation=45.0, timeout=_TIMEOUT_S)
         _say(None)
         go = await _hear()
         if go is not None:

@@ -7,6 +7,7 @@ decoding gives instances, whose enumerated fields are members of an ``IntEnum``.
 
 from __future__ import annotations
 
+import copy
 import enum
 import keyword
 import re
@@ -91,6 +92,45 @@ class TopicData:
         return {name: getattr(self, name) for name in self._public}
 
 
+class CommandData(TopicData):
+    """The value of a command to send. It records which fields were set, zeros included.
+
+    Received values have the class before this one, so that decoding sets their fields directly; all
+    their fields count as set.
+    """
+
+    __slots__ = ()
+
+    _given: set[str]
+
+    def __new__(cls, **fields: Any) -> Self:
+        made = super().__new__(cls, **fields)
+        given = {name for name, value in fields.items() if value is not None}
+        object.__setattr__(made, "_given", given)
+        object.__setattr__(made, "__class__", cls)
+        return made
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+        self._given.add(name)
+
+    def __copy__(self) -> TopicData:
+        made = super().__copy__()
+        object.__setattr__(made, "_given", set(self._given))
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TopicData:
+        made = self.__copy__()
+        for name in self._fields:
+            object.__setattr__(made, name, copy.deepcopy(getattr(self, name), memo))
+        return made
+
+
+def given(value: TopicData) -> set[str] | None:
+    """Return the fields of a command's value that were set; None for all."""
+    return value._given if isinstance(value, CommandData) else None
+
+
 def same(one: Any, two: Any) -> bool:
     """Whether two values of a field are equal; NaN equals NaN."""
     if isinstance(one, np.ndarray) or isinstance(two, np.ndarray):
@@ -121,7 +161,7 @@ def data_class(name: str, topic: str, names: Sequence[str], arrays: Sequence[str
     """Return a new class of values; :func:`bind` makes it usable."""
     first = names.index(PRIVATE[0]) + len(PRIVATE)
     body = {
-        "__slots__": tuple(names),
+        "__slots__": (*names, "_given"),
         "__doc__": f"A value of {topic}.",
         "__module__": "heliograph",
         "_topic": topic,
@@ -130,6 +170,12 @@ def data_class(name: str, topic: str, names: Sequence[str], arrays: Sequence[str
         "_arrays": tuple(arrays),
     }
     return type(name, (TopicData,), body)
+
+
+def command_class(received: type) -> type:
+    """Return the class of a command's values to send, for the class of received ones."""
+    names = {"__slots__": (), "__doc__": received.__doc__, "__module__": "heliograph"}
+    return type(received.__name__, (CommandData, received), names)
 
 
 def bind(cls: Any, schema: Schema, zeros: Mapping[str, Any]) -> None:

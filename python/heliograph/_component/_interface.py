@@ -79,7 +79,7 @@ class TopicType:
         schema = self._interface.raw.schema(self.topic, classes)
         zeros = {f.name: _data.zero(f) for f in fields if f.type[:1] in '"[{'}
         _data.bind(made, schema, _missing(schema, zeros))
-        return made
+        return _data.command_class(made) if self.kind == "command" else made
 
     def open(
         self, bus: RawBus, *, producer: str | None = None, evolution: Evolution | None = None

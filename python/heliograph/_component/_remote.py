@@ -12,21 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 from heliograph._component._caller import CallerEngine
 from heliograph._component._codes import Ack, AckCode, State
-from heliograph._component._data import same
+from heliograph._component._data import given
 from heliograph._component._interface import find_interface
-from heliograph._component._topics import ReadTopic, unknown_field
+from heliograph._component._topics import ReadTopic, missing_fields, unknown_field
 from heliograph._errors import ExpectedError, NobodyThere, WaitTimeout
 from heliograph._heliograph import (
     PRESENCE_POLL_INTERVAL_S,
     STATE_TIMEOUT_S,
     STREAM_LEAD_S,
+    sends_defaults,
     state_path,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
-    from typing import Self
+    from typing import Literal, Self
 
     from heliograph._bus import Bus
     from heliograph._common import Evolution
@@ -36,11 +37,16 @@ if TYPE_CHECKING:
 
 
 class RemoteCommand:
-    """A command of a remote component: ``await remote.cmd_move.set_start(azimuth=10.0)``."""
+    """A command of a remote component: ``await remote.cmd_move.set_start(azimuth=10.0)``.
 
-    def __init__(self, calling: CallerEngine, topic: TopicType) -> None:
+    It is sent with a value for every field, unless the interface declares a default for it. Zeros
+    are values; a field that was not set, or to None, has none.
+    """
+
+    def __init__(self, calling: CallerEngine, topic: TopicType, sends_defaults: bool) -> None:
         self.type = topic
         self._calling = calling
+        self._sends_defaults = sends_defaults
         self._names = frozenset(field.name for field in topic.info.fields)
         self._stream: str | None = None
         self.data: TopicData = topic.data_type()
@@ -60,8 +66,9 @@ class RemoteCommand:
         Raises :class:`EncodeError`, which names an unknown field or one whose value does not fit.
         """
         made = self._made(fields)
-        for name in fields:
-            object.__setattr__(self.data, name, getattr(made, name))
+        for name, value in fields.items():
+            if value is not None:
+                setattr(self.data, name, getattr(made, name))
 
     def _made(self, fields: dict[str, Any]) -> TopicData:
         if not self._names.issuperset(fields):
@@ -71,6 +78,15 @@ class RemoteCommand:
         made = self.type.data_type(**{k: v for k, v in fields.items() if v is not None})
         self._check(made)
         return made
+
+    def _whole(self, value: TopicData) -> TopicData:
+        """Return a value whose required fields were all set."""
+        known = given(value)
+        if known is not None and not self._sends_defaults:
+            missing = [name for name in self.type.required if name not in known]
+            if missing:
+                raise missing_fields(self.type, missing)
+        return value
 
     def _check(self, value: TopicData) -> None:
         # The component checks fields that are not set: SAL's own callers send 0 then, whatever the
@@ -111,10 +127,13 @@ class RemoteCommand:
         awaiting ends at the first acknowledgement. ``progress(ack)`` is called for each
         acknowledgement that is not final.
 
-        Raises :class:`EncodeError`, which names a field that does not fit, or ValueError for an
-        invalid time or key; then nothing is sent. Awaiting raises a :class:`CommandError`.
+        Raises :class:`EncodeError`, which names a field that does not fit or was left out, or
+        ValueError for an invalid time or key; then nothing is sent. Awaiting raises a
+        :class:`CommandError`. A field with the name of one of these options is set by :meth:`set`
+        or ``data``, and sent by :meth:`start`.
         """
-        return self._send(self._made(fields), timeout, expiry, key, validate, wait_done, progress)
+        value = self._whole(self._made(fields))
+        return self._send(value, timeout, expiry, key, validate, wait_done, progress)
 
     def start(
         self,
@@ -129,7 +148,7 @@ class RemoteCommand:
     ) -> CommandCall:
         """Send ``data``, by default the fields that were set; see :meth:`set_start`."""
         value = self.data if data is None else data
-        self._check(value)
+        self._check(self._whole(value))
         value = value.__copy__()
         return self._send(value, timeout, expiry, key, validate, wait_done, progress)
 
@@ -175,6 +194,10 @@ class Remote:
     (user@host by default; a component gives its own name), ``caller`` the one on whose behalf they
     are sent. ``evolution`` is the required compatibility of the schemas: see
     :meth:`heliograph.Bus.topic`.
+
+    ``missing_fields`` decides about commands with fields that were left out: ``refuse`` does not
+    send them; ``default`` sends zeros, as SAL's own callers do, and a device moves to 0. Without it
+    the environment's ``HELIO_MISSING_FIELDS`` decides, else they are refused.
     """
 
     def __init__(
@@ -188,6 +211,7 @@ class Remote:
         caller: str | None = None,
         stream_lead: float = STREAM_LEAD_S,
         evolution: Evolution | None = None,
+        missing_fields: Literal["refuse", "default"] | None = None,
     ) -> None:
         name, colon, number = name.partition(":")
         if colon and (index is not None or not number.isdigit()):
@@ -196,6 +220,7 @@ class Remote:
         self._interface = find_interface(interface, name, evolution)
         if self.index < 0 or (self.index and not self._interface.indexed):
             raise ValueError(f"{name} has no index {self.index}")
+        self._sends_defaults = sends_defaults(missing_fields)
         self.bus = bus
         self._opened = bus._raw.now_ns()
         self._calling = CallerEngine(
@@ -213,7 +238,7 @@ class Remote:
             raise AttributeError(f"{self._interface!r} has no {attribute}")
         made: Any
         if topic.kind == "command":
-            made = RemoteCommand(self._calling, topic)
+            made = RemoteCommand(self._calling, topic, self._sends_defaults)
         else:
             made = ReadTopic(self.bus, topic, self.index, self._opened)
         # Later accesses find the attribute without this call.

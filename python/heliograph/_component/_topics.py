@@ -56,6 +56,9 @@ FENCE_TIMEOUT_S = 0.02
 """How long a flush holds up its event loop for the broker's answer, usually a millisecond. Until
 then, values that are published after the call could be taken for older ones."""
 
+_LISTED_MAX = 30
+"""The most fields that an error names."""
+
 _YIELD_AFTER_SAMPLES = 256
 """Values that a task handles before it yields to other tasks of its loop."""
 
@@ -349,6 +352,16 @@ def unknown_field(topic: TopicType, name: str) -> EncodeError:
     known = ", ".join(field.name for field in topic.info.fields[:40]) or "no fields"
     message = f"{topic.component}.{topic.attribute} has no field {name!r}; it has {known}"
     return EncodeError(message, name, "a field of the topic", name)
+
+
+def missing_fields(topic: TopicType, names: list[str]) -> EncodeError:
+    """Return the error for fields of a command that were not set."""
+    more = f" and {len(names) - _LISTED_MAX} more" if len(names) > _LISTED_MAX else ""
+    message = (
+        f"{topic.component}.{topic.attribute}: no value for {', '.join(names[:_LISTED_MAX])}{more};"
+        " a command is sent with a value for every field"
+    )
+    return EncodeError(message, names[0], "a value", "none")
 
 
 def subscribe_options(start: Start, keys: list[bytes] | None = None, **more: Any) -> Any:

@@ -115,15 +115,18 @@ async def check_bad_commands(
     for command in commands:
         sender = getattr(remote, f"cmd_{command}")
         try:
-            await sender.set_start(timeout=timeout, **_legal(sender))
+            await sender.start(sender.data_type(**_legal(sender)), timeout=timeout)
         except CommandError:
             continue
         raise AssertionError(f"{command} was not refused")
 
 
 def _legal(command: RemoteCommand) -> dict[str, Any]:
-    """Return a valid value for each field whose default is not in its enumeration."""
-    fields = (field for field in command.type.info.fields if field.count == 1)
-    return {
-        field.name: field.enumeration[1][0][1] for field in fields if field.enumeration is not None
-    }
+    """Return a valid value for each field: its first label, else zero, false or empty."""
+    fields = command.data_type().as_dict()
+    for field in command.type.info.fields:
+        if field.enumeration is not None:
+            label = field.enumeration[1][0][1]
+            fields[field.name] = label if field.count == 1 else [label] * field.count
+    fields.pop("salIndex", None)
+    return fields

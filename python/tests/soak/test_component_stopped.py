@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from instances import ended, run, until
-from probe import Probe, asynchronous
+from probe import Probe, asynchronous, send
 
 import heliograph as helio
 from heliograph import State, testing
@@ -29,19 +29,19 @@ async def test_one_that_was_stopped_knows_that_it_was_replaced(url: str) -> None
     async with helio.connect(url) as bus, helio.Remote(bus, "Probe") as remote:
         old = run(url, "--state", "enabled")
         await until(remote, State.ENABLED)
-        call = remote.cmd_hang.set_start(timeout=1000.0)
+        call = send(remote.cmd_hang, timeout=1000.0)
         assert (await call.next_ack()).ack is helio.AckCode.IN_PROGRESS
         old.send_signal(signal.SIGSTOP)
         with pytest.raises(helio.NobodyThere, match="went away"):
             await call
         with pytest.raises(helio.NobodyThere, match="nobody there"):
-            await remote.cmd_move.set_start(axis=1, timeout=1000.0)
+            await send(remote.cmd_move, axis=1, timeout=1000.0)
         async with testing.component(Probe, bus=bus, initial_state=State.ENABLED) as (
             probe,
             other,
         ):
             old.send_signal(signal.SIGCONT)
-            await other.cmd_move.set_start(axis=1)
+            await send(other.cmd_move, axis=1)
             code, errors = await ended(old)
             assert code == 1
             assert "another instance has taken over" in errors
@@ -54,7 +54,7 @@ async def test_one_that_was_stopped_and_replaced_writes_no_more(url: str) -> Non
     async with helio.connect(url) as bus, helio.Remote(bus, "Probe") as remote:
         old = run(url, "--state", "enabled", kind="Writer")
         await until(remote, State.ENABLED)
-        call = remote.cmd_hang.set_start(timeout=1000.0)
+        call = send(remote.cmd_hang, timeout=1000.0)
         assert (await call.next_ack()).ack is helio.AckCode.IN_PROGRESS
         await remote.tel_sample.next()
         old.send_signal(signal.SIGSTOP)

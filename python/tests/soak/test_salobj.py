@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from engines import TIMEOUT_S, Plain, url
-from probe import Multi, Probe, asynchronous
+from probe import Multi, Probe, asynchronous, send
 from values import plain as comparable
 
 import heliograph as helio
@@ -170,7 +170,7 @@ async def test_our_remote_reads_and_commands_a_component_of_salobj(sal: Sal) -> 
         sample = await remote.tel_sample.aget(timeout=TIMEOUT_S)
         assert (sample.number, sample.values.tolist()) == (9, [4, 3, 2, 1])
         await asyncio.to_thread(sal.write, "Multi/event/heartbeat", 3)
-        call = remote.cmd_move.set_start(axis=1, position=3.0, timeout=TIMEOUT_S)
+        call = send(remote.cmd_move, axis=1, position=3.0, timeout=TIMEOUT_S)
         ((key, command),) = await asyncio.to_thread(sal.read, "Multi/command/move", 1)
         assert key == b'{"name": "Multi", "index": 3, "topic": "command_move"}'
         assert (command["salIndex"], command["position"], command["axis"]) == (3, 3.0, 1)
@@ -194,7 +194,7 @@ async def test_our_component_and_remote_meet_under_salobj_s_names(sal: Sal) -> N
     ):
         _, remote = made
         assert (await remote.evt_summaryState.aget(timeout=TIMEOUT_S)).salIndex == 2
-        ack = await remote.cmd_move.set_start(axis=1, timeout=TIMEOUT_S)
+        ack = await send(remote.cmd_move, axis=1, timeout=TIMEOUT_S)
         assert ack.ack is AckCode.COMPLETE
         names = {str(name) for name in await bus.topics()}
         assert {"Multi/event/summaryState", "Multi/command/move", "Multi/ackcmd"} <= names

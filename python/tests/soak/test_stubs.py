@@ -34,7 +34,7 @@ USE = """
 
     async def watch(bus: heliograph.Bus) -> float:
         mount = cast("MTMountRemote", heliograph.Remote(bus, "MTMount"))
-        ack = await mount.cmd_moveToTarget.set_start(azimuth=1.0, timeout=30)
+        ack = await mount.cmd_moveToTarget.set_start(azimuth=1.0, elevation=45.0, timeout=30)
         print(ack.result, mount.enums.AxisState.Moving)
         mast = cast("ESSRemote", heliograph.Remote(bus, "ESS", 1))
         async for wind in mast.tel_airFlow:
@@ -72,7 +72,7 @@ def test_a_program_passes_strict_checks_with_the_stubs(folder: Path) -> None:
 
 
 WRONG = [
-    ("azimuth=1.0, timeout", "azimuht=1.0, timeout", "azimuht"),
+    ("azimuth=1.0, elevation", "azimuht=1.0, elevation", "azimuht"),
     ("azimuth=command.azimuth", 'azimuth="east"', "str"),
     ("AxisState.Moving", "AxisState.Flying", "Flying"),
     ("wind.speed", "wind.sped", "sped"),
@@ -88,3 +88,9 @@ def test_what_the_interface_does_not_have_is_found(folder: Path) -> None:
     code, said = mypy(folder, text)
     assert code == 1
     assert [word for _, _, word in WRONG if word not in said] == [], said
+
+
+def test_a_field_that_is_left_out_is_found(folder: Path) -> None:
+    code, said = mypy(folder, USE.replace("elevation=45.0, ", ""))
+    assert code == 1
+    assert 'Missing named argument "elevation"' in said, said

@@ -180,7 +180,7 @@ pub(crate) struct CommandArgs {
     pub(crate) component: Instance,
     /// The command.
     pub(crate) command: String,
-    /// The command's fields; a value is JSON, an enumeration's label, or text.
+    /// The command's fields, all of them; a value is JSON, an enumeration's label, or text.
     #[arg(value_name = "FIELD=VALUE")]
     pub(crate) fields: Vec<String>,
     /// Only check whether the command would be accepted.

@@ -201,8 +201,11 @@ pub(crate) fn caller(task: &CommandsTask) -> CliResult {
     let interface = Interface::of(&interfaces, &task.component).map_err(|e| failed(&e))?;
     let remote = Remote::open(&bus, &interface, 0).map_err(|e| failed(&e))?;
     // The first command opens the topics and is not measured.
-    let first = remote.command(&task.command).timeout(TIMEOUT).send().wait();
-    first.map_err(|e| failed(&e))?;
+    let call = |azimuth: f64| {
+        let call = remote.command(&task.command).timeout(TIMEOUT);
+        call.set("azimuth", azimuth).set("elevation", 45.0).send()
+    };
+    call(0.0).wait().map_err(|e| failed(&e))?;
     say(&())?;
     let Some(go) = hear::<Go>()? else { return Ok(()) };
     let cpu = cpu_s();
@@ -212,8 +215,7 @@ pub(crate) fn caller(task: &CommandsTask) -> CliResult {
     for number in 0..task.count {
         let due = schedule.due(go.start_ns, number);
         wait_until(due);
-        let call = remote.command(&task.command).timeout(TIMEOUT);
-        let mut call = call.set("azimuth", number as f64 * 0.001).set("elevation", 45.0).send();
+        let mut call = call(number as f64 * 0.001);
         let mut first = None;
         loop {
             match call.next() {

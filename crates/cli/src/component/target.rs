@@ -20,7 +20,7 @@ pub(crate) fn remote(
     let interfaces = sal::folder_or_own(interface.folder.interfaces.as_deref())?;
     let component = super::component(&interfaces, &instance.component)?;
     let index = index(component, instance)?.ok_or_else(|| which(component))?;
-    let options = RemoteOptions { identity: None, caller: caller.caller.clone() };
+    let options = RemoteOptions { caller: caller.caller.clone(), ..RemoteOptions::default() };
     let interface = Interface::new(component).evolution(interface.evolution);
     Remote::with_options(bus, &interface, index, options).map_err(from_interface)
 }
@@ -57,7 +57,9 @@ pub(crate) fn from_interface(error: InterfaceError) -> CliError {
         InterfaceError::NoComponent { .. } | InterfaceError::NoTopic { .. } => {
             CliError::NotFound(error.to_string())
         }
-        InterfaceError::Index { .. } => CliError::Usage(error.to_string()),
+        InterfaceError::Index { .. } | InterfaceError::MissingFields(_) => {
+            CliError::Usage(error.to_string())
+        }
         InterfaceError::Schema { .. } => CliError::Refused(error.to_string()),
     }
 }

@@ -15,7 +15,7 @@ use crate::error::CliResult;
 use crate::worker::say;
 
 /// The timeout of each acknowledgement, long enough for a slow machine.
-const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
+pub(super) const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A component as the demo calls it.
 pub(crate) struct Callee {
@@ -46,7 +46,7 @@ impl Callee {
         (name, index): &(String, i32),
         identity: &str,
     ) -> CliResult<Self> {
-        let options = RemoteOptions { identity: Some(identity.to_owned()), caller: None };
+        let options = RemoteOptions { identity: Some(identity.to_owned()), ..Default::default() };
         let interface = Interface::of(interfaces, name)?;
         let remote = Remote::with_options(bus, &interface, *index, options)?;
         Ok(Self { remote, identity: identity.to_owned() })

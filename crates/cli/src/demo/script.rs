@@ -5,11 +5,13 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 
 use helio_bus::Bus;
 use helio_bus::transport::Reach;
+use helio_component::CallBuilder;
 use helio_component::protocol::caller::Cause;
 use helio_component::protocol::{AckCode, SummaryState, path};
+use helio_core::sal::{SalType, Topic, TopicKind};
 use helio_logging::Level;
 
-use super::caller::{Callee, Ended};
+use super::caller::{COMMAND_TIMEOUT, Callee, Ended};
 use super::logging;
 use super::messages::{Order, ProcessMessage, ScriptTask, Step};
 use crate::clock::{cpu_s, monotonic_ns, peak_rss_mb};
@@ -21,6 +23,15 @@ use crate::worker::{orders, say};
 pub(crate) const IDENTITY: &str = "Script:1";
 /// Images per command.
 const IMAGES: i32 = 2;
+
+/// The command to take images with the shutter open; all else is the camera's to choose.
+fn take_images(camera: &Callee, number: i32, seconds: f64) -> CallBuilder {
+    let call = camera.command("takeImages").set("numImages", number).set("expTime", seconds);
+    let topic = camera.remote.interface().component().topic(TopicKind::Command, "takeImages");
+    let fields = topic.into_iter().flat_map(Topic::fields);
+    let texts = fields.filter(|field| field.sal_type() == Some(SalType::String));
+    texts.fold(call.set("shutter", true), |call, text| call.set(&text.name, ""))
+}
 
 /// Runs the process.
 pub(crate) fn run(task: &ScriptTask) -> CliResult {
@@ -96,8 +107,7 @@ impl Script {
     /// Sends a command with an invalid value, which must be rejected.
     fn refused(&self, camera: usize) -> CliResult {
         let callee = &self.all[camera];
-        let call = callee.command("takeImages").set("numImages", 0).set("expTime", 1.0);
-        let ended = callee.send("takeImages", call).wait();
+        let ended = callee.send("takeImages", take_images(callee, 0, 1.0)).wait();
         story(format!("{} refuses takeImages of 0 images: {}", callee.name(), ended.text))?;
         let met = ended.cause == Some(Cause::Acknowledged)
             && ended.called.code == AckCode::Failed.number();
@@ -108,8 +118,7 @@ impl Script {
     fn expose(&mut self, camera: usize) -> CliResult {
         let callee = &self.all[camera];
         let (name, seconds) = (callee.name(), self.exposure_s);
-        let call = callee.command("takeImages").set("numImages", IMAGES).set("expTime", seconds);
-        let mut sent = callee.send("takeImages", call.set("shutter", true));
+        let mut sent = callee.send("takeImages", take_images(callee, IMAGES, seconds));
         let mut told = 0;
         let ended = loop {
             match sent.next() {
@@ -207,7 +216,8 @@ fn lead(callee: &Callee, target: SummaryState) -> CliResult {
         CliError::Failure(format!("no commands lead {} to {target}", callee.name()))
     })?;
     for command in commands {
-        let ended = callee.ask(command.name());
+        let call = callee.remote.state_command(command, "").timeout(COMMAND_TIMEOUT);
+        let ended = callee.send(command.name(), call).wait();
         let (met, text) = (ended.completed(), ended.text.clone());
         ended.account(met)?;
         if !met {

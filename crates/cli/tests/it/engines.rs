@@ -20,8 +20,8 @@ fn a_component_on_dds_is_alone_and_is_commanded() {
     let mount = Simulated::start(&site, &["MTMount", "--state", "ENABLED"]);
     let second = Simulated::try_start(&site, &["MTMount"]).err().unwrap();
     assert!(second.contains("MTMount runs already"), "{second}");
-    let moves = ["component", "command", "MTMount", "moveToTarget", "azimuth=1.5", "--json"];
-    let ran = site.run(&moves);
+    let moves = ["MTMount", "moveToTarget", "azimuth=1.5", "elevation=45", "--json"];
+    let ran = site.run(&[&["component", "command"], &moves[..]].concat());
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.out.contains("303"), "{ran:?}");
     mount.interrupt();

@@ -97,6 +97,7 @@ fn lines_are_completed_kept_and_corrected() {
     terminal.wait_line("MTMount> .show evt_summaryState");
     terminal.enter("", r#"evt_summaryState {"summaryState":2}"#);
     terminal.enter("fly", "MTMount has no command fly");
+    terminal.enter("moveToTarget azimuth=1", "moveToTarget: no value for elevation");
     terminal.enter(".set-state ENABLD", "is no state to go to");
     terminal.type_in(".\t\t");
     terminal.wait_text(".telemetry");
@@ -135,7 +136,8 @@ fn ctrl_c_cancels_what_runs_and_not_the_commander() {
 #[test]
 fn a_command_that_is_interrupted_is_cancelled() {
     let mount = Mount::idle();
-    let args = ["component", "command", "MTMount", "moveToTarget", "azimuth=1", "--json"];
+    let moves = ["MTMount", "moveToTarget", "azimuth=1", "elevation=2", "--json"];
+    let args = [&["component", "command"], &moves[..]].concat();
     let mut child = mount.site.start(&args);
     while !crate::support::line_of(&mut child).contains("moving") {}
     assert_eq!(crate::support::interrupt(&mut child), Some(130));

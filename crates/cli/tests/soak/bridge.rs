@@ -769,7 +769,8 @@ mod with_dds {
             let ways = [(&old, &new), (&new, &old)];
             ways.map(|(from, to)| bridge(&from.url, &to.url, "MTMount/*", &[]))
         };
-        let moves = |azimuth: &'static str| ["command", "MTMount", "moveToTarget", azimuth];
+        let moves =
+            |azimuth: &'static str| ["command", "MTMount", "moveToTarget", azimuth, "elevation=45"];
         let mount = support::Simulated::start(&old, &["MTMount", "--state", "STANDBY"]);
         for _ in 0..2 {
             let both = start();

@@ -122,6 +122,13 @@ impl Field {
             FieldType::Avro(_) => None,
         }
     }
+
+    /// Whether its interface file declares a default. XML and YAML files cannot; the zeros of
+    /// SAL's schemas are not declared by anyone.
+    #[must_use]
+    pub fn has_default(&self) -> bool {
+        matches!(&self.field_type, FieldType::Avro(whole) if whole.get("default").is_some())
+    }
 }
 
 /// The public fields of a topic during reading: unique names, bounded elements.

@@ -8,7 +8,8 @@ use helio_core::schema::{Field, NodeId, Schema, Type};
 use serde_json::Value as Json;
 use thiserror::Error;
 
-use crate::interface::Shape;
+use crate::interface::{Shape, list};
+use crate::protocol::caller::MissingFields;
 use crate::protocol::checks::CheckError;
 
 /// A value that does not fit a topic's field. The text names the field.
@@ -34,6 +35,14 @@ pub enum FieldError {
         /// The problem.
         problem: String,
     },
+    /// Fields of a command that were not set and have no declared default.
+    #[error("{topic}: no value for {fields}; a command is sent with a value for every field")]
+    Missing {
+        /// The topic.
+        topic: String,
+        /// The fields.
+        fields: String,
+    },
     /// The interface or the component does not allow the value.
     #[error("{topic}: {refusal}")]
     Refused {
@@ -50,32 +59,54 @@ pub struct Fields {
     shape: Arc<Shape>,
     /// The whole record, including the private fields.
     record: Vec<Value>,
+    /// A bit for each field that was set, by its position in the record.
+    given: Vec<u64>,
 }
 
 impl Fields {
-    /// Checks the values against the interface: lengths, ranges of types, enumerations. Unset
-    /// fields are left to the component: like SAL's own callers, a caller may leave an enumeration
-    /// at 0 although it has no label for it.
+    /// Checks the values of a command: every field without a declared default was set, unless
+    /// `missing` allows otherwise, and the set values have the interface's lengths, ranges and
+    /// labels. Unset fields are left to the component: the default of an enumeration may have no
+    /// label.
     ///
     /// # Errors
-    /// [`FieldError::Refused`] naming the first invalid field.
-    pub fn check(&self) -> Result<(), FieldError> {
+    /// [`FieldError::Missing`] naming the unset fields; [`FieldError::Refused`] naming the first
+    /// invalid one.
+    pub fn check(&self, missing: MissingFields) -> Result<(), FieldError> {
+        let unset = self.shape.required().filter(|(place, _)| !self.is_given(*place));
+        let unset: Vec<&str> = unset.map(|(_, name)| name).collect();
+        if missing == MissingFields::Refuse && !unset.is_empty() {
+            let topic = self.shape.topic().to_string();
+            return Err(FieldError::Missing { topic, fields: list(unset.into_iter()) });
+        }
         let rules = self.shape.checks().rules().iter().zip(&self.record);
-        let mut set = rules
-            .zip(self.shape.defaults())
-            .filter(|((rule, value), default)| rule.enumeration.is_none() || **value != *default);
-        set.try_for_each(|((rule, value), _)| rule.check(value))
+        let mut given = rules.filter(|(rule, _)| self.is_given(rule.position));
+        given
+            .try_for_each(|(rule, value)| rule.check(value))
             .map_err(|refusal| self.shape.refused(refusal))
     }
 
-    /// The defaults of all fields.
+    /// The defaults of all fields; none counts as set.
     #[must_use]
     pub fn new(shape: &Arc<Shape>) -> Self {
-        Self { shape: Arc::clone(shape), record: shape.defaults() }
+        Self::of(shape, shape.defaults())
     }
 
     pub(crate) fn of(shape: &Arc<Shape>, record: Vec<Value>) -> Self {
-        Self { shape: Arc::clone(shape), record }
+        Self { shape: Arc::clone(shape), record, given: Vec::new() }
+    }
+
+    fn is_given(&self, place: usize) -> bool {
+        self.given.get(place / 64).is_some_and(|bits| bits >> (place % 64) & 1 == 1)
+    }
+
+    fn put(&mut self, place: usize, value: Value) {
+        self.record[place] = value;
+        let word = place / 64;
+        if self.given.len() <= word {
+            self.given.resize(word + 1, 0);
+        }
+        self.given[word] |= 1 << (place % 64);
     }
 
     pub(crate) fn record(&self) -> &[Value] {
@@ -105,7 +136,7 @@ impl Fields {
     /// [`FieldError`] names the field; nothing changes then.
     pub fn set(&mut self, name: &str, value: impl Into<Value>) -> Result<&mut Self, FieldError> {
         let (place, value) = self.shape.take(name, value.into())?;
-        self.record[place] = value;
+        self.put(place, value);
         Ok(self)
     }
 
@@ -115,7 +146,7 @@ impl Fields {
     /// [`FieldError`] names the field; nothing changes then.
     pub fn set_json(&mut self, name: &str, json: &Json) -> Result<&mut Self, FieldError> {
         let (place, value) = self.shape.take_json(name, json)?;
-        self.record[place] = value;
+        self.put(place, value);
         Ok(self)
     }
 
@@ -472,11 +503,16 @@ mod tests {
     #[test]
     fn what_nobody_set_is_the_component_s_to_judge() {
         let mut chase = fields("MTM1M3", TopicKind::Command, "enableHardpointChase");
-        assert_eq!(chase.check(), Ok(()));
+        assert_eq!(chase.check(MissingFields::Default), Ok(()));
+        assert_eq!(
+            chase.check(MissingFields::Refuse).unwrap_err().to_string(),
+            "MTM1M3/command/enableHardpointChase: no value for hardpointActuator; a command is \
+             sent with a value for every field"
+        );
         let told = chase.set("hardpointActuator", vec![1, 2, 3, 0, 5, 6]).unwrap_err().to_string();
         assert!(told.contains("hardpointActuator[3] is 0; it must be 1 (UPPER_LEFT)"), "{told}");
         chase.set("hardpointActuator", vec![1, 2, 3, 4, 5, 6]).unwrap();
-        assert_eq!(chase.check(), Ok(()));
+        assert_eq!(chase.check(MissingFields::Refuse), Ok(()));
     }
 
     #[test]

@@ -44,6 +44,9 @@ pub enum InterfaceError {
         /// The error.
         reason: String,
     },
+    /// `HELIO_MISSING_FIELDS` has an unknown value.
+    #[error("HELIO_MISSING_FIELDS is {0:?}; it may be refuse or default")]
+    MissingFields(String),
     /// The component has no instance of that index.
     #[error("{component} has no instance {index}; {remedy}")]
     Index {
@@ -227,7 +230,8 @@ impl fmt::Debug for Interface {
     }
 }
 
-fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
+/// Names for a message, the first ones of many.
+pub(crate) fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let mut names: Vec<&str> = names.collect();
     let more = names.len().saturating_sub(MAX_LISTED_NAMES);
     names.truncate(MAX_LISTED_NAMES);
@@ -249,6 +253,8 @@ pub struct Shape {
     /// A record of default values.
     defaults: Vec<Value>,
     places: HashMap<String, usize>,
+    /// The positions of the public fields without a declared default.
+    required: Vec<usize>,
     private: usize,
     checks: OnceLock<Checks>,
 }
@@ -306,10 +312,22 @@ impl Shape {
         let defaults = defaults.map_err(|error| wrong(error.to_string()))?;
         let public = fields.iter().enumerate().skip(private + PRIVATE_FIELDS);
         let places = public.map(|(place, field)| (field.name.clone(), place)).collect();
-        let revcode = topic.revcode();
-        let topic = topic.clone();
-        let checks = OnceLock::new();
-        Ok(Self { topic, evolution, revcode, codec, defaults, places, private, schema, checks })
+        let required = topic.fields().iter().zip(private + PRIVATE_FIELDS..);
+        let required = required.filter(|(field, _)| !field.has_default());
+        let required = required.map(|(_, place)| place).collect();
+        let (revcode, topic, checks) = (topic.revcode(), topic.clone(), OnceLock::new());
+        Ok(Self {
+            topic,
+            evolution,
+            revcode,
+            codec,
+            defaults,
+            places,
+            required,
+            private,
+            schema,
+            checks,
+        })
     }
 
     /// The topic's declaration in the interface files.
@@ -363,6 +381,13 @@ impl Shape {
     #[must_use]
     pub fn place(&self, name: &str) -> Option<usize> {
         self.places.get(name).copied()
+    }
+
+    /// The positions and names of the public fields without a declared default, in order. A
+    /// command is sent with a value for each of them.
+    pub fn required(&self) -> impl Iterator<Item = (usize, &str)> {
+        let field = |place: &usize| (*place, self.schema.fields()[*place].name.as_str());
+        self.required.iter().map(field)
     }
 
     /// A record of defaults.

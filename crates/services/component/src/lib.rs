@@ -24,7 +24,8 @@
 //!
 //! let remote = Remote::open(&bus, &mount, 0)?;
 //! remote.set_state(SummaryState::Enabled, "")?;
-//! let done = remote.command("moveToTarget").set("azimuth", 90.0).send().wait()?;
+//! let call = remote.command("moveToTarget").set("azimuth", 90.0).set("elevation", 45.0);
+//! let done = call.send().wait()?;
 //! assert_eq!(done.result, "arrived");
 //! let mut target = remote.event("target")?;
 //! assert_eq!(target.newest()?.and_then(|newest| newest.number("azimuth")), Some(90.0));

@@ -206,7 +206,7 @@ fn data_class(topic: &Topic, schema: &Schema, enumerations: &Enumerations, out: 
         _ = writeln!(out, "    {}: {}", field.name, class.unwrap_or(kind));
         _ = writeln!(out, "    \"\"\"{}\"\"\"", docstring(&description(field), &field.name));
     }
-    let arguments = arguments(topic, schema, &[]);
+    let arguments = arguments(topic, schema, &[], |_| true);
     let keywords = if arguments.is_empty() { "" } else { ", *" };
     _ = writeln!(out, "    def __init__(self{keywords}{arguments}) -> None: ...");
 }
@@ -311,23 +311,24 @@ const CALL_KEYWORDS: [&str; 6] = ["timeout", "expiry", "key", "validate", "wait_
 /// A command on the caller's side.
 fn command_class(topic: &Topic, schema: &Schema, out: &mut String) {
     let class = class_name(topic);
-    let fields = arguments(topic, schema, &CALL_KEYWORDS);
+    let fields = arguments(topic, schema, &CALL_KEYWORDS, |_| true);
     _ = write!(out, "\n\nclass _{class}Call(heliograph.RemoteCommand):\n    data: {class}\n");
     if fields.is_empty() {
         return;
     }
+    let values = arguments(topic, schema, &CALL_KEYWORDS, Field::has_default);
     _ = writeln!(out, "    def set(self, *{fields}) -> None: ...  # type: ignore[override]");
     _ = writeln!(
         out,
         "    def set_start(  # type: ignore[override]\n        \
-         self, *, {CALL_OPTIONS}{fields}\n    ) -> heliograph.CommandCall: ..."
+         self, *, {CALL_OPTIONS}{values}\n    ) -> heliograph.CommandCall: ..."
     );
 }
 
 /// An event or telemetry on the component's side.
 fn writer_class(topic: &Topic, schema: &Schema, out: &mut String) {
     let class = class_name(topic);
-    let fields = arguments(topic, schema, &["force_output"]);
+    let fields = arguments(topic, schema, &["force_output"], |_| true);
     _ = writeln!(out, "\n\nclass _{class}Write(heliograph.WriteTopic):");
     _ = writeln!(out, "    @property\n    def data(self) -> {class}: ...");
     _ = writeln!(out, "    async def write(self) -> {class}: ...");
@@ -342,15 +343,21 @@ fn writer_class(topic: &Topic, schema: &Schema, out: &mut String) {
     );
 }
 
-/// Fields as optional keyword arguments, each preceded by a comma.
-fn arguments(topic: &Topic, schema: &Schema, taken: &[&str]) -> String {
+/// Fields as keyword arguments, each preceded by a comma.
+fn arguments(
+    topic: &Topic,
+    schema: &Schema,
+    taken: &[&str],
+    optional: impl Fn(&Field) -> bool,
+) -> String {
     let speakable =
         |field: &&Field| is_speakable(&field.name) && !taken.contains(&field.name.as_ref());
     let mut arguments = String::new();
     for field in topic.fields().iter().filter(speakable) {
         if let Some(of) = schema.field(&field.name) {
             let kind = accepted(&python_type(schema, of.kind));
-            _ = write!(arguments, ", {}: {kind} | None = None", field.name);
+            let none = if optional(field) { " | None = None" } else { "" };
+            _ = write!(arguments, ", {}: {kind}{none}", field.name);
         }
     }
     arguments

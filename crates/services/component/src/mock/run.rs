@@ -13,6 +13,7 @@ use super::{Due, MockSchedule, MockValues};
 use crate::component::{Command, Component, Failed, Running, SoftwareVersions, StartError};
 use crate::create_topics::create_topics;
 use crate::interface::{Interface, InterfaceError};
+use crate::protocol::caller::MissingFields;
 use crate::protocol::{StateCommand, SummaryState};
 use crate::rates::Rates;
 use crate::remote::{Remote, RemoteOptions};
@@ -378,7 +379,12 @@ impl SimulatedComponent {
             let (hz, Some(time)) = (rates.of(topic), time_of(topic)) else { continue };
             if hz > 0.0 {
                 let identity = pointing(interface.name());
-                let options = RemoteOptions { identity: Some(identity), caller: None };
+                let options = RemoteOptions {
+                    identity: Some(identity),
+                    // A simulated target has its time alone.
+                    missing_fields: Some(MissingFields::Default),
+                    ..Default::default()
+                };
                 let remote = Remote::with_options(bus, interface, index, options)?;
                 let (name, time) = (topic.name().into(), time.into());
                 let to =

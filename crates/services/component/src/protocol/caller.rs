@@ -82,6 +82,32 @@ pub enum Presence {
     Unknown,
 }
 
+/// What becomes of a command's fields that its caller left out and whose interface declares no
+/// default. SAL's XML declares none, and SAL's own callers send zeros: a device moves to 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum MissingFields {
+    /// The command is refused, with the fields named, and is not sent.
+    #[default]
+    Refuse,
+    /// They are sent as 0, false or empty, as salobj does.
+    Default,
+}
+
+impl MissingFields {
+    /// The environment variable for callers that name no choice.
+    pub const VARIABLE: &str = "HELIO_MISSING_FIELDS";
+
+    /// A choice by its name, `refuse` or `default`.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "refuse" => Some(Self::Refuse),
+            "default" => Some(Self::Default),
+            _ => None,
+        }
+    }
+}
+
 /// A received acknowledgement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AckSample {

@@ -190,7 +190,8 @@ impl CallBuilder {
         let command = self.call.command.clone();
         if matches!(action, Action::Run | Action::Validate) {
             // The component checks too; here the check costs no message and names the mistake.
-            let checked = self.fields.as_ref().map_or(Ok(()), Fields::check);
+            let missing = self.client.missing;
+            let checked = self.fields.as_ref().map_or(Ok(()), |fields| fields.check(missing));
             self.wrong = self.wrong.or(checked.err().map(Into::into));
         }
         let number = match self.wrong {

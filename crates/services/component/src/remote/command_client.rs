@@ -15,7 +15,9 @@ use helio_core::{Codec, Headers, Value};
 use crate::fields::Fields;
 use crate::interface::{Interface, PrivateField, Shape};
 use crate::presence::PresenceProbe;
-use crate::protocol::caller::{self, AckSample, CallerOptions, Cause, Effect, Presence};
+use crate::protocol::caller::{
+    self, AckSample, CallerOptions, Cause, Effect, MissingFields, Presence,
+};
 use crate::protocol::{
     AckCode, AckHeaders, Acknowledgement, Action, CallHeaders, CallNumber, Caller,
 };
@@ -52,6 +54,7 @@ pub(super) struct CommandClient {
     pub(super) interface: Interface,
     pub(super) index: i32,
     pub(super) warnings: Warnings,
+    pub(super) missing: MissingFields,
     author: WriterIdentity,
     origin: i32,
     state: Mutex<ClientState>,
@@ -85,6 +88,7 @@ impl CommandClient {
         interface: &Interface,
         index: i32,
         options: CallerOptions,
+        missing: MissingFields,
     ) -> Self {
         let identity = options.identity.clone();
         let author = WriterIdentity { identity, index, producer: None, lease: None };
@@ -105,6 +109,7 @@ impl CommandClient {
             interface: interface.clone(),
             index,
             warnings: Warnings::default(),
+            missing,
             author,
             origin,
             state: Mutex::new(state),

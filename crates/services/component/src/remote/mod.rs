@@ -21,7 +21,7 @@ use helio_core::sal::TopicKind;
 
 use crate::interface::{Interface, InterfaceError};
 use crate::process_identity;
-use crate::protocol::caller::{CallerOptions, Cause, DEFAULT_STREAM_LEAD, Presence};
+use crate::protocol::caller::{CallerOptions, Cause, DEFAULT_STREAM_LEAD, MissingFields, Presence};
 use crate::protocol::{AckCode, Acknowledgement, Action, StateCommand, SummaryState, path};
 use crate::read::{ReadTopic, Reading};
 use crate::topic::TopicReadError;
@@ -39,13 +39,33 @@ pub const STATE_TIMEOUT: Duration = Duration::from_secs(60);
 /// its lease.
 const STATE_READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The identity of a caller, if it is not user@host.
+/// The identity of a caller, if it is not user@host, and how it sends commands.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RemoteOptions {
     /// `private_identity` of commands: a component's `Name` or `Name:index`.
     pub identity: Option<String>,
     /// The caller for authorization and audit, if it is not the identity.
     pub caller: Option<String>,
+    /// What becomes of a command's fields that are not set; without a choice
+    /// [`MissingFields::VARIABLE`] decides, else they are refused.
+    pub missing_fields: Option<MissingFields>,
+}
+
+impl MissingFields {
+    /// The choice of the environment: [`VARIABLE`](Self::VARIABLE), else to refuse.
+    ///
+    /// # Errors
+    /// [`InterfaceError::MissingFields`] for an unknown name.
+    pub fn of_environment() -> Result<Self, InterfaceError> {
+        match std::env::var_os(Self::VARIABLE) {
+            Some(name) if !name.is_empty() => {
+                let name = name.to_string_lossy();
+                let choice = Self::from_name(&name);
+                choice.ok_or_else(|| InterfaceError::MissingFields(name.into_owned()))
+            }
+            _ => Ok(Self::Refuse),
+        }
+    }
 }
 
 /// A component as its callers see it. Cloning shares it.
@@ -75,15 +95,15 @@ impl Remote {
     /// read the topics of all instances; commands then have no target. Nothing is opened yet.
     ///
     /// # Errors
-    /// [`InterfaceError::Index`].
+    /// [`InterfaceError::Index`], [`InterfaceError::MissingFields`].
     pub fn open(bus: &Bus, interface: &Interface, index: i32) -> Result<Self, InterfaceError> {
         Self::with_options(bus, interface, index, RemoteOptions::default())
     }
 
-    /// Like [`open`](Self::open), with another identity than user@host.
+    /// Like [`open`](Self::open), with another identity than user@host, or for unset fields.
     ///
     /// # Errors
-    /// [`InterfaceError::Index`].
+    /// [`InterfaceError::Index`], [`InterfaceError::MissingFields`].
     pub fn with_options(
         bus: &Bus,
         interface: &Interface,
@@ -93,6 +113,7 @@ impl Remote {
         if index != 0 {
             interface.check_index(index)?;
         }
+        let missing = options.missing_fields.map_or_else(MissingFields::of_environment, Ok)?;
         let options = CallerOptions {
             component: interface.identity(index),
             identity: options.identity.unwrap_or_else(process_identity::user_at_host),
@@ -102,7 +123,7 @@ impl Remote {
                 | u128::from(process_identity::random()),
             stream_lead: DEFAULT_STREAM_LEAD,
         };
-        let client = CommandClient::new(bus, interface, index, options);
+        let client = CommandClient::new(bus, interface, index, options, missing);
         Ok(Self { client: Arc::new(client) })
     }
 

@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use crate::support::{HANG_TIMEOUT, Site, on_every_transport};
+use crate::support::{HANG_TIMEOUT, Site, move_to, on_every_transport};
 use helio_bus::Tai;
-use helio_component::protocol::caller::Cause;
+use helio_component::protocol::caller::{Cause, MissingFields};
 use helio_component::protocol::checks::{Limits, Nan};
 use helio_component::protocol::controller::MAX_CONCURRENT;
 use helio_component::protocol::{AckCode, StateCommand, SummaryState};
 use helio_component::{
-    AuditPhase, AuditRecord, Builder, Command, CommandError, Component, Failed, Handler, Interface,
+    AuditPhase, AuditRecord, Builder, Command, CommandError, Component, Failed, FieldError, Handler, Interface,
     Remote, RemoteOptions,
 };
 use helio_core::Codec;
@@ -37,7 +37,7 @@ fn a_call_can_be_looked_at_without_waiting_for_its_end() {
     on_every_transport(|site: &Site| {
         let component = mount(site).on("moveToTarget", endless).start().unwrap();
         let remote = remote(site);
-        let mut call = remote.command("moveToTarget").send();
+        let mut call = move_to(&remote, 7.0).send();
         while call.next_timeout(HANG_TIMEOUT).unwrap().unwrap().code != AckCode::InProgress {}
         assert!(call.next_timeout(Duration::from_millis(1)).unwrap().is_none());
         assert!(call.next_timeout(Duration::ZERO).unwrap().is_none());
@@ -59,9 +59,9 @@ fn a_command_is_cancelled_whether_it_runs_or_waits() {
     on_every_transport(|site: &Site| {
         let component = mount(site).on("moveToTarget", endless).start().unwrap();
         let remote = remote(site);
-        let mut running = remote.command("moveToTarget").send();
+        let mut running = move_to(&remote, 7.0).send();
         while running.next().unwrap().unwrap().code != AckCode::InProgress {}
-        let waiting = remote.command("moveToTarget").send();
+        let waiting = move_to(&remote, 7.0).send();
         waiting.cancel().unwrap();
         assert_eq!(waiting.wait().unwrap_err().code(), Some(AckCode::Aborted));
         running.cancel().unwrap();
@@ -145,7 +145,12 @@ fn an_enumeration_that_nobody_set_is_judged_by_the_component() {
         })
         .start()
         .unwrap();
-    let remote = Remote::open(&bus, &interface, 0).unwrap();
+    let refusing = Remote::open(&bus, &interface, 0).unwrap();
+    let unset = refusing.command("enableHardpointChase").send().wait().unwrap_err();
+    assert!(matches!(unset, CommandError::Field(FieldError::Missing { .. })), "{unset}");
+    let missing_fields = Some(MissingFields::Default);
+    let options = RemoteOptions { missing_fields, ..Default::default() };
+    let remote = Remote::with_options(&bus, &interface, 0, options).unwrap();
     let unset = remote.command("enableHardpointChase").send().wait().unwrap_err();
     assert_eq!((unset.code(), unset.cause()), (Some(AckCode::Failed), Some(Cause::Acknowledged)));
     assert!(unset.to_string().contains("hardpointActuator[0] is 0; it must be"), "{unset}");
@@ -221,6 +226,9 @@ fn a_stream_ignores_what_comes_too_late() {
             let ahead = if late { -1_000_000_000 } else { 600_000_000_000 };
             let time = Tai::from_nanos(now.nanos() + ahead);
             let call = remote.command("trackTarget").set("taiTime", time.seconds()).time(time);
+            let numbers = ["azimuth", "azimuthVelocity", "elevation", "elevationVelocity"];
+            let call = numbers.into_iter().fold(call, |call, name| call.set(name, 0.0));
+            let call = call.set("trackId", 1).set("tracksys", "LOCAL").set("radesys", "");
             let outcome = call.send().wait();
             let code = outcome.as_ref().map_or_else(|error| error.code(), |ack| Some(ack.code));
             let expected = if late { AckCode::Timeout } else { AckCode::Complete };
@@ -242,7 +250,7 @@ fn every_command_and_its_outcome_is_in_the_audit() {
         let component = mount(site).inline("moveToTarget", failing).start().unwrap();
         let options = RemoteOptions { caller: Some("alice".to_owned()), ..Default::default() };
         let remote = Remote::with_options(&site.bus(), &site.mount(), 0, options).unwrap();
-        remote.command("moveToTarget").set("azimuth", 7.0).send().wait().unwrap_err();
+        move_to(&remote, 7.0).send().wait().unwrap_err();
         remote.command("stop").send().wait().unwrap_err();
         let bus = site.bus();
         let spec = helio_bus::TopicSpec::new("MTMount/audit").unwrap();
@@ -273,7 +281,7 @@ fn a_handler_that_panics_fails_its_command_only() {
             .start()
             .unwrap();
         let remote = remote(site);
-        let error = remote.command("moveToTarget").send().wait().unwrap_err();
+        let error = move_to(&remote, 7.0).send().wait().unwrap_err();
         assert!(error.to_string().contains("panicked: no such axis"), "{error}");
         assert_eq!(error.cause(), Some(Cause::Acknowledged));
         remote.command("stop").send().wait().unwrap();
@@ -326,7 +334,7 @@ fn handlers_that_hang_hold_up_no_other_command() {
         .unwrap();
     let remote = remote(&site);
     let mut calls: Vec<_> = (0..MAX_CONCURRENT)
-        .map(|_| remote.command("moveToTarget").timeout(HANG_TIMEOUT).send())
+        .map(|_| move_to(&remote, 7.0).timeout(HANG_TIMEOUT).send())
         .collect();
     for call in &mut calls {
         while call.next().unwrap().unwrap().code != AckCode::InProgress {}

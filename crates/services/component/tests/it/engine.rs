@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::support::{HANG_TIMEOUT, Site, on_every_transport};
+use crate::support::{HANG_TIMEOUT, Site, move_to, on_every_transport};
 use helio_bus::{Message, TopicSpec};
 use helio_component::protocol::caller::Presence;
 use helio_component::protocol::{AckCode, StateCommand, SummaryState};
@@ -74,7 +74,7 @@ fn commands_lead_through_the_states() {
         assert_eq!(error.ack().unwrap().error, 7);
         remote.set_state(SummaryState::Enabled, "").unwrap();
         assert_eq!(component.state(), SummaryState::Enabled);
-        let error = remote.command("start").send().wait().unwrap_err();
+        let error = remote.command("start").set("configurationOverride", "").send().wait().unwrap_err();
         assert_eq!(error.code(), Some(AckCode::Failed));
         assert!(error.to_string().contains("start not allowed in state ENABLED"), "{error}");
         component.fault(12, "a brake is stuck", "");
@@ -184,7 +184,7 @@ fn of_progress_that_nobody_asked_for_the_newest_is_kept_and_the_end() {
             .start()
             .unwrap();
         let remote = Remote::open(&site.bus(), &site.mount(), 0).unwrap();
-        let mut held = remote.command("moveToTarget").send();
+        let mut held = move_to(&remote, 7.0).send();
         // Commands run one by one here, so this reads all acknowledgements of the previous one.
         remote.command("stop").send().wait().unwrap();
         let mut told = Vec::new();

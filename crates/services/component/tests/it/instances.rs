@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{HANG_TIMEOUT, Site, on_every_transport, only};
+use crate::support::{HANG_TIMEOUT, Site, move_to, on_every_transport, only};
 use helio_bus::{Bus, Evolution, Message, Start, Subscribe, Tai, TestClock, TopicError, TopicSpec};
 use helio_component::protocol::caller::{Cause, Presence};
 use helio_component::protocol::{AckCode, StateCommand, SummaryState};
@@ -94,7 +94,7 @@ fn a_call_whose_component_is_killed_is_told() {
     let remote = Remote::open(&site.bus(), &site.mount(), 0).unwrap();
     let mut states = remote.event("summaryState").unwrap();
     states.next(HANG_TIMEOUT).unwrap();
-    let mut call = remote.command("moveToTarget").timeout(HANG_TIMEOUT).send();
+    let mut call = move_to(&remote, 7.0).timeout(HANG_TIMEOUT).send();
     while call.next().unwrap().unwrap().code != AckCode::InProgress {}
     child.kill().unwrap();
     child.wait().unwrap();
@@ -115,7 +115,7 @@ fn a_bus_that_is_closed_ends_component_and_calls() {
     let (bus, ours) = (site.bus(), site.bus());
     let component = mount(&bus, &site).unwrap();
     let remote = Remote::open(&ours, &site.mount(), 0).unwrap();
-    let mut call = remote.command("moveToTarget").send();
+    let mut call = move_to(&remote, 7.0).send();
     while call.next().unwrap().unwrap().code != AckCode::InProgress {}
     bus.close();
     assert!(matches!(component.wait(), Err(RunError::Bus { .. })));
@@ -179,7 +179,7 @@ fn what_lay_there_while_it_slept_is_not_run() {
         // The command thread is blocked for longer than the lease timeout; a command is pending.
         let _busy = sent("stop");
         enter.recv().unwrap();
-        let _lying = sent("moveToTarget");
+        let _lying = move_to(&remote, 1.0).timeout(HANG_TIMEOUT).send();
         clock.advance(LEASE_TIMEOUT + Duration::from_secs(1));
         wake.send(()).unwrap();
         let told = |reading: &helio_component::Reading| {
@@ -253,7 +253,7 @@ fn of_whom_nothing_can_be_heard_nothing_is_said() {
         let component = mount(&site.bus(), site).unwrap();
         let bus = site.bus();
         let remote = Remote::open(&bus, &site.mount(), 0).unwrap();
-        let mut call = remote.command("moveToTarget").send();
+        let mut call = move_to(&remote, 7.0).send();
         while call.next().unwrap().unwrap().code != AckCode::InProgress {}
         bus.close();
         let error = call.wait().unwrap_err();
@@ -437,12 +437,12 @@ fn a_command_of_another_release_is_run_or_told() {
         let text = "Go to a position and stay there.</Description>";
         let more = site.other_mount(text, &format!("{text}{field}"));
         let remote = Remote::open(&site.bus(), &more, 0).unwrap();
-        remote.command("moveToTarget").set("speed", 1.0).send().wait().unwrap();
+        move_to(&remote, 7.0).set("speed", 1.0).send().wait().unwrap();
         let radians = site.other_mount("<Units>deg</Units>", "<Units>radian</Units>");
         let call = |interface: &helio_component::Interface| {
             let remote = Remote::open(&site.bus(), interface, 0).unwrap();
             remote.command("stop").send().wait().unwrap();
-            remote.command("moveToTarget").set("elevation", 1.0).send().wait().unwrap_err()
+            move_to(&remote, 7.0).send().wait().unwrap_err()
         };
         // By default its schema is rejected, and all other topics continue.
         let error = call(&radians);
@@ -524,7 +524,8 @@ fn another_instance_that_runs_says_nothing_of_one_that_never_did() {
         let mast = site.interface("ESS");
         let first = Component::builder(&site.bus(), &mast, 1).start().unwrap();
         let second = Remote::open(&site.bus(), &mast, 2).unwrap();
-        let error = second.command("start").send().wait().unwrap_err();
+        let error =
+            second.command("start").set("configurationOverride", "").send().wait().unwrap_err();
         assert_eq!(error.cause(), Some(Cause::NobodyThere));
         first.stop().unwrap();
     });

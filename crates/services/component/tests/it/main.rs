@@ -8,6 +8,7 @@ mod commands;
 mod commands_evolve;
 mod engine;
 mod instances;
+mod missing_fields;
 mod mock;
 mod outbox;
 mod pipelining;

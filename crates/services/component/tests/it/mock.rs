@@ -21,7 +21,7 @@ fn own() -> Interfaces {
 
 /// The real interfaces (`$HELIO_SHARED_DATA`, else `../shared/data` beside the repository). If they
 /// are absent, the test prints that it is skipped.
-fn real() -> Option<Interfaces> {
+pub(crate) fn real() -> Option<Interfaces> {
     let root = std::env::var_os("HELIO_SHARED_DATA").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../../shared/data"),
         PathBuf::from,

@@ -10,7 +10,7 @@ use helio_component::{AuditPhase, Command, Component, Failed, Reading, Remote};
 use helio_core::ProducerName;
 
 use crate::support::faults::{Failing, audit, both, is_state, name, records, says};
-use crate::support::{HANG_TIMEOUT, Site, on_every_transport};
+use crate::support::{HANG_TIMEOUT, Site, move_to, on_every_transport};
 
 #[test]
 fn what_cannot_be_published_comes_later_and_in_order() {
@@ -32,7 +32,7 @@ fn what_cannot_be_published_comes_later_and_in_order() {
         .unwrap();
     let remote = failing.remote();
     let mut records_of = audit(&failing.other());
-    let first = remote.command("moveToTarget").timeout(HANG_TIMEOUT).send();
+    let first = move_to(&remote, 7.0).timeout(HANG_TIMEOUT).send();
     ran.recv_timeout(HANG_TIMEOUT).unwrap();
     let second = remote.command("stop").timeout(HANG_TIMEOUT).send();
     ran.recv_timeout(HANG_TIMEOUT).unwrap();

@@ -17,7 +17,7 @@ use helio_component::{
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use crate::support::faults::{Failing, audit, both, faulty, is_state, name, records, says};
-use crate::support::{HANG_TIMEOUT, Site, only};
+use crate::support::{HANG_TIMEOUT, Site, move_to, only};
 
 #[test]
 fn an_outage_that_is_longer_than_its_lease_ends_no_component() {
@@ -200,7 +200,7 @@ fn a_stopped_neighbour_in_the_acknowledgements_lock_holds_up_nothing_else() {
     };
     let [mut states, mut beats] = ["summaryState", "heartbeat"].map(event);
     let neighbour = Stopped::inside_the_lock(site.url());
-    let moving = remote.command("moveToTarget").timeout(HANG_TIMEOUT * 20).send();
+    let moving = move_to(&remote, 7.0).timeout(HANG_TIMEOUT * 20).send();
     go.send(()).unwrap();
     tells.recv_timeout(HANG_TIMEOUT).unwrap();
     (0..3).for_each(|_| drop(beats.next(HANG_TIMEOUT).unwrap()));

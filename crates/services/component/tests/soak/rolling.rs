@@ -426,7 +426,11 @@ impl Caller {
             remote.set_state(SummaryState::Disabled, "").unwrap();
             remote.set_state(SummaryState::Standby, "").unwrap();
         }
-        let level = remote.command("setLogLevel").set("level", 20).timeout(HANG_TIMEOUT);
+        let level = remote
+            .command("setLogLevel")
+            .set("level", 20)
+            .set("subsystem", "")
+            .timeout(HANG_TIMEOUT);
         level.send().wait().unwrap();
         let shape = |interface: &Interface, name: &str| {
             let known = interface.has(TopicKind::Command, name);
@@ -609,7 +613,7 @@ fn instances_of_both_releases_share_topics() {
                 let mut reader = open(&remote, &common).unwrap();
                 let reading = reader.next(HANG_TIMEOUT).unwrap();
                 assert_eq!(reading.to_json(), seen(reader.shape(), &written));
-                let level = remote.command("setLogLevel").set("level", 20);
+                let level = remote.command("setLogLevel").set("level", 20).set("subsystem", "");
                 level.timeout(HANG_TIMEOUT).send().wait().unwrap();
             }
         }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use helio_bus::Bus;
-use helio_component::Interface;
+use helio_component::{CallBuilder, Interface, Remote};
 use helio_core::sal::Interfaces;
 
 /// Guards tests against hanging; a healthy test never reaches it.
@@ -53,6 +53,11 @@ impl Site {
         Bus::connect(&self.url).unwrap()
     }
 
+    /// All interfaces.
+    pub(crate) fn interfaces(&self) -> &Interfaces {
+        &self.interfaces
+    }
+
     /// The interface of a component.
     pub(crate) fn interface(&self, component: &str) -> Interface {
         Interface::of(&self.interfaces, component).unwrap()
@@ -72,6 +77,11 @@ impl Site {
     pub(crate) fn mount(&self) -> Interface {
         self.interface("MTMount")
     }
+}
+
+/// The mount's command to move, with all its fields.
+pub(crate) fn move_to(remote: &Remote, azimuth: f64) -> CallBuilder {
+    remote.command("moveToTarget").set("azimuth", azimuth).set("elevation", 45.0)
 }
 
 /// This test program, restricted to one test of a module; `module` is its `module_path!()`. If no
