@@ -91,9 +91,8 @@ class RemoteCommand:
     def _check(self, value: TopicData) -> None:
         # The component checks fields that are not set: SAL's own callers send 0 then, whatever the
         # labels are.
-        kind = self.type
-        defaults = kind.data_type()
-        unset = [n for n in kind.unlabelled if same(getattr(value, n), getattr(defaults, n))]
+        kind, known = self.type, given(value)
+        unset = [] if known is None else [name for name in self._names if name not in known]
         refusal = kind.checks.refusal(kind.schema.encode(value), unset)
         if refusal is not None:
             raise kind.refused(refusal)
@@ -118,14 +117,14 @@ class RemoteCommand:
         progress: Callable[[Ack], object] | None = None,
         **fields: Any,
     ) -> CommandCall:
-        """Send the command; fields that are not given have their defaults. Await the result.
+        """Send the command with these values of its fields. Await the result.
 
-        ``timeout`` is the time in seconds to wait for the end, or for an acknowledgement with its
-        own timeout; the default is the protocol's. ``expiry`` is the time in seconds after which
-        the command must not run. ``key`` is an idempotency key: commands with the same key run
-        once. With ``validate`` the component only checks the command. Without ``wait_done``,
-        awaiting ends at the first acknowledgement. ``progress(ack)`` is called for each
-        acknowledgement that is not final.
+        ``timeout`` is the time in seconds to wait for the end; the default is the protocol's. Each
+        acknowledgement that the command is in progress extends the wait to its own estimate plus
+        this timeout. ``expiry`` is the time in seconds after which the command must not run.
+        ``key`` is an idempotency key: commands with the same key run once. With ``validate`` the
+        component only checks the command. Without ``wait_done``, awaiting ends at the first
+        acknowledgement. ``progress(ack)`` is called for each acknowledgement that is not final.
 
         Raises :class:`EncodeError`, which names a field that does not fit or was left out, or
         ValueError for an invalid time or key; then nothing is sent. Awaiting raises a

@@ -42,7 +42,8 @@ pub struct Call {
     pub action: Action,
     /// The command's short name, for example `trackTarget`.
     pub command: String,
-    /// How long to wait for the end, or for a first acknowledgement that announces a longer time.
+    /// How long to wait for the end. An acknowledgement that the command is in progress extends the
+    /// wait: to its estimate and this timeout once more.
     pub timeout: Duration,
     /// The time after which the component must not start it. The default for a command to run is
     /// the end of `timeout`: a caller that gave up must not see it start.
@@ -299,8 +300,11 @@ impl Caller {
             return self.end(call, Cause::Acknowledged, sample.ack);
         }
         let Some(pending) = self.calls.get_mut(&call) else { return };
-        let further = interval::after_seconds(now, sample.ack.timeout_s);
-        pending.deadline = pending.deadline.max(further);
+        // The estimate of a running command ends where the caller's own patience begins.
+        let in_progress = sample.ack.code == AckCode::InProgress;
+        let own = if in_progress { pending.timeout } else { Duration::ZERO };
+        let estimate = interval::after_seconds(now, sample.ack.timeout_s);
+        pending.deadline = pending.deadline.max(interval::after(estimate, own));
         pending.last = Some(sample.ack.clone());
         self.effects.push_back(Effect::Progress { call, ack: sample.ack });
     }

@@ -127,8 +127,9 @@ impl CallBuilder {
         self.with(|fields| fields.set_json(name, json).map(drop))
     }
 
-    /// How long to wait for the end, or for an acknowledgement that announces a longer time; the
-    /// default is [`DEFAULT_ACK_TIMEOUT`](caller::DEFAULT_ACK_TIMEOUT).
+    /// How long to wait for the end; the default is
+    /// [`DEFAULT_ACK_TIMEOUT`](caller::DEFAULT_ACK_TIMEOUT). An acknowledgement that the command is
+    /// in progress extends the wait: to its estimate and this timeout once more.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.call.timeout = timeout;
         self
