@@ -595,17 +595,11 @@ impl RawChecks {
         first.map(|(_, refusal)| refusal)
     }
 
-    /// The rejected fields of an encoded value.
-    fn refused(&self, payload: &[u8]) -> Vec<String> {
-        let Ok(value) = self.codec.decode(payload) else { return Vec::new() };
-        self.refusals(&value).map(|(name, _)| name.to_owned()).collect()
-    }
-
-    /// The fields with labels.
+    /// The fields whose encoding carries more numbers than their SAL type or their labels allow.
     #[getter]
-    fn labelled(&self) -> Vec<&str> {
-        let labelled = self.checks.rules().iter().filter(|rule| rule.enumeration.is_some());
-        labelled.map(|rule| rule.name.as_str()).collect()
+    fn narrow(&self) -> Vec<&str> {
+        let narrow = self.checks.rules().iter().filter(|rule| !rule.is_open());
+        narrow.map(|rule| rule.name.as_str()).collect()
     }
 
     /// The fault of an integer or integers for a field; None if there is none, or if it is not an

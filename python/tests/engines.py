@@ -6,6 +6,7 @@ Where this machine cannot run one, the test is skipped and says so.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import os
 import secrets
@@ -13,7 +14,7 @@ import subprocess
 import time
 import warnings
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import confluent_kafka
 import pytest
@@ -26,8 +27,13 @@ with warnings.catch_warnings():
     import confluent_kafka.schema_registry as registry
     import confluent_kafka.schema_registry.avro as registry_avro
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 _PROGRAMS = Path(__file__).resolve().parents[2] / "tests" / "engines"
 _SKIPPED = 3
+
+_T = TypeVar("_T")
 
 
 @functools.cache
@@ -54,6 +60,12 @@ def url(name: str, *options: str) -> str:
         # tidy: allow(ignored-test): the engine wants a Java that is not everywhere
         pytest.skip(told)
     found: str = told["url"]
+    return found
+
+
+def _first(count: int, of: Iterator[_T], topic: str) -> list[_T]:
+    found = list(itertools.islice(of, count))
+    assert len(found) == count, f"{topic}: {len(found)} of {count} came"
     return found
 
 
@@ -95,26 +107,31 @@ class Plain:
 
     def read(self, topic: str, count: int) -> list[tuple[bytes | None, Any]]:
         """The first keys and values of a topic."""
+        return _first(count, self.follow(topic), topic)
+
+    def follow(self, topic: str) -> Iterator[tuple[bytes | None, Any]]:
+        """The keys and values of a topic from its beginning, until none comes any more."""
         deserialize = registry_avro.AvroDeserializer(self.registry)
         context = SerializationContext(topic, MessageField.VALUE)
-        return [
-            (message.key(), deserialize(message.value(), context))
-            for message in self.messages(topic, count)
-        ]
+        for message in self._messages(topic):
+            yield message.key(), deserialize(message.value(), context)
 
     def messages(self, topic: str, count: int) -> list[Any]:
         """The first messages of a topic, undecoded."""
+        return _first(count, self._messages(topic), topic)
+
+    def _messages(self, topic: str) -> Iterator[Any]:
         consumer = confluent_kafka.Consumer(
             {"bootstrap.servers": self.servers, "group.id": "plain", "enable.auto.commit": False}
         )
         place = confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)
         consumer.assign([place])
-        found: list[Any] = []
         until = time.monotonic() + TIMEOUT_S
-        while len(found) < count and time.monotonic() < until:
-            message = consumer.poll(0.2)
-            if message is not None and message.error() is None:
-                found.append(message)
-        consumer.close()
-        assert len(found) == count, f"{topic}: {len(found)} of {count} came"
-        return found
+        try:
+            while time.monotonic() < until:
+                message = consumer.poll(0.2)
+                if message is not None and message.error() is None:
+                    yield message
+                    until = time.monotonic() + TIMEOUT_S
+        finally:
+            consumer.close()

@@ -104,21 +104,21 @@ class TopicType:
         return Checks(self.schema, [])
 
     @cached_property
-    def labelled(self) -> frozenset[str]:
-        """The fields with labels."""
-        return frozenset(self.checks.labelled)
+    def narrow(self) -> frozenset[str]:
+        """The public fields whose encoding carries more numbers than their type or labels allow."""
+        return frozenset(self.checks.narrow).intersection(self.data_type._public)
 
     @cached_property
-    def unlabelled(self) -> list[str]:
-        """The fields whose default value has no label; callers that do not set them send it."""
-        return self.checks.refused(self.data_type._defaults)
+    def required(self) -> list[str]:
+        """The public fields without a declared default: a command has a value for each."""
+        return self._interface.raw.required(self.topic)
 
     def check(self, fields: Mapping[str, Any]) -> None:
-        """Reject numbers without a label for fields that have labels.
+        """Reject numbers outside their field's SAL type, or without a label where it has labels.
 
         Raises :class:`EncodeError`, which names the field.
         """
-        for name in self.labelled.intersection(fields):
+        for name in self.narrow.intersection(fields):
             refusal = self.checks.refusal_of(name, fields[name])
             if refusal is not None:
                 raise self.refused(refusal)

@@ -100,7 +100,7 @@ class WriteTopic:
         self._refusal = refusal
         self._always = topic.kind != "event"
         self._first = topic.first
-        self._labelled = topic.labelled
+        self._narrow = topic.narrow
         self._data = topic.data_type()
         self._names = frozenset(topic.data_type._fields[self._first :])
         self._schema = topic.schema
@@ -225,7 +225,7 @@ class WriteTopic:
         if not self._names.issuperset(fields):
             stranger = next(name for name in fields if name not in self._names)
             raise unknown_field(self.type, stranger)
-        if self._labelled:
+        if self._narrow:
             self.type.check(fields)
 
     async def _publish(self, topic: Topic[Any], public: bytes) -> TopicData:

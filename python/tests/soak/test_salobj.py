@@ -74,6 +74,9 @@ class Sal:
         self.plain.register(self.name(topic), schema)
         self.plain.write(self.name(topic), schema, value | fields, found.kafka_key(index))
 
+    def follow(self, topic: str) -> Iterator[tuple[bytes | None, Any]]:
+        return self.plain.follow(self.name(topic))
+
     def read(self, topic: str, count: int) -> list[tuple[bytes | None, Any]]:
         return self.plain.read(self.name(topic), count)
 

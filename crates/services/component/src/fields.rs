@@ -130,7 +130,8 @@ impl Fields {
     }
 
     /// Sets a field. Numbers are converted if nothing but a `float`'s precision is lost. An integer
-    /// with labels must have one of their values; the label itself is accepted too.
+    /// must be in the range of its SAL type; one with labels must have one of their values, and the
+    /// label itself is accepted too.
     ///
     /// # Errors
     /// [`FieldError`] names the field; nothing changes then.
@@ -265,12 +266,12 @@ pub(crate) fn same(one: &Value, other: &Value) -> bool {
 }
 
 impl Shape {
-    /// The position of a field, and the value converted to its type; a labelled field takes only
-    /// its labels' values.
+    /// The position of a field, and the value converted to its type; an integer must be in the
+    /// range of its SAL type, and have a label if the field has labels.
     pub(crate) fn take(&self, name: &str, value: Value) -> Result<(usize, Value), FieldError> {
         let (place, value) = self.take_any(name, value)?;
         let rule = &self.checks().rules()[place];
-        if rule.enumeration.is_some() {
+        if !rule.is_open() {
             rule.check(&value).map_err(|refusal| self.refused(refusal))?;
         }
         Ok((place, value))

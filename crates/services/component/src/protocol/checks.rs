@@ -203,8 +203,9 @@ impl FieldRule {
         self.check_numbers(value)
     }
 
-    /// Whether any number is allowed.
-    fn is_open(&self) -> bool {
+    /// Whether every number that the encoding can carry is allowed.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
         !self.narrow && self.enumeration.is_none() && self.limits.is_none()
     }
 
@@ -314,7 +315,8 @@ fn are_flags(labels: &[(String, i64)]) -> bool {
 /// The range of an integer type, and whether its encoding can carry others.
 fn range(schema: &Schema, id: NodeId, sal: Option<&str>) -> (Option<(i64, i64)>, bool) {
     match (&schema.node(id).kind, sal) {
-        (Type::Int, Some("byte")) => (Some((i8::MIN.into(), i8::MAX.into())), true),
+        // SAL has both: its own programs write 0 to 255, older ones -128 to 127.
+        (Type::Int, Some("byte")) => (Some((i8::MIN.into(), u8::MAX.into())), true),
         (Type::Int, Some("short")) => (Some((i16::MIN.into(), i16::MAX.into())), true),
         (Type::Int, Some("unsigned short")) => (Some((0, u16::MAX.into())), true),
         (Type::Long, Some("unsigned int")) => (Some((0, u32::MAX.into())), true),
@@ -386,7 +388,9 @@ mod tests {
         let list = |text: &str| text.to_owned();
         for (at, value, expected) in [
             (0, Value::Int(-128), list("")),
-            (0, Value::Int(128), list("axis is 128; it must be -128 to 127")),
+            (0, Value::Int(255), list("")),
+            (0, Value::Int(256), list("axis is 256; it must be -128 to 255")),
+            (0, Value::Int(-129), list("axis is -129; it must be -128 to 255")),
             (1, Value::Int(-1), list("port is -1; it must be 0 to 65535")),
             (2, Value::Long(1 << 32), list("mask is 4294967296; it must be 0 to 4294967295")),
             (3, Value::Int(0), list("door is 0; it must be 1 (Open), 2 (Closed), 3 (Ajar)")),

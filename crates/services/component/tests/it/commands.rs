@@ -11,8 +11,8 @@ use helio_component::protocol::checks::{Limits, Nan};
 use helio_component::protocol::controller::MAX_CONCURRENT;
 use helio_component::protocol::{AckCode, StateCommand, SummaryState};
 use helio_component::{
-    AuditPhase, AuditRecord, Builder, Command, CommandError, Component, Failed, FieldError, Handler, Interface,
-    Remote, RemoteOptions,
+    AuditPhase, AuditRecord, Builder, Command, CommandError, Component, Failed, FieldError,
+    Handler, Interface, Remote, RemoteOptions,
 };
 use helio_core::Codec;
 use helio_core::schema::HasSchema;
@@ -317,7 +317,8 @@ fn what_the_interface_does_not_allow_is_refused_before_it_is_sent() {
     };
     refused("color", 3.into());
     refused("color", "Blue".into());
-    refused("level", 128.into());
+    refused("level", 256.into());
+    refused("level", (-129).into());
     refused("times", vec![1.0, 2.0].into());
     refused("times", "noon".into());
     refused("colour", 1.into());
@@ -333,9 +334,8 @@ fn handlers_that_hang_hold_up_no_other_command() {
         .start()
         .unwrap();
     let remote = remote(&site);
-    let mut calls: Vec<_> = (0..MAX_CONCURRENT)
-        .map(|_| move_to(&remote, 7.0).timeout(HANG_TIMEOUT).send())
-        .collect();
+    let mut calls: Vec<_> =
+        (0..MAX_CONCURRENT).map(|_| move_to(&remote, 7.0).timeout(HANG_TIMEOUT).send()).collect();
     for call in &mut calls {
         while call.next().unwrap().unwrap().code != AckCode::InProgress {}
     }

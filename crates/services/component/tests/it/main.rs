@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod bytes;
 mod commands;
 mod commands_evolve;
 mod engine;

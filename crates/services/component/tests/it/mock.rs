@@ -64,7 +64,7 @@ fn numbers(value: &Value) -> Vec<i64> {
 
 fn range(field: &Field) -> std::ops::RangeInclusive<i64> {
     match field.sal_type.as_deref().and_then(SalType::from_name) {
-        Some(SalType::Byte) => 0..=127,
+        Some(SalType::Byte) => i64::from(i8::MIN)..=i64::from(u8::MAX),
         Some(SalType::Short) => i64::from(i16::MIN)..=i64::from(i16::MAX),
         Some(SalType::UnsignedShort) => 0..=i64::from(u16::MAX),
         Some(SalType::UnsignedInt) => 0..=i64::from(u32::MAX),
