@@ -615,6 +615,8 @@ async def test_a_key_is_run_once(url: str) -> None:
         assert (await first).result == (await second.wait()).result == "released x"
         third = await send(remote.cmd_hang, name="x", key="night-1")
         assert third.result == "released x"
+        with pytest.raises(helio.CommandFailed, match="was given to hang with other values before"):
+            await send(remote.cmd_hang, name="y", key="night-1")
         probe.fails["move"] = helio.ExpectedError("not today")
         for _ in range(2):
             with pytest.raises(helio.CommandFailed, match="not today"):

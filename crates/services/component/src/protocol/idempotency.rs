@@ -1,16 +1,35 @@
 //! The outcomes of commands with an idempotency key, so that none runs twice.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use helio_core::Tai;
 
-use super::{Acknowledgement, CallNumber, interval};
+use super::{Acknowledgement, CallNumber, Request, interval};
 
 /// The most stored outcomes: the commands and repetitions of some hundred callers in an hour.
 pub const MAX_OUTCOMES: usize = 1_024;
 /// How long an outcome is stored: callers do not repeat commands after an hour.
 pub const OUTCOME_AGE: Duration = Duration::from_secs(3_600);
+
+/// The command that was sent with a key.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct KeyedCommand {
+    /// Its name.
+    pub(super) command: String,
+    /// A digest of its values, which may be large.
+    pub(super) values: u64,
+}
+
+impl KeyedCommand {
+    /// The command of a request.
+    pub(super) fn of(request: &Request) -> Self {
+        let mut digest = DefaultHasher::new();
+        request.arguments.hash(&mut digest);
+        Self { command: request.command.clone(), values: digest.finish() }
+    }
+}
 
 /// The stored outcome of a key.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,20 +52,24 @@ pub(super) struct IdempotencyKey {
 /// Outcomes by caller and key. Live commands are bounded by their lanes.
 #[derive(Debug, Default)]
 pub(super) struct OutcomeCache {
-    entries: HashMap<IdempotencyKey, (String, Outcome)>,
+    entries: HashMap<IdempotencyKey, (KeyedCommand, Outcome)>,
     ended: VecDeque<(Tai, IdempotencyKey)>,
 }
 
 impl OutcomeCache {
     /// The command that was sent with a key, and its outcome.
-    pub(super) fn recall(&mut self, now: Tai, key: &IdempotencyKey) -> Option<(&str, &Outcome)> {
+    pub(super) fn recall(
+        &mut self,
+        now: Tai,
+        key: &IdempotencyKey,
+    ) -> Option<&(KeyedCommand, Outcome)> {
         self.forget_old(now);
-        self.entries.get(key).map(|(command, entry)| (command.as_str(), entry))
+        self.entries.get(key)
     }
 
     /// Stores a key whose command is queued or running.
-    pub(super) fn begin(&mut self, key: IdempotencyKey, command: &str, call: CallNumber) {
-        self.entries.insert(key, (command.to_owned(), Outcome::Live(call)));
+    pub(super) fn begin(&mut self, key: IdempotencyKey, command: KeyedCommand, call: CallNumber) {
+        self.entries.insert(key, (command, Outcome::Live(call)));
     }
 
     /// Stores the outcome of a command.
@@ -89,17 +112,21 @@ mod tests {
         IdempotencyKey { who: "alice".into(), key: number.to_string() }
     }
 
+    fn moving() -> KeyedCommand {
+        KeyedCommand { command: "move".into(), values: 1 }
+    }
+
     #[test]
     fn the_oldest_outcomes_are_forgotten() {
         let (now, ack) = (Tai::from_nanos(0), Acknowledgement::new(AckCode::Complete, "Done"));
         let mut memory = OutcomeCache::default();
         for number in 0..=MAX_OUTCOMES {
-            memory.begin(key(number), "move", CallNumber(number as u64));
+            memory.begin(key(number), moving(), CallNumber(number as u64));
             memory.end(now, key(number), &ack);
         }
         assert_eq!(memory.len(), MAX_OUTCOMES);
         assert_eq!(memory.recall(now, &key(0)), None);
-        assert_eq!(memory.recall(now, &key(1)), Some(("move", &Outcome::Ended(ack))));
+        assert_eq!(memory.recall(now, &key(1)), Some(&(moving(), Outcome::Ended(ack))));
         assert_eq!(memory.recall(interval::after(now, OUTCOME_AGE), &key(1)), None);
         assert_eq!(memory.len(), 0);
     }
@@ -107,9 +134,9 @@ mod tests {
     #[test]
     fn live_commands_are_not_forgotten() {
         let mut memory = OutcomeCache::default();
-        memory.begin(key(0), "move", CallNumber(7));
+        memory.begin(key(0), moving(), CallNumber(7));
         let late = Tai::from_nanos(i64::MAX);
-        assert_eq!(memory.recall(late, &key(0)), Some(("move", &Outcome::Live(CallNumber(7)))));
+        assert_eq!(memory.recall(late, &key(0)), Some(&(moving(), Outcome::Live(CallNumber(7)))));
         memory.forget(&key(0));
         assert_eq!(memory.recall(late, &key(0)), None);
     }

@@ -4,7 +4,7 @@ use helio_core::Tai;
 
 use super::live::{Recipients, Requester, STATE_LANE, Stage, key};
 use super::{Controller, LeaseState, MAX_EARLY_CANCELS};
-use crate::protocol::idempotency::Outcome;
+use crate::protocol::idempotency::{KeyedCommand, Outcome};
 use crate::protocol::lock::Lock;
 use crate::protocol::{
     AckCode, Acknowledgement, Action, CallNumber, Decision, MAX_CALLER_BYTES, MAX_KEY_BYTES,
@@ -123,10 +123,14 @@ impl Controller {
     /// The outcome of the same request, if it was received before.
     fn recall(&mut self, now: Tai, request: &Request) -> Rule<Option<Admission>> {
         let Some(key) = key(request) else { return Ok(None) };
+        let given =
+            |to: &str| Err(failed(format!("the key {:?} was given to {to} before", key.key)));
+        let asked = KeyedCommand::of(request);
         match self.outcomes.recall(now, &key) {
             None => Ok(None),
-            Some((command, _)) if command != request.command => {
-                Err(failed(format!("the key {:?} was given to {command} before", key.key)))
+            Some((known, _)) if known.command != asked.command => given(&known.command),
+            Some((known, _)) if known.values != asked.values => {
+                given(&format!("{} with other values", known.command))
             }
             Some((_, Outcome::Live(call))) => Ok(Some(Admission::Join(*call))),
             Some((_, Outcome::Ended(ack))) => Ok(Some(Admission::Answer(ack.clone()))),

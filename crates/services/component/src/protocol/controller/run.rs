@@ -9,6 +9,7 @@ use super::{
     AuditEntry, Controller, Effect, LeaseState, MAX_CONCURRENT, MAX_JOINED, MAX_QUEUED_COMMANDS,
     Phase, rules,
 };
+use crate::protocol::idempotency::KeyedCommand;
 use crate::protocol::{
     AckCode, Acknowledgement, CallNumber, Ending, Failure, MAX_TYPED_BYTES, Request, SummaryState,
     interval,
@@ -84,7 +85,7 @@ impl Controller {
         }
         lane.waiting.push_back(call);
         if let Some(key) = key(&received.request) {
-            self.outcomes.begin(key, &received.request.command, call);
+            self.outcomes.begin(key, KeyedCommand::of(&received.request), call);
         }
         let mut taken = live(received, at, Stage::Waiting);
         if taken.first.by == Requester::Caller {
