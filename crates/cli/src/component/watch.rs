@@ -154,6 +154,10 @@ fn change(seen: &InstanceStatus, told: TopicRole) -> Value {
 }
 
 fn print(out: &mut Out, args: &WatchArgs, now: Tai, name: &Name, change: &Value) -> CliResult {
+    let said: Vec<(&String, &Value)> = change.as_object().into_iter().flatten().collect();
+    if said.iter().all(|(_, value)| **value == "") {
+        return Ok(());
+    }
     if args.output.json {
         let mut line = json!({"time": now.to_utc_string(), "component": name.0, "index": name.1});
         if let (Some(line), Some(change)) = (line.as_object_mut(), change.as_object()) {
@@ -161,12 +165,12 @@ fn print(out: &mut Out, args: &WatchArgs, now: Tai, name: &Name, change: &Value)
         }
         return out.json(&line);
     }
-    let said = |(key, value): (&String, &Value)| match value {
+    let text = |(key, value): (&String, &Value)| match value {
         Value::String(text) => format!("{key} {text}"),
         other => format!("{key} {other}"),
     };
-    let told = change.as_object().into_iter().flatten().filter(|(_, value)| **value != "");
-    let said: Vec<String> = told.map(said).collect();
+    let said = said.into_iter().filter(|(_, value)| **value != "");
+    let said: Vec<String> = said.map(text).collect();
     out.line(&format!("{now} {} {}", shown(name), said.join(", ")))
 }
 

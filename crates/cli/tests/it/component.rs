@@ -1,6 +1,8 @@
 //! `component`: looking at components, also at those that another system runs.
 
 use crate::support::{OWN, Ran, Simulated, Site, run};
+use helio_bus::Bus;
+use helio_component::{Component, Interface};
 use serde_json::{Value, json};
 
 /// Publishes a value of a topic as a component of another system does: by its interface alone.
@@ -79,6 +81,21 @@ fn changes_are_lines_in_a_pipe() {
     assert!(lines.iter().all(|line| line["index"] == 2));
     let text = site.run(&["component", "watch", "--for", "10ms"]).ok();
     assert!(text.contains("ESS:1 state ENABLED"), "{text}");
+}
+
+/// A component that names no version publishes an empty one.
+#[test]
+fn a_change_to_nothing_is_no_line() {
+    let site = Site::new();
+    let bus = Bus::connect(&site.url).unwrap();
+    let interface = Interface::of(&helio_bus::read_interfaces(OWN).unwrap(), "MTMount").unwrap();
+    let component = Component::builder(&bus, &interface, 0).start().unwrap();
+    let text = site.run(&["component", "watch", "--for", "10ms"]).ok();
+    assert!(text.contains("MTMount state STANDBY"), "{text}");
+    for line in text.lines() {
+        assert!(line.split_whitespace().count() > 2, "a time and a name alone: {line:?}");
+    }
+    component.stop().unwrap();
 }
 
 #[test]
