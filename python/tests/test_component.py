@@ -412,6 +412,7 @@ async def test_configuration_is_merged_and_refused_before_the_state_changes(
         available = await remote.evt_configurationsAvailable.aget(timeout=TIMEOUT_S)
         assert available.overrides == "broken.yaml,fast.yaml,kind.yaml,stranger.yaml,wrong.yaml"
         assert (available.url, available.schemaVersion) == (folder.as_uri(), "v3")
+        assert len(available.version) == 16
         refused = {
             "wrong.yaml": "port",
             "stranger.yaml": "colour",

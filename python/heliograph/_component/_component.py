@@ -482,9 +482,11 @@ class Component(Hooks):
         if self._config_dir is None:
             return
         found = await in_thread(_config.overrides, self._config_dir)
+        overrides = ",".join(map(encodable, found))
         self._engine.put(
             "configurationsAvailable",
-            overrides=",".join(map(encodable, found)),
+            overrides=overrides,
+            version=_config.version(overrides),
             url=self._config_dir.absolute().as_uri(),
             schemaVersion=_schema_version(type(self).config_schema),
         )

@@ -63,6 +63,11 @@ def overrides(folder: Path) -> list[str]:
         return []
 
 
+def version(text: str) -> str:
+    """Return a checksum of a text, for the events."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def load(folder: Path, override: str, schema: Mapping[str, Any] | None) -> LoadedConfig:
     """Read, merge and check the layers.
 
@@ -82,8 +87,7 @@ def load(folder: Path, override: str, schema: Mapping[str, Any] | None) -> Loade
         raise ExpectedError(f"the configuration in {folder} is refused: {error}") from None
     if schema is not None:
         values = _checked(values, schema, files)
-    digest = hashlib.sha256("\0".join(text for _, text in texts).encode()).hexdigest()
-    return LoadedConfig(values, files, digest[:16])
+    return LoadedConfig(values, files, version("\0".join(text for _, text in texts)))
 
 
 def _read(folder: Path, name: str) -> str:
