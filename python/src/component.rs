@@ -391,6 +391,12 @@ impl RawController {
         self.controller().state().number()
     }
 
+    /// The error code and the report of the fault; None in other states.
+    #[getter]
+    fn fault_report(&self) -> Option<(i32, String)> {
+        self.controller().fault_report().map(|(error, report)| (error, report.to_owned()))
+    }
+
     /// The caller that has locked the component, and until when.
     #[getter]
     fn locked(&self) -> Option<(String, i64)> {
@@ -513,7 +519,9 @@ pub(crate) fn state_path(from: i32, to: i32) -> PyResult<Option<Vec<&'static str
 pub(crate) fn sends_defaults(missing_fields: Option<&str>) -> PyResult<bool> {
     let choice = match missing_fields {
         Some(name) => MissingFields::from_name(name).ok_or_else(|| {
-            PyValueError::new_err(format!("missing_fields is {name:?}; it may be refuse or default"))
+            PyValueError::new_err(format!(
+                "missing_fields is {name:?}; it may be refuse or default"
+            ))
         }),
         None => MissingFields::of_environment().map_err(|e| PyValueError::new_err(e.to_string())),
     };

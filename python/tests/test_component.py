@@ -101,8 +101,12 @@ async def test_a_fault_is_told_and_left_behind() -> None:
             remote.evt_errorCode, errorCode=42, errorReport="the drive is hot", traceback="here"
         )
         assert probe.hooks[-1] == "FAULT"
-        with pytest.raises(helio.CommandFailed, match="FAULT"):
+        why = r"not allowed in state FAULT \(error 42: the drive is hot\)"
+        with pytest.raises(helio.CommandFailed, match=f"{why}: it must be ENABLED"):
             await send(remote.cmd_move, axis=1)
+        with pytest.raises(helio.CommandFailed, match=f"start {why}") as caught:
+            await send(remote.cmd_start)
+        assert caught.value.ack.error == 42
         await remote.cmd_standby.set_start()
         await testing.assert_next_summary_state(remote, State.STANDBY)
         await testing.assert_next_sample(remote.evt_errorCode, errorCode=0, errorReport="")

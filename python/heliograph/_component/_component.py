@@ -227,7 +227,9 @@ class Component(Hooks):
         if self.summary_state is not State.ENABLED:
             what = f"{action} is " if action else ""
             state = self.summary_state.name
-            raise ExpectedError(f"{what}not allowed in state {state}: it must be ENABLED")
+            fault = self._engine.controller.fault_report
+            why = f" (error {fault[0]}: {fault[1]})" if fault else ""
+            raise ExpectedError(f"{what}not allowed in state {state}{why}: it must be ENABLED")
 
     async def in_progress(
         self,

@@ -74,10 +74,16 @@ fn commands_lead_through_the_states() {
         assert_eq!(error.ack().unwrap().error, 7);
         remote.set_state(SummaryState::Enabled, "").unwrap();
         assert_eq!(component.state(), SummaryState::Enabled);
-        let error = remote.command("start").set("configurationOverride", "").send().wait().unwrap_err();
+        let error =
+            remote.command("start").set("configurationOverride", "").send().wait().unwrap_err();
         assert_eq!(error.code(), Some(AckCode::Failed));
         assert!(error.to_string().contains("start not allowed in state ENABLED"), "{error}");
         component.fault(12, "a brake is stuck", "");
+        let start = remote.command("start").set("configurationOverride", "");
+        let error = start.send().wait().unwrap_err();
+        let why = "start not allowed in state FAULT (error 12: a brake is stuck)";
+        assert!(error.to_string().contains(why), "{error}");
+        assert_eq!(error.ack().unwrap().error, 12);
         assert_eq!(state_of(&remote), SummaryState::Fault);
         let mut errors = remote.event("errorCode").unwrap();
         let told = errors.newest().unwrap().unwrap();

@@ -57,6 +57,8 @@ pub struct Controller {
     table: CallTable,
     next: u64,
     state: SummaryState,
+    /// The error code and the report of the state FAULT.
+    fault: Option<(i32, String)>,
     lease: LeaseState,
     audit: AuditStatus,
     policy: Policy,
@@ -78,6 +80,7 @@ impl Controller {
             table: CallTable::new(options.commands),
             next: 1,
             state: options.state,
+            fault: None,
             lease: LeaseState::Lost,
             audit: AuditStatus::Written,
             policy: Policy::default(),
@@ -98,6 +101,12 @@ impl Controller {
     #[must_use]
     pub fn state(&self) -> SummaryState {
         self.state
+    }
+
+    /// The error code and the report of the fault; `None` in other states.
+    #[must_use]
+    pub fn fault_report(&self) -> Option<(i32, &str)> {
+        self.fault.as_ref().map(|(error, report)| (*error, report.as_str()))
     }
 
     /// The lock, unless it had ended by the last input.
@@ -273,6 +282,7 @@ impl Controller {
     /// fail with the error code and the report. The engine publishes the event `errorCode`.
     pub fn fault(&mut self, now: Tai, error: i32, report: &str) {
         self.set_state(SummaryState::Fault);
+        self.fault = Some((error, report.to_owned()));
         let changing = |live: &live::ActiveCall| {
             matches!(live.stage, Stage::Beginning(_) | Stage::Ending(_))
                 && live.recipients == Recipients::Callers

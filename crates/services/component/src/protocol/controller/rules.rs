@@ -172,7 +172,16 @@ impl Controller {
         let Some(command) = self.table.commands[command].state else { return Ok(()) };
         match command.transition(self.state) {
             Some(_) => Ok(()),
-            None => Err(failed(format!("{command} not allowed in state {}", self.state))),
+            None => {
+                let text = format!("{command} not allowed in state {}", self.state);
+                match &self.fault {
+                    Some((error, report)) => {
+                        let text = format!("{text} (error {error}: {report})");
+                        Err(Acknowledgement { error: *error, ..failed(text) })
+                    }
+                    None => Err(failed(text)),
+                }
+            }
         }
     }
 

@@ -235,6 +235,7 @@ impl Controller {
             self.effects.push_back(Effect::State(state));
         }
         self.state = state;
+        self.fault = self.fault.take().filter(|_| state == SummaryState::Fault);
     }
 
     /// Warns of late stream commands.
