@@ -99,7 +99,7 @@ fn announcements_of_writers() {
             producer: "Mount".parse().unwrap(),
             incarnation: 2,
             open: true,
-            last_active_nanos: -5,
+            last_active_tai_ns: -5,
             idle_nanos: 7,
             claim,
         },
@@ -107,13 +107,13 @@ fn announcements_of_writers() {
     is_written(
         &announcement(None),
         r#"{"v":2,"kind":"writer","topic":"weather/wind","writer":{"partition":3,"producer":"Mount",
-            "incarnation":2,"open":true,"last_active_nanos":-5,"idle_nanos":7,"claim":null}}"#,
+            "incarnation":2,"open":true,"last_active_tai_ns":-5,"idle_nanos":7,"claim":null}}"#,
     );
     let fences = vec![Fenced { producer: "Dome".parse().unwrap(), incarnation: 9 }];
     is_written(
         &announcement(Some(Claim { origin: origin(), strength: 4, fences })),
         r#"{"v":2,"kind":"writer","topic":"weather/wind","writer":{"partition":3,"producer":"Mount",
-            "incarnation":2,"open":true,"last_active_nanos":-5,"idle_nanos":7,
+            "incarnation":2,"open":true,"last_active_tai_ns":-5,"idle_nanos":7,
             "claim":{"origin":{"time_nanos":1700000000000000000,"session":"01ff"},"strength":4,
             "fences":[{"producer":"Dome","incarnation":9}]}}}"#,
     );
@@ -123,7 +123,7 @@ fn announcements_of_writers() {
     }
     reads(
         r#"{"v":2,"kind":"writer","topic":"weather/wind","writer":{"partition":3,"producer":"Mount",
-            "incarnation":2,"open":true,"last_active_nanos":-5}}"#,
+            "incarnation":2,"open":true,"last_active_tai_ns":-5}}"#,
         &old,
     );
 }

@@ -252,7 +252,7 @@ impl TopicState {
             producer: producer.name.clone(),
             incarnation: producer.incarnation,
             open: false,
-            last_active_nanos: now,
+            last_active_tai_ns: now,
             idle_nanos: 0,
             claim: None,
         };

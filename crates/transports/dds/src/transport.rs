@@ -271,7 +271,7 @@ impl TransportTopic for DdsTopic {
                 },
                 partition: w.announcement.partition,
                 alive: Some(if topic.lives(state, session, w) { Alive::Yes } else { Alive::No }),
-                seen: Some(Tai::from_nanos(w.announcement.last_active_nanos)),
+                seen: Some(Tai::from_nanos(w.announcement.last_active_tai_ns)),
             };
             state.observed_writers(&topic.name).map(info).collect()
         }))

@@ -237,7 +237,7 @@ impl WriterCore {
                 producer: self.producer.name.clone(),
                 incarnation: self.producer.incarnation,
                 open,
-                last_active_nanos: seen.nanos(),
+                last_active_tai_ns: seen.nanos(),
                 idle_nanos: u64::try_from(idle_nanos.as_nanos()).unwrap_or(u64::MAX),
                 claim: self.claim.clone().map(|claim| Claim { strength, ..claim }),
             },

@@ -104,7 +104,7 @@ pub(crate) struct WriterAnnouncement {
     pub(crate) incarnation: u64,
     pub(crate) open: bool,
     /// When it last published or asserted, nanoseconds of TAI by its bus's clock: for display.
-    pub(crate) last_active_nanos: i64,
+    pub(crate) last_active_tai_ns: i64,
     /// How long before the announcement that was, in nanoseconds. Leases run from it by the
     /// receiver's clock: two hosts' times of day are not compared.
     #[serde(default)]

@@ -237,13 +237,13 @@ mod tests {
     /// Receives an announcement of a writer.
     fn receive(state: &mut SharedState, session: &str, incarnation: u64, open: bool) {
         let (partition, producer) = producer_key();
-        let (last_active_nanos, idle_nanos, claim) = (0, 0, None);
+        let (last_active_tai_ns, idle_nanos, claim) = (0, 0, None);
         let writer = WriterAnnouncement {
             partition,
             producer,
             incarnation,
             open,
-            last_active_nanos,
+            last_active_tai_ns,
             idle_nanos,
             claim,
         };
