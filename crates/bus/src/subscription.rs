@@ -160,8 +160,12 @@ impl Subscription {
         };
         let member = topic.producer.as_str();
         let group = options.group.as_deref().map(|name| GroupRequest { name, member });
-        let request =
-            ReaderRequest { from: options.start.begin(), partitions: &options.partitions, group };
+        let request = ReaderRequest {
+            from: options.start.begin(),
+            partitions: &options.partitions,
+            group,
+            schema: schema.map(|(schema, _)| schema),
+        };
         let reader = topic.transport.reader(&request)?;
         let qos = topic.transport.qos();
         let watch = options.writers.is_yes().then(|| LivelinessMonitor::new(qos.liveliness));

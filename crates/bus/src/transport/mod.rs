@@ -418,6 +418,9 @@ pub struct ReaderRequest<'a> {
     pub partitions: &'a [u32],
     /// The group to join, under this member name.
     pub group: Option<GroupRequest<'a>>,
+    /// The schema that the subscription reads. It is not declared; an engine with types reads those
+    /// of its foreign writers by it as long as the topic has no schema.
+    pub schema: Option<&'a SchemaText>,
 }
 
 /// Membership of a group of subscriptions that share partitions.

@@ -17,7 +17,7 @@ use helio_core::{ProducerName, TopicName};
 use crate::SCHEME;
 use crate::announcements::{EndpointKind, OpenedEndpoint, ProducerPosition, Response};
 use crate::connection::{Connection, OpenReader};
-use crate::endpoints::ReaderEndpoints;
+use crate::endpoints::{ReaderEndpoints, ReaderScope};
 use crate::entity::{Listener, StatusEvent};
 use crate::error::{failed, unsupported};
 use crate::historical_data::{
@@ -71,6 +71,9 @@ impl OpenReader for ReaderCore {
     }
 
     fn adopt_schema(&self) -> Result<(), TransportError> {
+        // An endpoint of another type than the topic's may leave: its samples are taken before. An
+        // error is reported by the next poll.
+        let _ = self.pull(&mut locked(&self.reorder_queue));
         let adopted = self.endpoints.adopt_schema(&self.topic).map(drop);
         if adopted.is_err() {
             self.ring();
@@ -206,8 +209,7 @@ impl DdsReader {
     ) -> Result<Self, TransportError> {
         let last = match request.from {
             Begin::Latest => {
-                let (reader, _) =
-                    Self::await_match(topic, request.partitions, AcceptResent::New, false)?;
+                let (reader, _) = Self::await_match(topic, request, AcceptResent::New, false)?;
                 return Ok(reader);
             }
             Begin::LastPerKey(n) => Some(n),
@@ -221,8 +223,7 @@ impl DdsReader {
         let service = if kept { None } else { historical_data::service(topic, &[]) };
         let pending_history = kept || service.is_some();
         let take = AcceptResent::History;
-        let (mut reader, positions) =
-            Self::await_match(topic, request.partitions, take, pending_history)?;
+        let (mut reader, positions) = Self::await_match(topic, request, take, pending_history)?;
         let n = last.map_or(usize::MAX, |n| n as usize);
         if let Some(service) = service {
             let last = last.unwrap_or(u32::MAX).min(u32::from(u8::MAX));
@@ -250,7 +251,8 @@ impl DdsReader {
         topic: &Arc<TopicState>,
         have: &[ProducerPosition],
     ) -> Result<Self, TransportError> {
-        let (reader, _) = Self::await_match(topic, &[], AcceptResent::Everything, false)?;
+        let all = ReaderRequest { from: Begin::Latest, partitions: &[], group: None, schema: None };
+        let (reader, _) = Self::await_match(topic, &all, AcceptResent::Everything, false)?;
         let mut reorder_queue = locked(&reader.shared.reorder_queue);
         have.iter().for_each(|position| reorder_queue.set_known(position));
         drop(reorder_queue);
@@ -261,13 +263,13 @@ impl DdsReader {
     /// those that have written. `pending_history`: new samples wait until the history has arrived.
     fn await_match(
         topic: &Arc<TopicState>,
-        partitions: &[u32],
+        request: &ReaderRequest<'_>,
         take: AcceptResent,
         pending_history: bool,
     ) -> Result<(Self, Vec<(String, ProducerPosition)>), TransportError> {
-        let connection = &topic.connection;
+        let (connection, partitions) = (&topic.connection, request.partitions);
         topic.partitions(partitions)?;
-        let shared = subscribe(topic, partitions, take, pending_history)?;
+        let shared = subscribe(topic, request, take, pending_history)?;
         connection.add_reader(Arc::<ReaderCore>::downgrade(&shared));
         let positions = shared.await_writers()?;
         let before = positions.iter().map(|(_, position)| position.clone()).collect();
@@ -513,11 +515,11 @@ fn no_offsets(what: &str) -> TransportError {
 /// Opens the DDS readers.
 fn subscribe(
     topic: &Arc<TopicState>,
-    partitions: &[u32],
+    request: &ReaderRequest<'_>,
     take: AcceptResent,
     pending_history: bool,
 ) -> Result<Arc<ReaderCore>, TransportError> {
-    let connection = &topic.connection;
+    let (connection, partitions) = (&topic.connection, request.partitions);
     let wake = Arc::<ReaderWakeup>::default();
     let (told, wakeup) = (Arc::clone(&wake), connection.wakeup());
     let listening = move || -> Listener {
@@ -543,7 +545,8 @@ fn subscribe(
     };
     // The history of stored topics comes from services, not from writers.
     let history = take != AcceptResent::New && !topic.is_kept();
-    let endpoints = ReaderEndpoints::open(topic, partitions, history, Box::new(listening))?;
+    let scope = ReaderScope { partitions, history, schema: request.schema };
+    let endpoints = ReaderEndpoints::open(topic, &scope, Box::new(listening))?;
     let all = 0..topic.qos.partitions;
     let places = if partitions.is_empty() { all.collect() } else { partitions.to_vec() };
     let mut reorder_queue = ReorderQueue::new(&places, take).best_effort(!topic.is_reliable());

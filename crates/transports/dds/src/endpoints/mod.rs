@@ -3,8 +3,9 @@
 //!
 //! Constraints. A DDS topic has one type, and its name must identify that type. So envelopes always
 //! have their own DDS topic beside the typed one. A topic may get its first schema long after its
-//! endpoints were opened. Its writers may accept samples of further schemas, and bytes that are not
-//! a value.
+//! endpoints were opened. Until then a typed reader has an endpoint of the type that it expects, for
+//! foreign writers; no sample of a bus comes by it. A topic's writers may accept samples of further
+//! schemas, and bytes that are not a value.
 //!
 //! Operation. A writer puts a sample on the typed topic if it has that schema, and if its key is
 //! empty or equals the type's key fields. Any other sample is an envelope. A sample that follows
@@ -16,12 +17,12 @@ mod writing;
 
 use std::sync::Arc;
 
-use helio_bus::TransportError;
 use helio_bus::transport::locked;
+use helio_bus::{SchemaText, TransportError};
 use helio_core::idl::TopicType;
 use helio_core::{Schema, SchemaId};
 
-pub(crate) use reading::ReaderEndpoints;
+pub(crate) use reading::{ReaderEndpoints, ReaderScope};
 pub(crate) use writing::{PreviousSample, WriteError, WriterEndpoints};
 
 use crate::dynamic_types::runtime_type;
@@ -86,14 +87,35 @@ impl TopicState {
             }
             _ => {}
         }
-        let Some(of) = topic_type(&text) else {
-            *first = FirstSchema::NoIdlType(schema);
-            return Ok(None);
+        let typed = self.typed_by(schema, &text)?;
+        *first = match &typed {
+            Some(typed) => FirstSchema::TypedTopic(Arc::clone(typed)),
+            None => FirstSchema::NoIdlType(schema),
         };
+        Ok(typed)
+    }
+
+    /// The DDS topic of a schema's type, whether or not it is the topic's; `None` without an IDL
+    /// type.
+    fn typed_by(
+        &self,
+        schema: SchemaId,
+        text: &str,
+    ) -> Result<Option<Arc<TypedTopic>>, TransportError> {
+        let Some(of) = topic_type(text) else { return Ok(None) };
         let name = self.connection.names.dds(&self.name);
         let topic = self.connection.dds_topic(&name, &runtime_type(&of))?;
-        let typed = Arc::new(TypedTopic { schema, of, topic });
-        *first = FirstSchema::TypedTopic(Arc::clone(&typed));
-        Ok(Some(typed))
+        Ok(Some(Arc::new(TypedTopic { schema, of, topic })))
+    }
+
+    /// The DDS topic of the type that a reader expects as long as the topic has no schema.
+    fn expected(
+        &self,
+        expected: Option<&SchemaText>,
+    ) -> Result<Option<Arc<TypedTopic>>, TransportError> {
+        match expected.filter(|_| self.first_schema().is_none()) {
+            Some(expected) => self.typed_by(expected.id, &expected.text),
+            None => Ok(None),
+        }
     }
 }

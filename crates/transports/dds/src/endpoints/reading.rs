@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use helio_bus::TransportError;
 use helio_bus::transport::locked;
+use helio_bus::{SchemaText, TransportError};
 
 use super::TypedTopic;
 use crate::announcements::{self, EndpointGuids};
@@ -19,6 +20,8 @@ type ListenerFactory = Box<dyn Fn() -> Listener + Send + Sync>;
 pub(crate) struct ReaderEndpoints {
     pub(crate) envelopes: entity::Reader,
     typed: Mutex<Option<Arc<TypedReader>>>,
+    /// The schema that the subscription reads: the typed endpoint's while the topic has none.
+    expected: Option<SchemaText>,
     /// The typed endpoint could not be opened.
     failed: AtomicBool,
     /// Endpoints of schemas that were taken for the first one; their samples are still read.
@@ -32,22 +35,41 @@ pub(crate) struct ReaderEndpoints {
 pub(crate) struct TypedReader {
     pub(crate) of: Arc<TypedTopic>,
     pub(crate) reader: entity::Reader,
+    /// Its schema is the subscription's, and not the topic's yet, which has none.
+    expected: AtomicBool,
+}
+
+impl TypedReader {
+    fn is_expected(&self) -> bool {
+        self.expected.load(Ordering::Acquire)
+    }
+}
+
+/// What a reader reads.
+pub(crate) struct ReaderScope<'a> {
+    /// An empty list is all partitions.
+    pub(crate) partitions: &'a [u32],
+    /// Whether it requests the samples that writers keep.
+    pub(crate) history: bool,
+    /// The subscription's schema.
+    pub(crate) schema: Option<&'a SchemaText>,
 }
 
 impl ReaderEndpoints {
     /// `history` requests the samples that writers keep.
     pub(crate) fn open(
         topic: &TopicState,
-        partitions: &[u32],
-        history: bool,
+        scope: &ReaderScope<'_>,
         listening: ListenerFactory,
     ) -> Result<Self, TransportError> {
+        let ReaderScope { partitions, history, schema } = *scope;
         let qos = topic.reader_qos(partitions, history)?;
         let envelopes = entity::Reader::open(&topic.envelopes()?, &qos, Some(listening()));
         let envelopes = envelopes.map_err(failed("open the reader"))?;
-        let partitions = partitions.to_vec();
+        let (partitions, expected) = (partitions.to_vec(), schema.cloned());
         let (typed, failed, former) = Default::default();
-        let this = Self { envelopes, typed, failed, former, partitions, history, listening };
+        let this =
+            Self { envelopes, typed, expected, failed, former, partitions, history, listening };
         this.adopt_schema(topic)?;
         Ok(this)
     }
@@ -69,18 +91,24 @@ impl ReaderEndpoints {
     }
 
     fn try_to_adopt_schema(&self, topic: &TopicState) -> Result<bool, TransportError> {
-        let typed = topic.typed()?;
+        let first = topic.typed()?;
+        let expected = if first.is_none() { topic.expected(self.expected.as_ref())? } else { None };
+        let is_expected = expected.is_some();
+        let typed = first.or(expected);
         let mut own = locked(&self.typed);
         let schema = |end: &Arc<TypedReader>| end.of.schema;
         if own.as_ref().map(schema) == typed.as_ref().map(|typed| typed.schema) {
-            return Ok(false);
+            let was = own.as_ref().map(|own| own.expected.swap(is_expected, Ordering::AcqRel));
+            return Ok(was.is_some_and(|was| was != is_expected));
         }
-        locked(&self.former).extend(own.take());
+        // Samples of foreign writers that fit both types would come twice, so the expected one
+        // leaves.
+        locked(&self.former).extend(own.take().filter(|own| !own.is_expected()));
         let Some(of) = typed else { return Ok(true) };
         let qos = topic.reader_qos(&self.partitions, self.history)?;
         let reader = entity::Reader::open(&of.topic, &qos, Some((self.listening)()));
         let reader = reader.map_err(failed("open the typed reader"))?;
-        *own = Some(Arc::new(TypedReader { of, reader }));
+        *own = Some(Arc::new(TypedReader { of, reader, expected: is_expected.into() }));
         Ok(true)
     }
 
@@ -96,7 +124,10 @@ impl ReaderEndpoints {
     pub(crate) fn guids(&self) -> EndpointGuids {
         EndpointGuids {
             envelopes: announcements::guid(self.envelopes.guid()),
-            typed: self.typed().map(|typed| announcements::guid(typed.reader.guid())),
+            typed: self
+                .typed()
+                .filter(|typed| !typed.is_expected())
+                .map(|typed| announcements::guid(typed.reader.guid())),
         }
     }
 

@@ -244,6 +244,10 @@ impl Beside {
     }
 
     fn writer(&self, name: &str, of: &Struct) -> Writer {
+        self.offering(name, of, true)
+    }
+
+    fn offering(&self, name: &str, of: &Struct, reliable: bool) -> Writer {
         let made = entity::Topic::create(&self.there, name, of, &entity::Qos::new()).unwrap();
         let qos = entity::Qos::new().reliable(TEST_TIMEOUT).keep_all().transient_local(None);
         let qos = qos.representations(&[Representation::Xcdr2]).partitions(&["0"]).unwrap();
@@ -335,6 +339,93 @@ fn ends_that_are_open_already_get_the_type_of_the_first_schema() {
     let sample = next(&mut samples);
     assert_eq!((&sample.payload[..], &sample.key[..]), (&avro[..], &key(3)[..]));
     assert_eq!((sample.header.schema, sample.header.sequence), (old.id(), 1));
+}
+
+/// The next event that is a sample or a report of an incompatible writer.
+fn next_report(samples: &mut Subscription) -> Result<Sample, String> {
+    let until = Instant::now() + TEST_TIMEOUT;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        match samples.next_timeout(left).unwrap().expect("it comes in time") {
+            Event::Sample(sample) => return Ok(sample),
+            Event::Incompatible(told) => return Err(told.policy),
+            _ => {}
+        }
+    }
+}
+
+/// The values of [`NEW_SCHEMA`] that a sample has.
+fn values(sample: &Sample) -> serde_json::Value {
+    let new = Schema::parse(NEW_SCHEMA).unwrap();
+    assert_eq!(sample.header.schema, new.id());
+    let codec = Codec::new(&new);
+    codec.value_to_json(&codec.decode(&sample.payload).unwrap()).unwrap()
+}
+
+#[test]
+fn a_typed_reader_that_comes_first_reads_others_or_reports_them_and_declares_nothing() {
+    let domain = domain();
+    let bus = Bus::connect(&url(domain)).unwrap();
+    let new = Schema::parse(NEW_SCHEMA).unwrap();
+    let another = NEW_SCHEMA.replace("\"long\"", "\"string\"");
+    let gust = |gust| Ok(json!({"salIndex": 3, "number": 5, "gust": gust}));
+    let text: &[u8] = b"\x06\x02x\0\0\0\0\0\0\0\0";
+    let cases = [
+        ("same", NEW_SCHEMA, wind(&new, 3, 5), true, gust(2.5)),
+        ("older", OLD_SCHEMA, wind(&Schema::parse(OLD_SCHEMA).unwrap(), 3, 5), true, gust(0.0)),
+        ("another", &another, text.to_vec(), true, Err("type consistency".to_owned())),
+        ("lossy", NEW_SCHEMA, wind(&new, 3, 5), false, Err("reliability".to_owned())),
+    ];
+    for (kind, written, avro, reliable, expected) in cases {
+        for order in ["before", "after"] {
+            let name = format!("first/{kind}/{order}");
+            let of = TopicType::new(&Schema::parse(written).unwrap()).unwrap();
+            let beside = Beside { of, ..Beside::new(domain) };
+            let open = || beside.offering(&name, &runtime_type(&beside.of), reliable);
+            let early = (order == "before").then(open);
+            let reading = topic(&bus, &name, &new);
+            let mut samples = reading.subscribe(Subscribe::from(Start::Latest)).unwrap();
+            let writer = early.unwrap_or_else(open);
+            if expected.is_ok() {
+                met(&writer);
+            }
+            let cdr = beside.cdr(&Head::default(), &avro);
+            writer.write(&[std::io::IoSlice::new(&cdr)], 7).unwrap();
+            let seen = next_report(&mut samples).map(|sample| values(&sample));
+            assert_eq!(seen, expected, "{name}");
+            let info = bus.topic_info(reading.name()).unwrap().unwrap();
+            assert!(info.schemas.is_empty(), "{name} got a schema from a reader");
+        }
+    }
+}
+
+#[test]
+fn a_typed_reader_that_came_first_follows_the_topic_s_first_schema() {
+    let domain = domain();
+    let url = url(domain);
+    let [old, new] = [OLD_SCHEMA, NEW_SCHEMA].map(|text| Schema::parse(text).unwrap());
+    let (reading, writing) = (Bus::connect(&url).unwrap(), Bus::connect(&url).unwrap());
+    for (name, declared) in [("older", &old), ("same", &new)] {
+        let mut samples =
+            topic(&reading, name, &new).subscribe(Subscribe::from(Start::Latest)).unwrap();
+        let beside = Beside::new(domain);
+        let writer = beside.typed(name);
+        met(&writer);
+        let put = |number| {
+            let cdr = beside.cdr(&Head::default(), &wind(&old, 3, number));
+            writer.write(&[std::io::IoSlice::new(&cdr)], 7).unwrap();
+        };
+        put(1);
+        assert_eq!(values(&next(&mut samples))["number"], 1);
+        let publisher = topic(&writing, name, declared).publisher().unwrap();
+        publisher.publish(Message::new(&wind(declared, 3, 2)).key(&key(3))).wait().unwrap();
+        assert_eq!(values(&next(&mut samples))["number"], 2);
+        met(&writer);
+        put(3);
+        assert_eq!(values(&next(&mut samples))["number"], 3);
+        assert!(samples.try_next().unwrap().is_none(), "each sample comes once");
+        assert_eq!((samples.stats().lost, samples.stats().duplicates), (0, 0));
+    }
 }
 
 #[test]

@@ -195,7 +195,8 @@ mod tests {
         let kafka = opened(broker);
         let (topic, write) = topic(broker, &kafka);
         [b"1", b"2"].iter().for_each(|payload| write(*payload));
-        let request = ReaderRequest { from: Begin::Earliest, partitions: &[], group: None };
+        let request =
+            ReaderRequest { from: Begin::Earliest, partitions: &[], group: None, schema: None };
         let [mut one, mut other] = [(); 2].map(|()| topic.reader(&request).unwrap());
         // The fetched sample behind it is not delivered yet.
         assert_eq!(read(&mut *one, b"1"), [b"1"]);
@@ -221,7 +222,7 @@ mod tests {
         let kafka = opened(broker);
         let (topic, write) = topic(broker, &kafka);
         let group = Some(GroupRequest { name: "g", member: "m" });
-        let request = ReaderRequest { from: Begin::Latest, partitions: &[], group };
+        let request = ReaderRequest { from: Begin::Latest, partitions: &[], group, schema: None };
         let mut member = topic.reader(&request).unwrap();
         read(&mut *member, b"assigned");
         write(b"1");
