@@ -18,8 +18,9 @@ class Event:
 class Gap(Event):
     """``lost`` samples that this subscription will never receive.
 
-    ``cause`` is ``retention``, ``overload`` (this subscription's own policy), ``damaged`` or
-    ``sequence`` (a hole in the sequences of ``producer``). ``first`` is the first lost offset or
+    ``cause`` is ``retention``, ``overload`` (this subscription's own policy), ``damaged``,
+    ``sequence`` (a hole in the sequences of ``producer``) or ``behind`` (the same, because this
+    process stood still and the writer waits for no reader). ``first`` is the first lost offset or
     sequence, ``following`` the first one after the gap.
     """
 

@@ -247,6 +247,9 @@ pub(crate) fn event(
                 GapCause::Sequence { producer, from, to } => {
                     ("sequence", *from, *to, Some(producer.name.as_str()))
                 }
+                GapCause::Behind { producer, from, to } => {
+                    ("behind", *from, *to, Some(producer.name.as_str()))
+                }
                 _ => ("unknown", 0, 0, None),
             };
             class("Gap")?.call1((gap.partition, gap.lost, cause, first, next, producer))?

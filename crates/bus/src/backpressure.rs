@@ -150,8 +150,8 @@ impl WriterSlot {
                 self.counters.took(record);
                 PendingPublish::from(Ok(published))
             }
-            Err(PublishError::Full { queued, .. }) => {
-                self.overloaded(&mut state, record, guarantee, overload, queued)
+            Err(full @ PublishError::Full { .. }) => {
+                self.overloaded(&mut state, record, guarantee, overload, full)
             }
             Err(error) => {
                 self.counters.failed.fetch_add(1, Ordering::Relaxed);
@@ -225,7 +225,7 @@ impl WriterSlot {
     }
 
     pub(crate) fn full(&self, queued: usize) -> PublishError {
-        PublishError::Full { transport: self.transport.clone(), queued }
+        PublishError::Full { transport: self.transport.clone(), queued, waits_for: None }
     }
 
     fn overloaded(
@@ -234,7 +234,7 @@ impl WriterSlot {
         record: &Record<'_>,
         guarantee: Guarantee,
         overload: Overload,
-        queued: usize,
+        full: PublishError,
     ) -> PendingPublish {
         let bytes = state.blocked_bytes + bytes(record);
         let fits = state.blocked.len() < MAX_BLOCKED_PUBLISHES
@@ -251,7 +251,7 @@ impl WriterSlot {
         }
         if matches!(overload, Overload::Refuse | Overload::Block) {
             self.counters.refused.fetch_add(1, Ordering::Relaxed);
-            return PendingPublish::done(Err(self.full(queued)));
+            return PendingPublish::done(Err(full));
         }
         self.counters.dropped.fetch_add(1, Ordering::Relaxed);
         PendingPublish::done(Err(PublishError::Dropped { level: record.level }))

@@ -228,14 +228,17 @@ impl From<Box<Refusal>> for TopicError {
 pub enum PublishError {
     /// The transport's bounded queue is full, and the topic's policy is to refuse.
     #[error(
-        "the queue of {transport} is full ({queued} samples pending); publish less, or choose the \
-         overload policy `block`"
+        "the queue of {transport} is full ({queued} samples pending{}); publish less, or choose the \
+         overload policy `block`",
+        waits_for.iter().map(|reader| format!(", waiting for {reader}")).collect::<String>()
     )]
     Full {
         /// The transport's scheme.
         transport: String,
         /// How many samples are queued.
         queued: usize,
+        /// The readers that it waits for, if known.
+        waits_for: Option<String>,
     },
     /// The sample was dropped because the queue is full and the topic's policy is to drop.
     #[error("dropped by the overload policy (level {level}): the queue is full")]

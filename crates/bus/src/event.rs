@@ -166,6 +166,16 @@ pub enum GapCause {
         /// The number received instead.
         to: u64,
     },
+    /// Reader behind: this reader stood still, and the producer's writer, which waits for no reader
+    /// of the topic, did not have these samples any more.
+    Behind {
+        /// Whose samples.
+        producer: Producer,
+        /// The first number that is missing.
+        from: u64,
+        /// The number received instead.
+        to: u64,
+    },
 }
 
 /// A sample whose bytes or schema a subscription cannot read. It is skipped.

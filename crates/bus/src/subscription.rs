@@ -101,6 +101,8 @@ struct State {
     /// A sample of a possibly replaced owner, and when the engine was queried about it. Later
     /// samples wait.
     undecided: Option<(Sample, Instant)>,
+    /// The transport explained the next hole: the reader was behind.
+    behind: bool,
     gathered: Conflated,
     /// Until it is passed.
     fence: Option<SetFence>,
@@ -192,6 +194,7 @@ impl Subscription {
             failed: None,
             pending: VecDeque::new(),
             undecided: None,
+            behind: false,
             gathered: Conflated::default(),
             fence: None,
             passed: Ends::new(),
@@ -595,6 +598,10 @@ impl State {
                 self.open_fence(partition);
                 ControlFlow::Continue(())
             }
+            Item::Behind => {
+                self.behind = true;
+                ControlFlow::Continue(())
+            }
             Item::Assigned(partitions) => {
                 self.assigned(partitions);
                 sink(EventRef::Other(Event::Assigned(partitions.to_vec())))
@@ -663,13 +670,17 @@ impl State {
                 return ControlFlow::Break(());
             }
         };
+        let behind = std::mem::take(&mut self.behind);
         match status {
             // An outranked sample was admitted.
             SampleStatus::Deliver | SampleStatus::Outranked { .. } => {}
             SampleStatus::DeliverAfterHole { from } => {
                 let (producer, to) = (sample.producer.clone(), sample.sequence);
                 self.stats.lost += to - from;
-                let cause = GapCause::Sequence { producer, from, to };
+                let cause = match behind {
+                    true => GapCause::Behind { producer, from, to },
+                    false => GapCause::Sequence { producer, from, to },
+                };
                 let gap = Gap { partition: sample.partition, lost: to - from, cause };
                 if sink(EventRef::Other(Event::Gap(gap))).is_break() {
                     self.keep(sample);

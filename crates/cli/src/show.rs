@@ -94,6 +94,7 @@ pub(crate) fn event_json(event: &Event) -> Option<Value> {
                 GapCause::Overload { from, to } => ("overload", from, to),
                 GapCause::Damaged { from, to } => ("damaged", from, to),
                 GapCause::Sequence { from, to, .. } => ("sequence", from, to),
+                GapCause::Behind { from, to, .. } => ("behind", from, to),
                 _ => ("other", &0, &0),
             };
             let (partition, lost) = (gap.partition, gap.lost);

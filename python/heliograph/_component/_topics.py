@@ -676,9 +676,11 @@ class ReadTopic:
         for event in events:
             if isinstance(event, Undecodable):
                 _LOG.warning("a value of %r cannot be read: %s", self, event.reason)
-            elif isinstance(event, Gap) and event.cause == "sequence" and not self._warned:
+            elif isinstance(event, Gap) and event.producer is not None and not self._warned:
                 self._warned = True
                 text = "%d of %r from %s did not arrive: number %d arrived, %d was expected"
+                if event.cause == "behind":
+                    text += "; this process stood still"
                 place = (event.following, event.first)
                 _LOG.warning(text, event.lost, self, event.producer, *place)
 

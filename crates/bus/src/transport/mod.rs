@@ -479,6 +479,9 @@ pub enum Item<'a> {
     Gap(Gap),
     /// This partition's log was recreated: the producers' sequences start again.
     Recreated(u32),
+    /// Numbers that are missing before the next sample were published, and this reader was too slow
+    /// for them.
+    Behind,
     /// The partitions now assigned to this member of a group.
     Assigned(&'a [u32]),
     /// The engine became unreachable, or reachable again.

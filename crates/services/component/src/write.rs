@@ -538,9 +538,11 @@ impl Inner {
         match error {
             SendError::Failed(source) => self.failed(source),
             SendError::InFlight(InFlightError::Lost(lost)) => self.lost(lost),
-            SendError::InFlight(InFlightError::Full) => {
-                self.failed(PublishError::Full { transport: transport(), queued: MAX_IN_FLIGHT })
-            }
+            SendError::InFlight(InFlightError::Full) => self.failed(PublishError::Full {
+                transport: transport(),
+                queued: MAX_IN_FLIGHT,
+                waits_for: None,
+            }),
         }
     }
 

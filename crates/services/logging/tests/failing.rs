@@ -126,7 +126,11 @@ impl Writer for DoubtfulWriter {
     ) -> Result<Published, PublishError> {
         let mut doubts = self.doubts.lock().unwrap();
         if std::mem::take(&mut doubts.is_full) {
-            return Err(PublishError::Full { transport: "doubtful".to_owned(), queued: 0 });
+            return Err(PublishError::Full {
+                transport: "doubtful".to_owned(),
+                queued: 0,
+                waits_for: None,
+            });
         }
         doubts.taken += 1;
         if !(2..2 + LOST).contains(&doubts.taken) {

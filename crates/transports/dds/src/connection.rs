@@ -1,5 +1,6 @@
-//! The state that everything on one connection shares, and the connection's two threads. One thread
-//! receives announcements and responds to requests; the other waits for acknowledgements.
+//! The state that everything on one connection shares, and the connection's three threads. One
+//! receives announcements and responds to requests; the others wait for acknowledgements, shortly
+//! and longer.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +33,8 @@ const MAX_THREAD_SLEEP: Duration = Duration::from_secs(1);
 /// Acknowledgements take less: each wait is for the samples that were written when it began.
 const ACK_WAIT_PER_ROUND: Duration = Duration::from_millis(50);
 const ACK_WAIT_PER_WRITER: Duration = Duration::from_millis(20);
+/// The wait for the acknowledgements of a writer whose readers take longer.
+const SLOW_ACK_WAIT: Duration = Duration::from_secs(1);
 
 /// One connection. It lives as long as anything that was opened on it, and closes it when dropped.
 pub(crate) struct Connection {
@@ -58,6 +61,7 @@ pub(crate) struct Connection {
     readers: Mutex<Vec<Weak<dyn OpenReader>>>,
     wakeup: Arc<Wakeup>,
     receipts: Arc<Wakeup>,
+    slow_receipts: Arc<Wakeup>,
     closed: AtomicBool,
 }
 
@@ -149,12 +153,15 @@ impl Connection {
             readers: Mutex::default(),
             wakeup,
             receipts: Arc::default(),
+            slow_receipts: Arc::default(),
             closed: AtomicBool::new(false),
         });
         let (weak, wakeup) = (Arc::downgrade(&connection), Arc::clone(&connection.wakeup));
         start("helio-dds", move || receive_all(&weak, &wakeup))?;
         let (weak, wakeup) = (Arc::downgrade(&connection), Arc::clone(&connection.receipts));
         start("helio-dds-acks", move || wait_for_all(&weak, &wakeup))?;
+        let (weak, wakeup) = (Arc::downgrade(&connection), Arc::clone(&connection.slow_receipts));
+        start("helio-dds-late", move || wait_for_slow(&weak, &wakeup))?;
         if alone {
             std::thread::sleep(options.discovery);
         }
@@ -179,6 +186,11 @@ impl Connection {
     /// Wakes the acknowledgement thread.
     pub(crate) fn await_receipts(&self) {
         self.receipts.ring();
+    }
+
+    /// Wakes the thread that waits longer for acknowledgements.
+    pub(crate) fn await_slow_receipts(&self) {
+        self.slow_receipts.ring();
     }
 
     pub(crate) fn wakeup(&self) -> Arc<Wakeup> {
@@ -379,7 +391,7 @@ impl Connection {
                     self.writers_of(&topic).iter().for_each(|writer| writer.check_ownership());
                 }
                 Effect::Ready(topic) => {
-                    self.writers_of(&topic).iter().for_each(|writer| writer.send_again());
+                    self.writers_of(&topic).iter().for_each(|writer| writer.send_again(0));
                 }
                 Effect::Requested(request) => {
                     deferred.push(DeferredResponse {
@@ -479,6 +491,7 @@ impl Connection {
         self.messages.close();
         self.ring();
         self.await_receipts();
+        self.await_slow_receipts();
     }
 }
 
@@ -520,6 +533,26 @@ fn wait_for_all(connection: &Weak<Connection>, wakeup: &Wakeup) {
         waiting.retain(|writer| writer.is_waiting());
         let one = ACK_WAIT_PER_ROUND / u32::try_from(waiting.len()).unwrap_or(u32::MAX).max(1);
         waiting.iter().for_each(|writer| writer.wait(one.max(ACK_WAIT_PER_WRITER)));
+        let idle = waiting.is_empty();
+        // These may be the last references to a writer, and to the connection.
+        drop((waiting, connection));
+        if idle {
+            wakeup.rest(MAX_THREAD_SLEEP);
+        }
+    }
+}
+
+/// The thread for readers that take longer than a round of the acknowledgement thread. Each wait is
+/// for what was written when it begins, so with a writer that never pauses no short one would end.
+fn wait_for_slow(connection: &Weak<Connection>, wakeup: &Wakeup) {
+    loop {
+        let Some(connection) = connection.upgrade() else { return };
+        if connection.is_closed() {
+            return;
+        }
+        let mut waiting = connection.writers();
+        waiting.retain(|writer| writer.is_slow());
+        waiting.iter().for_each(|writer| writer.wait_longer(SLOW_ACK_WAIT));
         let idle = waiting.is_empty();
         // These may be the last references to a writer, and to the connection.
         drop((waiting, connection));

@@ -41,6 +41,7 @@ mod forwarder;
 mod historical_data;
 mod history;
 mod incompatible_qos;
+mod laggards;
 mod names;
 mod options;
 mod peer_messages;

@@ -27,6 +27,14 @@ const MAX_PROCESSES: u32 = 119;
 pub(crate) const MAX_PAYLOAD_BYTES: usize = 8 << 20;
 /// The largest key, in bytes: as the journal's.
 pub(crate) const MAX_KEY_BYTES: usize = u16::MAX as usize;
+/// The most bytes of a key's samples that the writers of telemetry and logs keep for readers that
+/// lag: the traffic of one lease at 25 MB/s, and as much as a reader may have waiting.
+pub(crate) const CACHE_BYTES: usize = 256 << 20;
+/// The same in samples, so that the budget holds for samples up to [`LARGE_SAMPLE_BYTES`], which are
+/// almost all. Cyclone's index of a key has 8 bytes for each.
+pub(crate) const CACHE_DEPTH: u32 = 2_048;
+/// Larger samples are counted: above the budget their writer waits, as other writers do.
+pub(crate) const LARGE_SAMPLE_BYTES: usize = CACHE_BYTES / CACHE_DEPTH as usize;
 /// Heartbeat: how soon a writer requests the acknowledgement of its last sample, because receipts
 /// wait for it. Cyclone's default is 100 ms.
 /// Watermarks: how many unacknowledged bytes a writer may have, constant from the first sample on.

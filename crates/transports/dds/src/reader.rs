@@ -11,8 +11,8 @@ use helio_bus::transport::{
     Armed, Begin, Ends, Fence, Item, Position, Producers, Reader, ReaderRequest, SampleRef, Visit,
     locked, not_ours,
 };
-use helio_bus::{Bell, Outage, TransportError};
-use helio_core::{ProducerName, TopicName};
+use helio_bus::{Bell, Gap, GapCause, Outage, TransportError};
+use helio_core::{Producer, ProducerName, TopicName};
 
 use crate::SCHEME;
 use crate::announcements::{EndpointKind, OpenedEndpoint, ProducerPosition, Response};
@@ -26,7 +26,7 @@ use crate::historical_data::{
 use crate::history;
 use crate::incompatible_qos::IncompatiblePolicies;
 use crate::options::PEER_RESPONSE_TIMEOUT;
-use crate::reorder_queue::{AcceptResent, QueuedSample, ReorderQueue};
+use crate::reorder_queue::{AcceptResent, QueuedSample, ReaderBehind, ReorderQueue};
 use crate::topic::{TopicState, no_service};
 
 /// A reader with so many samples in Cyclone wakes the connection's thread, which enforces the
@@ -475,15 +475,24 @@ impl DdsReader {
             let next = reorder_queue.pop();
             drop(reorder_queue);
             let Some(next) = next else { return Ok(ControlFlow::Continue(())) };
-            if self.deliver(&next, visit).is_break() {
+            if self.deliver(next, visit).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
     }
 
-    fn deliver(&mut self, next: &QueuedSample, visit: &mut Visit<'_>) -> ControlFlow<()> {
+    fn deliver(&mut self, mut next: QueuedSample, visit: &mut Visit<'_>) -> ControlFlow<()> {
+        let behind = match std::mem::take(&mut next.behind) {
+            ReaderBehind::No => None,
+            ReaderBehind::Since => Some(Item::Behind),
+            ReaderBehind::FromStart => lost_from_start(&next).map(Item::Gap),
+        };
+        if behind.is_some_and(|behind| visit.item(behind).is_break()) {
+            self.put_back(next);
+            return ControlFlow::Break(());
+        }
         let Ok((header, payload)) = next.read(&mut self.avro) else {
-            return visit.item(Item::Gap(ReorderQueue::damaged(next)));
+            return visit.item(Item::Gap(ReorderQueue::damaged(&next)));
         };
         let Some(producer) = self.producers.of(next.producer(&header), next.incarnation) else {
             return ControlFlow::Continue(());
@@ -503,6 +512,15 @@ impl DdsReader {
             origin: next.origin,
         }))
     }
+}
+
+/// The gap before the first sample of a producer that arrived.
+fn lost_from_start(next: &QueuedSample) -> Option<Gap> {
+    let (partition, from, to) = (next.partition, 1, next.sequence);
+    let name = ProducerName::new(next.names().1).ok()?;
+    let producer = Producer { name, incarnation: next.incarnation };
+    let cause = GapCause::Behind { producer, from, to };
+    (to > from).then_some(Gap { partition, lost: to - from, cause })
 }
 
 fn no_offsets(what: &str) -> TransportError {
@@ -545,11 +563,14 @@ fn subscribe(
     };
     // The history of stored topics comes from services, not from writers.
     let history = take != AcceptResent::New && !topic.is_kept();
-    let scope = ReaderScope { partitions, history, schema: request.schema };
+    // A reader that is matched late, or again, finds by the newest packet what it has lost.
+    let newest = take == AcceptResent::New && topic.is_kept() && topic.waits_for_no_reader();
+    let scope = ReaderScope { partitions, history, newest, schema: request.schema };
     let endpoints = ReaderEndpoints::open(topic, &scope, Box::new(listening))?;
     let all = 0..topic.qos.partitions;
     let places = if partitions.is_empty() { all.collect() } else { partitions.to_vec() };
-    let mut reorder_queue = ReorderQueue::new(&places, take).best_effort(!topic.is_reliable());
+    let reorder_queue = ReorderQueue::new(&places, take).best_effort(!topic.is_reliable());
+    let mut reorder_queue = reorder_queue.may_fall_behind(topic.waits_for_no_reader(), newest);
     if pending_history {
         reorder_queue.begin_history();
     }

@@ -95,6 +95,20 @@ pub(crate) struct QueuedSample {
     pub(crate) base: bool,
     /// It is history from a durability service.
     pub(crate) past: bool,
+    /// Whether this reader was too slow for the numbers that are missing before it.
+    pub(crate) behind: ReaderBehind,
+}
+
+/// Whether numbers that are missing before a sample were written, and the reader was too slow.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum ReaderBehind {
+    /// None are missing, or for another reason.
+    #[default]
+    No,
+    /// Those since the producer's last sample that arrived.
+    Since,
+    /// All: the producer began after the reader, and its first samples did not arrive.
+    FromStart,
 }
 
 impl QueuedSample {
@@ -221,6 +235,10 @@ pub(crate) struct ReorderQueue {
     writers: HashMap<u64, MatchedWriter>,
     /// Whether writers resend lost samples.
     reliable: bool,
+    /// Whether writers drop samples that this reader was too slow for.
+    drops: bool,
+    /// Whether writers that are matched send their newest sample, although it is not new.
+    newest: bool,
     /// The incarnation of foreign writers' samples. They are numbered on arrival, so each
     /// subscription needs a newer incarnation.
     since: u64,
@@ -333,6 +351,8 @@ impl ReorderQueue {
             seen: Vec::new(),
             writers: HashMap::new(),
             reliable: true,
+            drops: false,
+            newest: false,
             since: 1,
             take,
             taken: Vec::new(),
@@ -352,6 +372,12 @@ impl ReorderQueue {
     /// For a topic whose writers do not resend lost samples.
     pub(crate) fn best_effort(self, best_effort: bool) -> Self {
         Self { reliable: !best_effort, ..self }
+    }
+
+    /// For a topic whose writers wait for no reader: `drops`. `newest`: those that are matched late
+    /// send their newest sample.
+    pub(crate) fn may_fall_behind(self, drops: bool, newest: bool) -> Self {
+        Self { drops, newest, ..self }
     }
 
     /// Updates the matched writers. Departed ones are remembered: their samples may still be read.
@@ -632,6 +658,7 @@ impl ReorderQueue {
             since,
             base: true,
             past: true,
+            behind: ReaderBehind::No,
         });
     }
 
@@ -803,7 +830,7 @@ impl ReorderQueue {
         } else {
             (header.sequence, header.incarnation, header.time)
         };
-        let mut origin = Origin::Log;
+        let (mut origin, mut behind) = (Origin::Log, ReaderBehind::No);
         let resent = header.flags & RESENT != 0;
         if foreign.is_none() {
             let order = (incarnation, sequence);
@@ -820,6 +847,10 @@ impl ReorderQueue {
                 if !wanted {
                     return None;
                 }
+            } else if self.newest && self.is_old(&header, before) {
+                return None;
+            } else if self.drops && self.take == AcceptResent::New {
+                behind = self.behind(&header, before);
             }
         }
         let base = foreign.is_some() || header.flags & OLDEST_UNACKED != 0;
@@ -841,8 +872,38 @@ impl ReorderQueue {
             since: Instant::now(),
             base,
             past: false,
+            behind,
             sample: SampleBytes::Own(sample),
         })
+    }
+
+    /// Whether the reader was too slow for the sample that precedes one: the reliable writer wrote it
+    /// to the same DDS topic, where samples arrive in order. `before` is the newest that arrived.
+    fn behind(&self, header: &Header<'_>, before: Option<(u64, u64)>) -> ReaderBehind {
+        if !self.reliable || header.previous == 0 {
+            return ReaderBehind::No;
+        }
+        match before {
+            None if header.incarnation > self.since => ReaderBehind::FromStart,
+            Some((incarnation, sequence))
+                if incarnation == header.incarnation
+                    && (1..header.previous).contains(&sequence)
+                    && header.flags & OTHER_TOPIC == 0 =>
+            {
+                ReaderBehind::Since
+            }
+            _ => ReaderBehind::No,
+        }
+    }
+
+    /// Whether a sample arrived before, or was published before the reader joined.
+    fn is_old(&self, header: &Header<'_>, before: Option<(u64, u64)>) -> bool {
+        let was_there = |position: &ProducerPosition| {
+            position.partition == header.partition
+                && position.producer.as_str() == header.producer
+                && position.order() >= header.order()
+        };
+        before.is_some_and(|before| before >= header.order()) || self.before.iter().any(was_there)
     }
 
     /// Whether an incarnation is plausible: a start time by a roughly correct clock, or a small
@@ -1070,8 +1131,18 @@ impl ReorderQueue {
     }
 
     /// Sets the writers' positions when the reader joined: earlier samples are not waited for.
+    /// Those that writers sent although they are not new are dropped.
     pub(crate) fn set_join_positions(&mut self, positions: Vec<ProducerPosition>) {
         self.before = positions;
+        if self.newest {
+            let arrived = self.take_all();
+            let new = |queued: &QueuedSample| {
+                let header = envelope::header(queued.sample.cdr());
+                header.is_none_or(|header| !self.is_old(&header, None))
+            };
+            let new: Vec<_> = arrived.into_iter().filter(new).collect();
+            new.into_iter().for_each(|queued| self.push(queued));
+        }
     }
 
     /// Checks the order of new samples from now on.

@@ -52,6 +52,18 @@ impl PendingSample {
     }
 }
 
+/// How much is sent again at a time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Burst {
+    pub(crate) samples: usize,
+    pub(crate) bytes: usize,
+}
+
+impl Burst {
+    /// The writer's readers limit it.
+    pub(crate) const UNLIMITED: Self = Self { samples: usize::MAX, bytes: usize::MAX };
+}
+
 /// The samples of one writer, oldest first.
 #[derive(Default)]
 pub(crate) struct ResendBuffer {
@@ -181,12 +193,19 @@ impl ResendBuffer {
         }
     }
 
-    /// Passes unsent samples, with number and flags, to `send`, up to an error.
+    /// Passes unsent samples, with number and flags, to `send`, up to an error, or up to a burst of
+    /// those that are sent again; true if none is left.
     pub(crate) fn send<E>(
         &mut self,
+        burst: Burst,
         mut send: impl FnMut(u64, &Record<'_>, u8) -> Result<(), E>,
-    ) -> Result<(), E> {
+    ) -> Result<bool, E> {
+        let (end, mut bytes) = (self.sent.saturating_add(burst.samples), 0);
         while let Some(entry) = self.entries.get_mut(self.sent) {
+            if entry.sent && (self.sent >= end || bytes >= burst.bytes) {
+                return Ok(false);
+            }
+            bytes += entry.bytes.len();
             let again = if entry.sent { RESENT } else { 0 };
             let base = if self.sent == 0 { OLDEST_UNACKED } else { 0 };
             let begins = begins(entry.sequence, self.first, self.continues);
@@ -194,6 +213,21 @@ impl ResendBuffer {
             entry.sent = true;
             self.sent += 1;
         }
+        Ok(true)
+    }
+
+    /// Passes the newest sample to `send`, though earlier ones may be being sent again.
+    pub(crate) fn send_newest<E>(
+        &mut self,
+        send: impl FnOnce(u64, &Record<'_>, u8) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let earlier = self.entries.len().saturating_sub(1);
+        let Some(newest) = self.entries.back_mut() else { return Ok(()) };
+        let base = if earlier == 0 { OLDEST_UNACKED } else { 0 };
+        let begins = begins(newest.sequence, self.first, self.continues);
+        send(newest.sequence, &newest.record(), base | begins)?;
+        newest.sent = true;
+        self.sent += usize::from(self.sent == earlier);
         Ok(())
     }
 
@@ -218,9 +252,10 @@ impl ResendBuffer {
         }
     }
 
-    /// Marks all samples as unsent.
-    pub(crate) fn send_again(&mut self) {
-        self.sent = 0;
+    /// Marks samples as unsent: those behind a number, and the one before, which they follow.
+    pub(crate) fn send_again(&mut self, behind: u64) {
+        let has = self.entries.partition_point(|entry| entry.sequence <= behind);
+        self.sent = has.saturating_sub(1);
     }
 
     /// Adds a pending receipt of a buffered sample.
@@ -325,12 +360,12 @@ mod tests {
 
     fn sent(buffer: &mut ResendBuffer) -> Vec<(u64, u8)> {
         let mut sent = Vec::new();
-        let all = buffer.send(|sequence, record, flags| {
+        let all = buffer.send(Burst::UNLIMITED, |sequence, record, flags| {
             assert_eq!((record.key, record.payload), (&b"k"[..], &b"payload"[..]));
             sent.push((sequence, flags));
             Ok::<_, ()>(())
         });
-        all.unwrap();
+        assert_eq!(all, Ok(true));
         sent
     }
 
@@ -346,8 +381,45 @@ mod tests {
         assert_eq!(buffer.len(), 3, "one of two is not all");
         buffer.settle(&both[..1]);
         buffer.push(4, &record(b"payload"));
-        buffer.send_again();
+        buffer.send_again(0);
         assert_eq!(sent(&mut buffer), [(3, OLDEST_UNACKED | RESENT), (4, 0)]);
+    }
+
+    #[test]
+    fn a_new_sample_does_not_wait_for_those_that_are_sent_again() {
+        let mut buffer = ResendBuffer::default();
+        let mut told = Vec::new();
+        for sequence in 1..=5 {
+            buffer.push(sequence, &record(b"payload"));
+            let newest = buffer.send_newest(|sequence, _, flags| {
+                told.push((sequence, flags));
+                Ok::<_, ()>(())
+            });
+            newest.unwrap();
+        }
+        let first = (1, OLDEST_UNACKED | FIRST_STORED);
+        assert_eq!(told, [first, (2, 0), (3, 0), (4, 0), (5, 0)]);
+        assert_eq!(sent(&mut buffer), [], "each was sent once");
+        let burst = |buffer: &mut ResendBuffer, samples| {
+            let mut told = Vec::new();
+            let burst = Burst { samples, bytes: 3 * b"payloadk".len() };
+            let over = buffer.send(burst, |sequence, _, flags| {
+                assert_eq!(flags & RESENT, RESENT);
+                told.push(sequence);
+                Ok::<_, ()>(())
+            });
+            (told, over.unwrap())
+        };
+        buffer.send_again(2);
+        assert_eq!(burst(&mut buffer, 2), (vec![2, 3], false), "it follows one that is there");
+        buffer.push(6, &record(b"payload"));
+        let mut newest = 0;
+        buffer.send_newest(|sequence, _, _| Ok::<_, ()>(newest = sequence)).unwrap();
+        assert_eq!(newest, 6);
+        assert_eq!(burst(&mut buffer, 2), (vec![4, 5], false));
+        assert_eq!(burst(&mut buffer, 2), (vec![6], true), "where there was a hole before it");
+        buffer.send_again(0);
+        assert_eq!(burst(&mut buffer, 10), (vec![1, 2, 3], false), "its bytes are limited, too");
     }
 
     #[test]
@@ -501,7 +573,7 @@ mod tests {
         assert!(on_disks.outcome().is_none(), "a stored one behind it does not wait for it");
         assert_eq!(buffer.len(), 2, "what may be lost with the power can be sent again");
         sent(&mut buffer);
-        buffer.send_again();
+        buffer.send_again(0);
         assert_eq!(sent(&mut buffer).len(), 2);
         buffer.stored("b".to_owned(), mark(0, 1));
         tell(buffer.settle(&both));

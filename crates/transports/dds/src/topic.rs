@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use helio_bus::{Guarantee, Qos, TopicName, TransportError};
-use helio_core::qos::{Durability, History, Liveliness, Ownership, Reliability};
+use helio_core::qos::{Durability, History, Liveliness, Overload, Ownership, Reliability};
 use helio_core::{Producer, ProducerName};
 
 use crate::announcements::{
@@ -15,6 +15,7 @@ use crate::connection::Connection;
 use crate::endpoints::FirstSchema;
 use crate::entity::{self, Representation};
 use crate::error::{failed, unsupported};
+use crate::options::CACHE_DEPTH;
 
 /// Whether durability services store all samples of topics with a quality of service.
 pub(crate) fn is_kept(qos: &Qos) -> bool {
@@ -28,6 +29,25 @@ pub(crate) fn is_kept(qos: &Qos) -> bool {
 pub(crate) fn has_last_values(qos: &Qos) -> bool {
     let late = qos.durability >= Durability::TransientLocal && qos.history != History::None;
     late && qos.retention.last_value
+}
+
+/// Whether no reader may hold up the writers of topics with a quality of service: telemetry and
+/// logs. Their history is the durability services'; a reader that stands still loses samples.
+pub(crate) fn waits_for_no_reader(qos: &Qos) -> bool {
+    match qos.overload {
+        Overload::DropOldest | Overload::ShedByLevel => true,
+        // A log's producer has queues of its own, for what services cannot store yet.
+        Overload::DropNewest | Overload::Refuse if is_kept(qos) => {
+            qos.history == History::KeepAll && qos.ownership == Ownership::Shared
+        }
+        _ => is_telemetry(qos),
+    }
+}
+
+/// Whether a quality of service is telemetry's: the last values, for late joiners, not stored.
+pub(crate) fn is_telemetry(qos: &Qos) -> bool {
+    let last_values = matches!(qos.history, History::KeepLast(_));
+    qos.durability == Durability::TransientLocal && last_values && !is_kept(qos)
 }
 
 /// The state that a topic's writers and readers share.
@@ -91,6 +111,11 @@ impl TopicState {
         is_kept(&self.qos)
     }
 
+    /// Whether no reader may hold up its writers.
+    pub(crate) fn waits_for_no_reader(&self) -> bool {
+        waits_for_no_reader(&self.qos)
+    }
+
     /// Whether lost samples are resent. Always for stored topics: a sample that is lost before it
     /// reaches a durability service is on no disk.
     pub(crate) fn is_reliable(&self) -> bool {
@@ -139,6 +164,9 @@ impl TopicState {
         strength: Option<i32>,
     ) -> Result<entity::Qos, TransportError> {
         let mut qos = self.endpoint_qos();
+        if self.waits_for_no_reader() {
+            qos = qos.keep_last(CACHE_DEPTH);
+        }
         if let Some(depth) = self.depth() {
             qos = qos.transient_local(Some(depth));
         }

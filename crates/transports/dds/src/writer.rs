@@ -1,7 +1,8 @@
 //! Writes the samples of one producer to one partition.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::io::Write as _;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -23,9 +24,13 @@ use crate::endpoints::{PreviousSample, WriteError, WriterEndpoints};
 use crate::entity::Refused;
 use crate::envelope::{FIRST_STORED, Header, OLDEST_UNACKED};
 use crate::error::{engine, failed, unsupported};
-use crate::options::{MAX_KEY_BYTES, MAX_PAYLOAD_BYTES, PEER_RESPONSE_TIMEOUT};
+use crate::laggards::Laggards;
+use crate::options::{
+    CACHE_BYTES, CACHE_DEPTH, LARGE_SAMPLE_BYTES, MAX_KEY_BYTES, MAX_PAYLOAD_BYTES,
+    PEER_RESPONSE_TIMEOUT,
+};
 use crate::peer_messages::{Ack, NackReason};
-use crate::resend_buffer::{ResendBuffer, StoredUpTo};
+use crate::resend_buffer::{Burst, ResendBuffer, StoredUpTo};
 use crate::topic::{PendingClaim, TopicState, no_service};
 
 /// Notifies a publisher that there is room again.
@@ -34,11 +39,20 @@ pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
 /// The most pending receipts of a writer.
 const MAX_PENDING_RECEIPTS: usize = 100_000;
 
+/// How long one reader is waited for where not all acknowledge.
+const LAG_CHECK: Duration = Duration::from_millis(5);
+/// What is sent again at a time to a durability service on topics that wait for no reader: half of
+/// what Cyclone keeps, and sends again itself if the service is slow; of large samples a MiB.
+const RESEND_BURST: Burst = Burst { samples: CACHE_DEPTH as usize / 2, bytes: 1 << 20 };
+
 /// Converts records to samples.
 #[derive(Default)]
 struct Serializer {
     before: PreviousSample,
     utc: UtcOffset,
+    /// The sample that was sent again last, where new samples do not wait for those: its number,
+    /// and whether it was typed.
+    resent: Option<(u64, bool)>,
 }
 
 /// The state of a writer that the connection's threads share.
@@ -72,6 +86,12 @@ pub(crate) struct WriterCore {
     serializer: Mutex<Serializer>,
     wants_room: AtomicBool,
     room: Mutex<Option<Notify>>,
+    /// Readers take longer than a round of the acknowledgement thread.
+    slow: AtomicBool,
+    /// The participants whose readers have not acknowledged what was written, as of the last wait.
+    laggards: Mutex<Laggards>,
+    /// The bytes of large samples since all were acknowledged, if the topic waits for no reader.
+    large_bytes: AtomicUsize,
 }
 
 /// When the writer last showed that it is alive.
@@ -322,7 +342,7 @@ impl WriterCore {
         flags: u8,
         buffered: bool,
     ) -> Result<(), WriteError> {
-        let Serializer { before, utc } = &mut *locked(&self.serializer);
+        let Serializer { before, utc, .. } = &mut *locked(&self.serializer);
         let header = Header::of(record, &self.producer, self.partition, sequence);
         let header = Header { flags, ..header };
         let time = utc.nanos(record.time).max(0);
@@ -351,10 +371,24 @@ impl WriterCore {
     }
 
     /// Sends unsent buffered samples. If there is no room, the acknowledgement thread continues.
+    /// Writers that wait for no reader have sent all of them once; those send them again in
+    /// portions, and new samples in between.
     fn send_buffered(&self, buffer: &mut ResendBuffer) -> Result<(), TransportError> {
-        match buffer.send(|sequence, record, flags| self.write(record, sequence, flags, true)) {
-            Ok(()) => Ok(()),
-            Err(WriteError::Refused(Refused::Full)) => {
+        let bursts = self.topic.waits_for_no_reader();
+        let burst = if bursts { RESEND_BURST } else { Burst::UNLIMITED };
+        let swap = || {
+            let Serializer { before, resent, .. } = &mut *locked(&self.serializer);
+            std::mem::swap(&mut before.written, resent);
+        };
+        // The lock on `resend_buffer` excludes other writes.
+        bursts.then(swap);
+        let write =
+            |sequence, record: &Record<'_>, flags| self.write(record, sequence, flags, true);
+        let sent = buffer.send(burst, write);
+        bursts.then(swap);
+        match sent {
+            Ok(true) => Ok(()),
+            Ok(false) | Err(WriteError::Refused(Refused::Full)) => {
                 self.wants_room.store(true, Ordering::Release);
                 self.connection().await_receipts();
                 Ok(())
@@ -364,10 +398,12 @@ impl WriterCore {
         }
     }
 
-    /// Resends all samples that are not acknowledged: a durability service may lack them.
-    pub(crate) fn send_again(&self) {
+    /// Resends the samples behind a number that are not acknowledged: a durability service may lack
+    /// them.
+    pub(crate) fn send_again(&self, behind: u64) {
         if let Some(buffer) = &mut *locked(&self.resend_buffer) {
-            buffer.send_again();
+            buffer.send_again(behind);
+            locked(&self.serializer).resent = None;
             // Samples that fail stay buffered; the next publish reports the error.
             let _ = self.send_buffered(buffer);
         }
@@ -396,7 +432,7 @@ impl WriterCore {
             }
         }
         match nack {
-            Some(NackReason::Missing) => self.send_again(),
+            Some(NackReason::Missing) => self.send_again(position.sequence.max(*appended)),
             Some(NackReason::Refused { cause }) if !is_taken => {
                 self.settle();
                 self.give_up(ResendBuffer::give_up, cause);
@@ -472,16 +508,10 @@ impl WriterCore {
     /// room.
     pub(crate) fn wait(&self, at_most: Duration) {
         let written = self.sequence.load(Ordering::Acquire);
-        let all = self.endpoints.wait_for_acknowledgements(at_most);
-        if matches!(all, Ok(true)) {
-            let mut told = Vec::new();
-            let mut waiting = locked(&self.waiting);
-            let receipts = &mut waiting.receipts;
-            while receipts.front().is_some_and(|(receipt, _)| receipt.sequence <= written) {
-                told.extend(receipts.pop_front());
-            }
-            drop(waiting);
-            told.into_iter().for_each(|(receipt, sender)| sender.complete(Ok(receipt)));
+        if self.is_acknowledged(at_most) {
+            self.complete(written);
+        } else if !self.topic.waits_for_no_reader() && !self.slow.swap(true, Ordering::AcqRel) {
+            self.connection().await_slow_receipts();
         }
         // If there is still no room, the next publish sets the flag again.
         if self.wants_room.swap(false, Ordering::AcqRel) {
@@ -492,6 +522,115 @@ impl WriterCore {
             let notify = locked(&self.room).clone();
             notify.into_iter().for_each(|notify| notify());
         }
+    }
+
+    /// Whether receipts wait for readers that take longer than [`wait`](Self::wait) waits.
+    pub(crate) fn is_slow(&self) -> bool {
+        let slow = self.slow.load(Ordering::Acquire) && !locked(&self.waiting).receipts.is_empty();
+        if !slow {
+            self.slow.store(false, Ordering::Release);
+        }
+        slow
+    }
+
+    /// Waits longer for acknowledgements, and completes receipts.
+    pub(crate) fn wait_longer(&self, at_most: Duration) {
+        let written = self.sequence.load(Ordering::Acquire);
+        if matches!(self.endpoints.wait_for_acknowledgements(at_most), Ok(true)) {
+            self.slow.store(false, Ordering::Release);
+            self.complete(written);
+        }
+    }
+
+    /// Completes the receipts up to a number.
+    fn complete(&self, written: u64) {
+        let mut told = Vec::new();
+        let mut waiting = locked(&self.waiting);
+        let receipts = &mut waiting.receipts;
+        while receipts.front().is_some_and(|(receipt, _)| receipt.sequence <= written) {
+            told.extend(receipts.pop_front());
+        }
+        drop(waiting);
+        told.into_iter().for_each(|(receipt, sender)| sender.complete(Ok(receipt)));
+    }
+
+    /// Waits until the readers have acknowledged all samples; false after `at_most`, or little more.
+    /// Readers that stand still do not count if the topic's writers wait for none.
+    fn is_acknowledged(&self, at_most: Duration) -> bool {
+        let excuses = self.topic.waits_for_no_reader();
+        let standing = locked(&self.laggards).standing(Instant::now());
+        if !excuses || standing.is_empty() {
+            match self.endpoints.wait_for_acknowledgements(at_most) {
+                Ok(true) => {
+                    locked(&self.laggards).clear();
+                    self.large_bytes.store(0, Ordering::Relaxed);
+                    return true;
+                }
+                Ok(false) => {}
+                Err(_) => return false,
+            }
+        }
+        let lagging = self.endpoints.lagging(&standing, LAG_CHECK);
+        let (now, participant) = (Instant::now(), &self.connection().participant);
+        let mut laggards = locked(&self.laggards);
+        laggards.update(&lagging, now, |end| participant.process(end.participant_handle));
+        if excuses {
+            return laggards.all_stand(now);
+        }
+        for name in laggards.news(now) {
+            self.report_waiting(&name);
+        }
+        lagging.is_empty()
+    }
+
+    /// Reports a session that stands still while something waits for it.
+    fn report_waiting(&self, name: &str) {
+        let lease_s = self.connection().lease.as_secs();
+        // If standard error is closed, the warning is lost.
+        let _ = writeln!(
+            std::io::stderr().lock(),
+            "heliograph: {} of {} waits for the DDS {name}, whose reader does not keep up; it \
+             counts as gone after {lease_s} s of silence (lease_s); continue or end its process",
+            self.producer.name,
+            self.topic.name
+        );
+    }
+
+    /// The error of a refused publish; if there is no room, the acknowledgement thread reports when
+    /// there is.
+    fn refused(&self, error: WriteError) -> PublishError {
+        match error {
+            WriteError::Value(told) => PublishError::Encode(told),
+            WriteError::Refused(Refused::Failed(error)) => engine("publish", error).into(),
+            WriteError::Refused(Refused::Full) => {
+                self.wants_room.store(true, Ordering::Release);
+                self.connection().await_receipts();
+                self.full(0)
+            }
+        }
+    }
+
+    /// The error of a publish without room.
+    fn full(&self, queued: usize) -> PublishError {
+        let waits_for = locked(&self.laggards).names();
+        PublishError::Full { transport: SCHEME.to_owned(), queued, waits_for }
+    }
+
+    /// Whether a sample may be written without a wait: large ones of a topic that waits for no
+    /// reader are counted, so that the bytes that Cyclone keeps for a reader that lags are bounded.
+    fn fits_cache(&self, record: &Record<'_>) -> bool {
+        let size = record.payload.len() + record.key.len();
+        if size <= LARGE_SAMPLE_BYTES || !self.topic.waits_for_no_reader() {
+            return true;
+        }
+        if self.large_bytes.load(Ordering::Relaxed) + size > CACHE_BYTES {
+            if !matches!(self.endpoints.wait_for_acknowledgements(Duration::ZERO), Ok(true)) {
+                return false;
+            }
+            self.large_bytes.store(0, Ordering::Relaxed);
+        }
+        self.large_bytes.fetch_add(size, Ordering::Relaxed);
+        true
     }
 
     /// Announces that it is closed, once. A later announcement would be taken for its successor's.
@@ -596,6 +735,9 @@ impl DdsWriter {
             serializer: Mutex::default(),
             wants_room: AtomicBool::new(false),
             room: Mutex::default(),
+            slow: AtomicBool::new(false),
+            laggards: Mutex::default(),
+            large_bytes: AtomicUsize::new(0),
         });
         connection.add_writer(&shared);
         // From now on dropping it announces that it is closed, even after an error.
@@ -619,29 +761,28 @@ impl DdsWriter {
         let sequence = self.next;
         if let Some(buffer) = &mut *locked(&shared.resend_buffer) {
             if buffer.is_full() {
-                let (transport, queued) = (SCHEME.to_owned(), buffer.len());
-                return Err(PublishError::Full { transport, queued });
+                return Err(shared.full(buffer.len()));
             }
             shared.check_value(record, sequence)?;
             buffer.push(sequence, record);
-            if let Err(error) = shared.send_buffered(buffer) {
+            let sent = if shared.topic.waits_for_no_reader() {
+                let newest =
+                    buffer.send_newest(|n, record, flags| shared.write(record, n, flags, true));
+                newest.map_err(|error| shared.refused(error))
+            } else {
+                shared.send_buffered(buffer).map_err(PublishError::from)
+            };
+            if let Err(error) = sent {
                 buffer.retract();
-                return Err(error.into());
+                return Err(error);
             }
         } else {
-            // No earlier sample had to be stored.
-            match shared.write(record, sequence, OLDEST_UNACKED | FIRST_STORED, false) {
-                Ok(()) => {}
-                Err(WriteError::Value(told)) => return Err(PublishError::Encode(told)),
-                Err(WriteError::Refused(Refused::Full)) => {
-                    shared.wants_room.store(true, Ordering::Release);
-                    shared.connection().await_receipts();
-                    return Err(PublishError::Full { transport: SCHEME.to_owned(), queued: 0 });
-                }
-                Err(WriteError::Refused(Refused::Failed(error))) => {
-                    return Err(engine("publish", error).into());
-                }
+            if !shared.fits_cache(record) {
+                return Err(shared.refused(WriteError::Refused(Refused::Full)));
             }
+            // No earlier sample had to be stored.
+            let written = shared.write(record, sequence, OLDEST_UNACKED | FIRST_STORED, false);
+            written.map_err(|error| shared.refused(error))?;
         }
         self.next += 1;
         shared.sequence.fetch_max(sequence, Ordering::Release);
@@ -761,10 +902,7 @@ impl Writer for DdsWriter {
         {
             self.shared.wants_room.store(true, Ordering::Release);
             self.shared.connection().await_receipts();
-            return Err(PublishError::Full {
-                transport: SCHEME.to_owned(),
-                queued: MAX_PENDING_RECEIPTS,
-            });
+            return Err(self.shared.full(MAX_PENDING_RECEIPTS));
         }
         if guarantee == Guarantee::Durable {
             self.require_durable()?;

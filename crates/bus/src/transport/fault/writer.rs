@@ -97,7 +97,11 @@ impl FaultyWriter {
             if let Some(notify) = &locked(&self.backlog).notify {
                 notify();
             }
-            return Err(PublishError::Full { transport: "fault".to_owned(), queued: 0 });
+            return Err(PublishError::Full {
+                transport: "fault".to_owned(),
+                queued: 0,
+                waits_for: None,
+            });
         }
         Ok(())
     }
@@ -106,7 +110,11 @@ impl FaultyWriter {
         let mut backlog = locked(&self.backlog);
         let queued = backlog.queue.len();
         if queued >= self.faults.queue() {
-            return Err(PublishError::Full { transport: "fault".to_owned(), queued });
+            return Err(PublishError::Full {
+                transport: "fault".to_owned(),
+                queued,
+                waits_for: None,
+            });
         }
         let (sender, pending) = pending_receipt();
         backlog.queue.push_back((OwnedRecord::of(record), self.identity, guarantee, sender));

@@ -59,6 +59,8 @@ pub enum LossCause {
     Damaged,
     /// Their producer numbered them, and they never arrived.
     Absent,
+    /// This reader stood still, and their writer had no room to keep them for it.
+    Behind,
     /// A newer incarnation of their producer has taken over; older records are dropped from here
     /// on.
     Fenced {
@@ -142,6 +144,10 @@ impl fmt::Display for LossCause {
             Self::Retention => f.write_str("retention removed them; read sooner, or keep more"),
             Self::Overload => f.write_str("this reader was too slow; read fewer levels, or faster"),
             Self::Damaged => f.write_str("they were damaged; look at the disk and at their sender"),
+            Self::Behind => f.write_str(
+                "this reader stood still, and their writers wait for no reader; read them from \
+                 the archive or the durability service",
+            ),
             Self::Absent => f.write_str("they never came; look at their producer's errors"),
             Self::Fenced { newer } => write!(
                 f,

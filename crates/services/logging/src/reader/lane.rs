@@ -292,6 +292,9 @@ impl Lane {
                     GapCause::Retention { from, to } => (LossCause::Retention, from, to),
                     GapCause::Overload { from, to } => (LossCause::Overload, from, to),
                     GapCause::Damaged { from, to } => (LossCause::Damaged, from, to),
+                    GapCause::Behind { producer, from, .. } => {
+                        return self.ledger.behind(&producer, from);
+                    }
                     // This packet shows how many records are missing.
                     _ => return,
                 };

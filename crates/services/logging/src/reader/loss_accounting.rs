@@ -196,6 +196,15 @@ impl LossLedger {
         (self.cause, self.causes) = (why, self.causes + 1);
     }
 
+    /// Records that the reader was behind a producer: it lost its packets from a number on. Of a
+    /// producer that is new, and whose first packet is lost, it lost all records before the next.
+    pub(super) fn behind(&mut self, producer: &Producer, from: u64) {
+        if from <= 1 && !self.newest.contains_key(&producer.name) {
+            self.track(producer, 1, 0);
+        }
+        self.explain(LossCause::Behind);
+    }
+
     /// Counts a packet with this many records and this sequence on the bus.
     pub(super) fn arrived(
         &mut self,
@@ -355,6 +364,21 @@ mod tests {
 
     fn tally(ledger: &LossLedger) -> RecordCounts {
         LossAccounts { rows: ledger.rows(), packets: Vec::new() }.total()
+    }
+
+    #[test]
+    fn a_reader_that_was_behind_lost_the_records_before_the_next_packet() {
+        let mut ledger = LossLedger::new(Level::INFO);
+        arrived(&mut ledger, ("a", 1, 1), (1, 0, 2));
+        ledger.behind(&producer("a", 1), 2);
+        assert_eq!(arrived(&mut ledger, ("a", 1, 9), (8, 0, 1)), [(5, LossCause::Behind)]);
+        // A producer that began while the reader stood still, and one that goes on again.
+        ledger.behind(&producer("b", 1), 1);
+        ledger.behind(&producer("a", 2), 1);
+        let first = arrived(&mut ledger, ("b", 1, 9), (31, 1, 1));
+        assert_eq!(first, [(30, LossCause::Behind), (1, LossCause::Shed)]);
+        assert_eq!(arrived(&mut ledger, ("a", 2, 3), (1, 0, 1)), []);
+        assert_eq!((tally(&ledger).lost, tally(&ledger).shed), (35, 1));
     }
 
     #[test]

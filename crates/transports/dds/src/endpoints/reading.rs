@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use helio_bus::TransportError;
 use helio_bus::transport::locked;
 use helio_bus::{SchemaText, TransportError};
 
@@ -51,19 +50,20 @@ pub(crate) struct ReaderScope<'a> {
     pub(crate) partitions: &'a [u32],
     /// Whether it requests the samples that writers keep.
     pub(crate) history: bool,
+    /// Whether it requests the newest of them in envelopes, as log packets are.
+    pub(crate) newest: bool,
     /// The subscription's schema.
     pub(crate) schema: Option<&'a SchemaText>,
 }
 
 impl ReaderEndpoints {
-    /// `history` requests the samples that writers keep.
     pub(crate) fn open(
         topic: &TopicState,
         scope: &ReaderScope<'_>,
         listening: ListenerFactory,
     ) -> Result<Self, TransportError> {
-        let ReaderScope { partitions, history, schema } = *scope;
-        let qos = topic.reader_qos(partitions, history)?;
+        let ReaderScope { partitions, history, newest, schema } = *scope;
+        let qos = topic.reader_qos(partitions, history || newest)?;
         let envelopes = entity::Reader::open(&topic.envelopes()?, &qos, Some(listening()));
         let envelopes = envelopes.map_err(failed("open the reader"))?;
         let (partitions, expected) = (partitions.to_vec(), schema.cloned());

@@ -1,5 +1,6 @@
 //! The DDS writers of a bus writer, and the choice between them for each sample.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use helio_core::idl::cdr::CdrProblem;
 
 use super::TypedTopic;
 use crate::announcements::{self, EndpointGuids};
-use crate::entity::{self, DdsError, Listener, Refused, StatusEvent};
+use crate::entity::{self, DdsError, Endpoint, Guid, Listener, Refused, StatusEvent};
 use crate::envelope::{self, Header, OTHER_TOPIC};
 use crate::error::failed;
 use crate::incompatible_qos::IncompatiblePolicies;
@@ -214,6 +215,27 @@ impl WriterEndpoints {
         }
         let left = until.saturating_duration_since(Instant::now());
         self.envelopes.wait_for_acknowledgements(left)
+    }
+
+    /// The readers that do not acknowledge all samples within a time each: none for those of the
+    /// participants that stand still.
+    pub(crate) fn lagging(&self, standing: &HashSet<Guid>, limit: Duration) -> Vec<Endpoint> {
+        let former = locked(&self.former).clone();
+        let typed: Vec<_> = self.typed().into_iter().chain(former).collect();
+        let writers = typed.iter().map(|typed| &typed.writer).chain([&self.envelopes]);
+        let mut lagging = Vec::new();
+        for writer in writers {
+            let readers = writer.readers().unwrap_or_default().into_iter();
+            for end in readers.filter_map(|reader| writer.subscription(reader)) {
+                let stands = standing.contains(&end.participant);
+                let limit = if stands { Duration::ZERO } else { limit };
+                // After an error its writer is gone.
+                if !writer.is_acknowledged_by(end.guid, limit).unwrap_or(true) {
+                    lagging.push(end);
+                }
+            }
+        }
+        lagging
     }
 
     pub(crate) fn assert_alive(&self) -> Result<(), DdsError> {

@@ -3,9 +3,9 @@
 
 use std::ffi::{CStr, c_void};
 use std::fmt;
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 
-use cyclors::{dds_builtintopic_endpoint, dds_guid_t, dds_qos_t, dds_return_t};
+use cyclors::{dds_builtintopic_endpoint, dds_entity_t, dds_guid_t, dds_qos_t, dds_return_t};
 
 use super::error::checked;
 use super::{DdsError, Entity};
@@ -42,6 +42,8 @@ pub struct Endpoint {
     pub guid: Guid,
     /// Its participant's.
     pub participant: Guid,
+    /// Its participant's handle in this process; see [`super::Participant::process`].
+    pub participant_handle: u64,
     /// Its topic.
     pub topic: String,
     /// Its type's name.
@@ -106,6 +108,7 @@ fn endpoint(data: *mut dds_builtintopic_endpoint) -> Option<Endpoint> {
         let found = Endpoint {
             guid: Guid((*data).key.v),
             participant: Guid((*data).participant_key.v),
+            participant_handle: (*data).participant_instance_handle,
             topic: owned((*data).topic_name),
             type_name: owned((*data).type_name),
             user_data,
@@ -113,6 +116,48 @@ fn endpoint(data: *mut dds_builtintopic_endpoint) -> Option<Endpoint> {
         };
         cyclors::dds_builtintopic_free_endpoint(data);
         Some(found)
+    }
+}
+
+/// The pseudo handle of the built-in topic of participants: bindgen skips Cyclone's macro.
+const PARTICIPANTS: dds_entity_t = 0x7fff_0001;
+
+/// Reads the process's name, number and host from a participant's properties, which Cyclone sets.
+pub(super) fn process_of(reading: dds_entity_t, handle: u64) -> Option<String> {
+    // SAFETY: the reader is deleted with `reader`; the loan is returned before; the names end with
+    // zeros.
+    unsafe {
+        let made = cyclors::dds_create_reader(reading, PARTICIPANTS, null(), null());
+        let reader = Entity::made("read the participants", made).ok()?;
+        let mut loan: *mut c_void = null_mut();
+        let mut info = std::mem::MaybeUninit::zeroed();
+        let (place, info) = (&raw mut loan, info.as_mut_ptr());
+        if cyclors::dds_read_instance(reader.handle(), place, info, 1, 1, handle) < 1 {
+            return None;
+        }
+        let qos = (*loan.cast::<cyclors::dds_builtintopic_participant>()).qos;
+        let [name, process, host] =
+            [c"__ProcessName", c"__Pid", c"__Hostname"].map(|key| property(qos, key));
+        cyclors::dds_return_loan(reader.handle(), place, 1);
+        let text = |name: Option<String>, with: &str| name.map(|name| format!("{with}{name}"));
+        let all = [text(name, ""), text(process, "process "), text(host, "host ")];
+        let all: Vec<_> = all.into_iter().flatten().collect();
+        (!all.is_empty()).then(|| all.join(", "))
+    }
+}
+
+/// # Safety
+/// A live set of policies.
+unsafe fn property(qos: *const dds_qos_t, key: &CStr) -> Option<String> {
+    let mut value: *mut std::ffi::c_char = null_mut();
+    // SAFETY: the caller's policies; the returned text is ours.
+    unsafe {
+        if !cyclors::dds_qget_prop(qos, key.as_ptr(), &raw mut value) || value.is_null() {
+            return None;
+        }
+        let text = owned(value);
+        cyclors::dds_free(value.cast::<c_void>());
+        Some(text)
     }
 }
 

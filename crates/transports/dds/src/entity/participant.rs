@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cyclors::dds_entity_t;
 
-use super::builtin::guid_of;
+use super::builtin::{guid_of, process_of};
 use super::{DdsError, Domain, Entity, Guid, Qos};
 
 /// A participant of a domain.
@@ -34,6 +34,13 @@ impl Participant {
     #[must_use]
     pub fn guid(&self) -> Guid {
         self.guid
+    }
+
+    /// The process of another participant, by its [handle](super::Endpoint::participant_handle):
+    /// name, number and host, as far as it tells them.
+    #[must_use]
+    pub fn process(&self, handle: u64) -> Option<String> {
+        process_of(self.handle(), handle)
     }
 
     pub(super) fn handle(&self) -> dds_entity_t {

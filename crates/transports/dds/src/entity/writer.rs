@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::io::IoSlice;
+use std::ptr::null_mut;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,32 @@ use super::builtin::{Endpoint, guid_of, matched, subscription};
 use super::error::checked;
 use super::listener::{Kind, NativeListener};
 use super::{DdsError, Entity, Guid, Listener, Qos, Topic};
+
+/// Functions of Cyclone that its headers for applications lack: those wait for all readers at once.
+mod internal {
+    use std::ffi::c_void;
+
+    use cyclors::{dds_entity_t, dds_return_t};
+
+    /// Cyclone's `ddsrt_mtime_t`: nanoseconds.
+    #[repr(C)]
+    pub(super) struct Monotonic(pub(super) i64);
+
+    unsafe extern "C" {
+        pub(super) fn ddsrt_time_monotonic() -> Monotonic;
+        pub(super) fn dds_entity_pin(
+            handle: dds_entity_t,
+            entity: *mut *mut c_void,
+        ) -> dds_return_t;
+        pub(super) fn dds_entity_unpin(entity: *mut c_void);
+        /// The reader's identity is four words in this machine's byte order.
+        pub(super) fn dds__ddsi_writer_wait_for_acks(
+            writer: *mut c_void,
+            reader: *const u32,
+            until: Monotonic,
+        ) -> dds_return_t;
+    }
+}
 
 /// A sample was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,6 +148,34 @@ impl Writer {
         match unsafe { cyclors::dds_wait_for_acks(self.entity.handle(), nanos) } {
             DDS_RETCODE_TIMEOUT => Ok(false),
             code => checked("wait for acknowledgements", code).map(|_| true),
+        }
+    }
+
+    /// Waits until one reader has acknowledged all samples, or is not matched any more; `false`
+    /// after `limit`. Readers of this process acknowledge at once.
+    ///
+    /// # Errors
+    /// Errors of Cyclone.
+    pub fn is_acknowledged_by(&self, reader: Guid, limit: Duration) -> Result<bool, DdsError> {
+        let word = |n: usize| {
+            let [a, b, c, d] = [0, 1, 2, 3].map(|byte| reader.0[4 * n + byte]);
+            u32::from_be_bytes([a, b, c, d])
+        };
+        let (reader, mut writer) = ([0, 1, 2, 3].map(word), null_mut());
+        let limit = i64::try_from(limit.as_nanos()).unwrap_or(i64::MAX);
+        // SAFETY: the entity is pinned, so that the writer lives; the identity outlives the call.
+        let code = unsafe {
+            let pinned = internal::dds_entity_pin(self.entity.handle(), &raw mut writer);
+            checked("find the writer", pinned)?;
+            let now = internal::ddsrt_time_monotonic().0;
+            let until = internal::Monotonic(now.saturating_add(limit));
+            let code = internal::dds__ddsi_writer_wait_for_acks(writer, reader.as_ptr(), until);
+            internal::dds_entity_unpin(writer);
+            code
+        };
+        match code {
+            DDS_RETCODE_TIMEOUT => Ok(false),
+            code => checked("wait for a reader's acknowledgement", code).map(|_| true),
         }
     }
 

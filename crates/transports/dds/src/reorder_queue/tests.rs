@@ -52,6 +52,7 @@ fn of(
         since: Instant::now(),
         base: false,
         past: false,
+        behind: ReaderBehind::No,
     }
 }
 
@@ -246,6 +247,7 @@ fn begin_with_last_values(values: Vec<QueuedSample>, positions: &[(&str, u64)]) 
         }
         reorder_queue.push(QueuedSample {
             past: true,
+            behind: ReaderBehind::No,
             resent: true,
             origin: Origin::History,
             ..value

@@ -104,7 +104,7 @@ fn what_was_taken_before_its_type_was_known_is_sent_again_as_it_was() {
     publish(&mut writer, schema, "a\0b").unwrap();
     assert_eq!(declare(&topic, &writer), schema);
     writer.shared.await_match().unwrap();
-    writer.shared.send_again();
+    writer.shared.send_again(0);
     publish(&mut writer, schema, "good").unwrap();
     assert_eq!(topic_sequences(&writer), [1, 2]);
     let refused = publish(&mut writer, schema, "a\0b");

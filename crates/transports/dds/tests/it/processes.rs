@@ -97,13 +97,13 @@ fn topic(bus: &Bus, name: &str, qos: Qos) -> Topic {
 }
 
 fn telemetry() -> Qos {
-    Qos { overload: Overload::Block, ..Qos::telemetry() }
+    Qos::telemetry()
 }
 
 fn plain() -> Qos {
     let retention = Retention { last_value: false, ..Qos::telemetry().retention };
     let (durability, history) = (Durability::Volatile, History::None);
-    Qos { durability, history, retention, ..telemetry() }
+    Qos { durability, history, retention, overload: Overload::Block, ..telemetry() }
 }
 
 fn refusing() -> Qos {

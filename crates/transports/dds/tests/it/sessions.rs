@@ -17,13 +17,13 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const LEASE: Duration = Duration::from_secs(5);
 
 fn telemetry() -> Qos {
-    Qos { overload: Overload::Block, ..Qos::telemetry() }
+    Qos::telemetry()
 }
 
 fn plain() -> Qos {
     let retention = Retention { last_value: false, ..Qos::telemetry().retention };
     let (durability, history) = (Durability::Volatile, History::None);
-    Qos { durability, history, retention, ..telemetry() }
+    Qos { durability, history, retention, overload: Overload::Block, ..telemetry() }
 }
 
 fn leased() -> Qos {

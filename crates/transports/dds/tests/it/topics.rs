@@ -14,7 +14,6 @@ use helio_bus::{
 };
 use helio_core::codec::Codec;
 use helio_core::idl::{Head, TopicType, document};
-use helio_core::qos::Overload;
 use helio_core::schema::{NodeId, Schema};
 use helio_core::{HeadersRef, SchemaId, Tai};
 use helio_dds::dynamic_types::runtime_type;
@@ -34,7 +33,7 @@ const NEW_SCHEMA: &str = r#"{"type": "record", "name": "obs.Wind", "fields": [
     {"name": "gust", "type": "double", "default": 0}]}"#;
 
 fn telemetry() -> Qos {
-    Qos { overload: Overload::Block, ..Qos::telemetry() }
+    Qos::telemetry()
 }
 
 fn topic(bus: &Bus, name: &str, schema: &Schema) -> Topic {
@@ -249,7 +248,8 @@ impl Beside {
 
     fn offering(&self, name: &str, of: &Struct, reliable: bool) -> Writer {
         let made = entity::Topic::create(&self.there, name, of, &entity::Qos::new()).unwrap();
-        let qos = entity::Qos::new().reliable(TEST_TIMEOUT).keep_all().transient_local(None);
+        let qos = entity::Qos::new().keep_all().transient_local(None);
+        let qos = if reliable { qos.reliable(TEST_TIMEOUT) } else { qos.best_effort() };
         let qos = qos.representations(&[Representation::Xcdr2]).partitions(&["0"]).unwrap();
         Writer::open(&made, &qos, None).unwrap()
     }

@@ -94,6 +94,7 @@ class Participant:
     def __init__(self, domain: int) -> None:
         self._participant = DomainParticipant(domain)
         self._held: list[Any] = []
+        self._counted: dict[str, Any] = {}
 
     def _type(self, name: str) -> Any:
         modules, _, plain = name.replace("::", ".").rpartition(".")
@@ -155,6 +156,20 @@ class Participant:
                 if getattr(sample, "topic_name", None) == request["topic"]:
                     return {"policies": [str(policy) for policy in sample.qos]}
         return {"policies": []}
+
+    def count(self, request: dict[str, Any]) -> dict[str, Any]:
+        """How many samples of a bus's topic arrive, up to the one with the number `until`."""
+        kind, name = self._type(request["type"]), request["topic"]
+        if name not in self._counted:
+            source = Subscriber(self._participant, qos=Qos(Policy.Partition(["*"])))
+            self._counted[name] = DataReader(source, Topic(self._participant, name, kind), qos=QOS)
+        reader, count = self._counted[name], 0
+        while True:
+            for sample in reader.take(100) or self._wait():
+                if isinstance(sample, kind):
+                    count += 1
+                    if sample.number >= request["until"]:
+                        return {"count": count}
 
     def forget(self, _request: dict[str, Any]) -> dict[str, Any]:
         """Closes all readers and writers."""

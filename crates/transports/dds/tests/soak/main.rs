@@ -5,6 +5,9 @@
 mod conformance;
 mod durability;
 mod hosts;
+#[path = "../support/others.rs"]
+mod others;
 mod services;
+mod slow_readers;
 #[path = "../support/mod.rs"]
 mod support;

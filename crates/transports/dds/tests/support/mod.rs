@@ -85,6 +85,10 @@ impl Process {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits for the end of the process; returns its exit code.
     pub(crate) fn wait(&mut self) -> Option<i32> {
         self.child.wait().unwrap().code()

@@ -80,6 +80,13 @@ impl Foreign {
         writeln!(requests, "{request}").expect("it listens");
     }
 
+    #[allow(dead_code, reason = "the soak stops it")]
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = i32::try_from(self.child.id()).expect("a process number");
+        let pid = rustix::process::Pid::from_raw(pid).expect("it runs");
+        rustix::process::kill_process(pid, signal).expect("it is ours");
+    }
+
     /// The answer to the oldest request that has none yet.
     pub(crate) fn answered(&mut self) -> Json {
         self.answer()
@@ -89,6 +96,10 @@ impl Foreign {
 impl Drop for Foreign {
     fn drop(&mut self) {
         drop(self.requests.take());
+        if std::thread::panicking() {
+            // It may stand still, or wait for what does not come.
+            let _ = self.child.kill();
+        }
         let _ = self.child.wait();
     }
 }

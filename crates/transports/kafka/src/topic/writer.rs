@@ -187,7 +187,11 @@ impl KafkaWriter {
 }
 
 fn full(producer: &Shared) -> PublishError {
-    PublishError::Full { transport: SCHEME.to_owned(), queued: producer.under_way() }
+    PublishError::Full {
+        transport: SCHEME.to_owned(),
+        queued: producer.under_way(),
+        waits_for: None,
+    }
 }
 
 impl Writer for KafkaWriter {
