@@ -228,8 +228,8 @@ impl From<Box<Refusal>> for TopicError {
 pub enum PublishError {
     /// The transport's bounded queue is full, and the topic's policy is to refuse.
     #[error(
-        "the queue of {transport} is full ({queued} samples pending{}); publish less, or choose the \
-         overload policy `block`",
+        "the queue of {transport} is full ({queued} samples pending{}); publish less, or choose \
+         the overload policy `block`",
         waits_for.iter().map(|reader| format!(", waiting for {reader}")).collect::<String>()
     )]
     Full {

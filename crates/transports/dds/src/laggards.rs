@@ -16,8 +16,10 @@ const STANDSTILL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 struct Laggard {
     since: Instant,
-    /// Its session and process.
+    /// Its session, and its process once it stands still.
     name: String,
+    /// It stands still, as of the last check.
+    stands: bool,
     /// It was reported.
     reported: bool,
 }
@@ -31,8 +33,8 @@ impl Laggards {
         self.0.clear();
     }
 
-    /// Replaces the participants by those of the readers that lag now. `process` describes a
-    /// participant's process.
+    /// Replaces the participants by those of the readers that lag now. `process` describes the
+    /// process of one that stands still.
     pub(crate) fn update(
         &mut self,
         lagging: &[Endpoint],
@@ -42,26 +44,27 @@ impl Laggards {
         let lag = |of: &Guid| lagging.iter().any(|end| end.participant == *of);
         self.0.retain(|participant, _| lag(participant));
         for end in lagging {
-            self.0.entry(end.participant).or_insert_with(|| {
-                let session = announcements::guid(end.participant);
-                let name = match process(end) {
-                    Some(process) => format!("session {session} ({process})"),
-                    None => format!("session {session}"),
-                };
-                Laggard { since: now, name, reported: false }
+            let of = self.0.entry(end.participant).or_insert_with(|| {
+                let name = format!("session {}", announcements::guid(end.participant));
+                Laggard { since: now, name, stands: false, reported: false }
             });
+            if !of.stands && now.duration_since(of.since) >= STANDSTILL {
+                of.stands = true;
+                let process = process(end).map(|process| format!(" ({process})"));
+                of.name.extend(process);
+            }
         }
     }
 
     /// The participants whose readers stand still.
-    pub(crate) fn standing(&self, now: Instant) -> HashSet<Guid> {
-        let stand = self.0.iter().filter(|(_, of)| now.duration_since(of.since) >= STANDSTILL);
+    pub(crate) fn standing(&self) -> HashSet<Guid> {
+        let stand = self.0.iter().filter(|(_, of)| of.stands);
         stand.map(|(participant, _)| *participant).collect()
     }
 
     /// Whether all of them stand still.
-    pub(crate) fn all_stand(&self, now: Instant) -> bool {
-        self.0.values().all(|of| now.duration_since(of.since) >= STANDSTILL)
+    pub(crate) fn all_stand(&self) -> bool {
+        self.0.values().all(|of| of.stands)
     }
 
     /// Their names; `None` if there are none.
@@ -71,9 +74,8 @@ impl Laggards {
     }
 
     /// The names of those that stand still and were not reported yet.
-    pub(crate) fn news(&mut self, now: Instant) -> Vec<String> {
-        let stand = self.0.values_mut();
-        let stand = stand.filter(|of| now.duration_since(of.since) >= STANDSTILL);
+    pub(crate) fn news(&mut self) -> Vec<String> {
+        let stand = self.0.values_mut().filter(|of| of.stands);
         let new = |of: &mut Laggard| !std::mem::replace(&mut of.reported, true);
         stand.filter_map(|of| new(of).then(|| of.name.clone())).collect()
     }
@@ -101,19 +103,20 @@ mod tests {
         let at = |ms| begun + Duration::from_millis(ms);
         let process = |_: &Endpoint| Some("process 7 on dome".to_owned());
         laggards.update(&[end(1), end(1)], begun, process);
-        laggards.update(&[end(1), end(2)], at(900), process);
-        assert!(laggards.standing(at(999)).is_empty() && laggards.news(at(999)).is_empty());
-        assert_eq!(laggards.standing(at(1_000)), HashSet::from([Guid([1; 16])]));
-        assert!(!laggards.all_stand(at(1_000)), "the other one may only be slow");
+        laggards.update(&[end(1), end(2)], at(999), process);
+        assert!(laggards.standing().is_empty() && laggards.news().is_empty());
+        laggards.update(&[end(1), end(2)], at(1_000), process);
+        assert_eq!(laggards.standing(), HashSet::from([Guid([1; 16])]));
+        assert!(!laggards.all_stand(), "the other one may only be slow");
         let name = format!("session {} (process 7 on dome)", "01".repeat(16));
-        assert_eq!(laggards.news(at(1_000)), [name.clone()]);
-        assert!(laggards.news(at(1_001)).is_empty(), "each is reported once");
+        assert_eq!(laggards.news(), [name.clone()]);
+        assert!(laggards.news().is_empty(), "each is reported once");
         assert!(laggards.names().is_some_and(|names| names.starts_with(&name)));
         laggards.update(&[end(1)], at(1_500), process);
-        assert!(laggards.all_stand(at(1_500)));
+        assert!(laggards.all_stand());
         laggards.update(&[], at(1_600), process);
-        laggards.update(&[end(1)], at(1_700), process);
-        assert!(laggards.standing(at(2_600)).is_empty(), "it acknowledged meanwhile");
+        laggards.update(&[end(1)], at(2_500), process);
+        assert!(laggards.standing().is_empty(), "it acknowledged meanwhile");
         laggards.clear();
         assert_eq!(laggards.names(), None);
     }

@@ -30,8 +30,8 @@ pub(crate) const MAX_KEY_BYTES: usize = u16::MAX as usize;
 /// The most bytes of a key's samples that the writers of telemetry and logs keep for readers that
 /// lag: the traffic of one lease at 25 MB/s, and as much as a reader may have waiting.
 pub(crate) const CACHE_BYTES: usize = 256 << 20;
-/// The same in samples, so that the budget holds for samples up to [`LARGE_SAMPLE_BYTES`], which are
-/// almost all. Cyclone's index of a key has 8 bytes for each.
+/// The same in samples, so that the budget holds for samples up to [`LARGE_SAMPLE_BYTES`], which
+/// are almost all. Cyclone's index of a key has 8 bytes for each.
 pub(crate) const CACHE_DEPTH: u32 = 2_048;
 /// Larger samples are counted: above the budget their writer waits, as other writers do.
 pub(crate) const LARGE_SAMPLE_BYTES: usize = CACHE_BYTES / CACHE_DEPTH as usize;

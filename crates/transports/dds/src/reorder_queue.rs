@@ -830,29 +830,11 @@ impl ReorderQueue {
         } else {
             (header.sequence, header.incarnation, header.time)
         };
-        let (mut origin, mut behind) = (Origin::Log, ReaderBehind::No);
         let resent = header.flags & RESENT != 0;
-        if foreign.is_none() {
-            let order = (incarnation, sequence);
-            let before = self.record_sequence(partition, header.producer, order, topic_index);
-            if resent {
-                self.record_resent(partition, header.producer, order, topic_index);
-                origin = Origin::History;
-                let known = before.is_some_and(|before| before >= order);
-                let wanted = match self.take {
-                    AcceptResent::New => before.is_some() && !known,
-                    AcceptResent::History => !known,
-                    AcceptResent::Everything => true,
-                };
-                if !wanted {
-                    return None;
-                }
-            } else if self.newest && self.is_old(&header, before) {
-                return None;
-            } else if self.drops && self.take == AcceptResent::New {
-                behind = self.behind(&header, before);
-            }
-        }
+        let (origin, behind) = match foreign {
+            Some(_) => (Origin::Log, ReaderBehind::No),
+            None => self.origin(&header, topic_index)?,
+        };
         let base = foreign.is_some() || header.flags & OLDEST_UNACKED != 0;
         let (previous, follows_other_topic) = (header.previous, header.flags & OTHER_TOPIC != 0);
         Some(QueuedSample {
@@ -877,8 +859,35 @@ impl ReorderQueue {
         })
     }
 
-    /// Whether the reader was too slow for the sample that precedes one: the reliable writer wrote it
-    /// to the same DDS topic, where samples arrive in order. `before` is the newest that arrived.
+    /// Records a bus writer's sample; returns where it comes from, and whether the reader is
+    /// behind. `None` if the sample is known or not wanted.
+    fn origin(
+        &mut self,
+        header: &Header<'_>,
+        topic_index: usize,
+    ) -> Option<(Origin, ReaderBehind)> {
+        let (partition, order) = (header.partition, header.order());
+        let before = self.record_sequence(partition, header.producer, order, topic_index);
+        if header.flags & RESENT == 0 {
+            if self.newest && self.is_old(header, before) {
+                return None;
+            }
+            let falls_behind = self.drops && self.take == AcceptResent::New;
+            let behind = if falls_behind { self.behind(header, before) } else { ReaderBehind::No };
+            return Some((Origin::Log, behind));
+        }
+        self.record_resent(partition, header.producer, order, topic_index);
+        let known = before.is_some_and(|before| before >= order);
+        let wanted = match self.take {
+            AcceptResent::New => before.is_some() && !known,
+            AcceptResent::History => !known,
+            AcceptResent::Everything => true,
+        };
+        wanted.then_some((Origin::History, ReaderBehind::No))
+    }
+
+    /// Whether the reader was too slow for the sample that precedes one: the reliable writer wrote
+    /// it to the same DDS topic, where samples arrive in order. `before` is the newest that came.
     fn behind(&self, header: &Header<'_>, before: Option<(u64, u64)>) -> ReaderBehind {
         if !self.reliable || header.previous == 0 {
             return ReaderBehind::No;

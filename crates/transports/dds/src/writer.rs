@@ -554,11 +554,11 @@ impl WriterCore {
         told.into_iter().for_each(|(receipt, sender)| sender.complete(Ok(receipt)));
     }
 
-    /// Waits until the readers have acknowledged all samples; false after `at_most`, or little more.
-    /// Readers that stand still do not count if the topic's writers wait for none.
+    /// Waits until the readers have acknowledged all samples; false after `at_most`, or little
+    /// more. Readers that stand still do not count if the topic's writers wait for none.
     fn is_acknowledged(&self, at_most: Duration) -> bool {
         let excuses = self.topic.waits_for_no_reader();
-        let standing = locked(&self.laggards).standing(Instant::now());
+        let standing = locked(&self.laggards).standing();
         if !excuses || standing.is_empty() {
             match self.endpoints.wait_for_acknowledgements(at_most) {
                 Ok(true) => {
@@ -575,9 +575,9 @@ impl WriterCore {
         let mut laggards = locked(&self.laggards);
         laggards.update(&lagging, now, |end| participant.process(end.participant_handle));
         if excuses {
-            return laggards.all_stand(now);
+            return laggards.all_stand();
         }
-        for name in laggards.news(now) {
+        for name in laggards.news() {
             self.report_waiting(&name);
         }
         lagging.is_empty()

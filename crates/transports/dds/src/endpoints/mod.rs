@@ -3,9 +3,9 @@
 //!
 //! Constraints. A DDS topic has one type, and its name must identify that type. So envelopes always
 //! have their own DDS topic beside the typed one. A topic may get its first schema long after its
-//! endpoints were opened. Until then a typed reader has an endpoint of the type that it expects, for
-//! foreign writers; no sample of a bus comes by it. A topic's writers may accept samples of further
-//! schemas, and bytes that are not a value.
+//! endpoints were opened. Until then a typed reader has an endpoint of the type that it expects,
+//! for foreign writers; no sample of a bus comes by it. A topic's writers may accept samples of
+//! further schemas, and bytes that are not a value.
 //!
 //! Operation. A writer puts a sample on the typed topic if it has that schema, and if its key is
 //! empty or equals the type's key fields. Any other sample is an envelope. A sample that follows
