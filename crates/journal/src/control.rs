@@ -60,6 +60,15 @@ const SNAP_POS: usize = 1168;
 const CHECKPOINTS: usize = 1216;
 const CHECKPOINT_BYTES: usize = 48;
 const RECOVERED: usize = 1344;
+// Of version 3 of the journal; zero before.
+const LOG_ID: usize = 1408;
+const BEGINNING: usize = 1440;
+const TAKEN: usize = 1472;
+const GONE: usize = 1496;
+const FLOOR: usize = 1504;
+const MISSING: usize = 1528;
+/// The word at [`GONE`] of a partition that was deleted; any other one means nothing.
+const GONE_MARK: u64 = u64::from_le_bytes(*b"GONE\0\0\0\x01");
 
 /// A position in the log up to which everything is on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -79,6 +88,38 @@ pub struct RecoveryReport {
     pub cut_at: u64,
     /// Incomplete bytes behind the cut; 0 if no known record was lost.
     pub cut_bytes: u64,
+    /// The number of records that are proven to have been in the log and cannot be read.
+    pub missing: u64,
+    /// The first of them.
+    pub missing_from: u64,
+}
+
+/// A log's identity, and the file that it belongs to: a copy is another log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct LogId {
+    /// Random; 0 for none.
+    pub id: u64,
+    /// The file system and the inode of the control page's file.
+    pub file_system: u64,
+    pub inode: u64,
+}
+
+/// What retention has removed from a partition since it was created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Taken {
+    /// Records.
+    pub samples: u64,
+    /// Bytes of their frames.
+    pub bytes: u64,
+}
+
+/// The beginning of the log: retention has taken everything before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Beginning {
+    /// The first segment; 0 for unknown.
+    pub seq: u64,
+    pub pos: u64,
+    pub offset: u64,
 }
 
 /// The limit of reads of a pair of words that a writer may be changing; only damage reaches it.
@@ -109,7 +150,12 @@ pub(crate) struct Control {
 
 impl Control {
     /// Fills a new control page that no other process has mapped.
-    pub(crate) fn create(map: Map, seed: u64, mark: (BootId, u64)) -> std::io::Result<Self> {
+    pub(crate) fn create(
+        map: Map,
+        seed: u64,
+        mark: (BootId, u64),
+        log: LogId,
+    ) -> std::io::Result<Self> {
         let mut fixed = [0; FIXED_BYTES + 4];
         fixed[..8].copy_from_slice(MAGIC);
         fixed[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -124,6 +170,8 @@ impl Control {
         control.set_durable(FIRST_POS, 0, 0);
         control.word(KEYS_UPTO).store(FIRST_POS, Relaxed);
         control.set_first(1, FIRST_POS, 0);
+        control.set_beginning(Beginning { seq: 1, pos: FIRST_POS, offset: 0 });
+        control.set_log_id(log);
         control.set_mark(mark);
         Ok(control)
     }
@@ -395,7 +443,13 @@ impl Control {
     /// Returns the report of the last recovery.
     pub(crate) fn recovered(&self) -> RecoveryReport {
         let word = |n: usize| self.word(RECOVERED + n * 8).load(Relaxed);
-        RecoveryReport { count: word(0), cut_at: word(1), cut_bytes: word(2) }
+        RecoveryReport {
+            count: word(0),
+            cut_at: word(1),
+            cut_bytes: word(2),
+            missing: self.word(MISSING).load(Relaxed),
+            missing_from: self.word(MISSING + 8).load(Relaxed),
+        }
     }
 
     pub(crate) fn set_recovered(&self, report: RecoveryReport) {
@@ -403,5 +457,91 @@ impl Control {
         for (i, word) in words.into_iter().enumerate() {
             self.word(RECOVERED + i * 8).store(word, Relaxed);
         }
+        self.word(MISSING).store(report.missing, Relaxed);
+        self.word(MISSING + 8).store(report.missing_from, Relaxed);
+    }
+
+    /// Returns three words and their check, if they are whole; zeros are none.
+    fn checked(&self, at: usize) -> Option<[u64; 3]> {
+        let words = [0, 8, 16].map(|n| self.word(at + n).load(Acquire));
+        (self.word(at + 24).load(Acquire) == check(words)).then_some(words)
+    }
+
+    fn set_checked(&self, at: usize, words: [u64; 3]) {
+        // Torn, they are no words rather than wrong ones.
+        self.word(at + 24).store(0, Release);
+        for (n, word) in words.into_iter().enumerate() {
+            self.word(at + n * 8).store(word, Release);
+        }
+        self.word(at + 24).store(check(words), Release);
+    }
+
+    /// Returns the log's identity; none before version 3, or where it is damaged.
+    pub(crate) fn log_id(&self) -> LogId {
+        let found = self.checked(LOG_ID).unwrap_or_default();
+        LogId { id: found[0], file_system: found[1], inode: found[2] }
+    }
+
+    pub(crate) fn set_log_id(&self, id: LogId) {
+        self.set_checked(LOG_ID, [id.id, id.file_system, id.inode]);
+    }
+
+    /// Returns where the log begins, as far as it is recorded.
+    #[expect(dead_code, reason = "reserved by the format; recovery reads it next")]
+    pub(crate) fn beginning(&self) -> Option<Beginning> {
+        let found = self.checked(BEGINNING).filter(|words| words[0] != 0);
+        found.map(|words| Beginning { seq: words[0], pos: words[1], offset: words[2] })
+    }
+
+    pub(crate) fn set_beginning(&self, begin: Beginning) {
+        self.set_checked(BEGINNING, [begin.seq, begin.pos, begin.offset]);
+    }
+
+    /// Returns what retention has taken so far.
+    pub(crate) fn taken(&self) -> Taken {
+        let words = [0, 8].map(|n| self.word(TAKEN + n).load(Acquire));
+        let whole = self.word(TAKEN + 16).load(Acquire) == check([words[0], words[1], 0]);
+        let [samples, bytes] = if whole { words } else { [0; 2] };
+        Taken { samples, bytes }
+    }
+
+    /// Counts what retention takes. Under the lock.
+    #[expect(dead_code, reason = "reserved by the format; retention counts next")]
+    pub(crate) fn add_taken(&self, more: Taken) {
+        let before = self.taken();
+        let samples = before.samples.saturating_add(more.samples);
+        let bytes = before.bytes.saturating_add(more.bytes);
+        self.word(TAKEN + 16).store(0, Release);
+        self.word(TAKEN).store(samples, Release);
+        self.word(TAKEN + 8).store(bytes, Release);
+        self.word(TAKEN + 16).store(check([samples, bytes, 0]), Release);
+    }
+
+    /// Returns whether the partition was deleted under its users.
+    #[inline]
+    pub(crate) fn is_gone(&self) -> bool {
+        self.word(GONE).load(Acquire) == GONE_MARK
+    }
+
+    /// Marks the partition as deleted, for ever. Under the lock.
+    #[expect(dead_code, reason = "reserved by the format; deletion marks next")]
+    pub(crate) fn set_gone(&self) {
+        self.word(GONE).store(GONE_MARK, Release);
+    }
+
+    /// Returns the end below which no recovery has let the log end: offset and position.
+    #[expect(dead_code, reason = "reserved by the format; recovery reads it next")]
+    pub(crate) fn floor(&self) -> Option<(u64, u64)> {
+        let words = [0, 8].map(|n| self.word(FLOOR + n).load(Acquire));
+        let whole = self.word(FLOOR + 16).load(Acquire) == check([words[0], words[1], 0]);
+        whole.then_some((words[0], words[1]))
+    }
+
+    #[expect(dead_code, reason = "reserved by the format; recovery stores it next")]
+    pub(crate) fn set_floor(&self, end: u64, pos: u64) {
+        self.word(FLOOR + 16).store(0, Release);
+        self.word(FLOOR).store(end, Release);
+        self.word(FLOOR + 8).store(pos, Release);
+        self.word(FLOOR + 16).store(check([end, pos, 0]), Release);
     }
 }

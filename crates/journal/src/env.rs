@@ -14,6 +14,7 @@ use crate::error::IoContext;
 use crate::hash::{mix, random};
 use crate::map::Mode;
 use crate::process::{BootId, Token};
+use crate::running_time;
 use crate::signal::Signal;
 use crate::{Access, JournalError, JournalOptions};
 
@@ -69,6 +70,15 @@ impl Env {
 
     pub(crate) fn mode(&self) -> Mode {
         if self.writable() { Mode::Write } else { Mode::Read }
+    }
+
+    /// Returns the journal's running time, in nanoseconds.
+    pub(crate) fn running_time(&self) -> u64 {
+        let map = &self.doorbells.map;
+        match self.writable() {
+            true => running_time::advance(map, self.boot, (self.options.uptime)()),
+            false => running_time::stored(map),
+        }
     }
 
     pub(crate) fn file_path(&self) -> PathBuf {

@@ -176,6 +176,12 @@ pub enum JournalError {
         /// The time waited.
         waited: Duration,
     },
+    /// The topic was deleted while it was open.
+    #[error("{}: the topic was deleted; open it again to create a new one", path.display())]
+    TopicGone {
+        /// The partition.
+        path: PathBuf,
+    },
     /// The member does not own the partition any more.
     #[error(
         "group {group}: partition {partition} is not this member's; query its partitions again"

@@ -2,10 +2,11 @@
 //!
 //! A frame is 8-aligned: a header of [`FRAME_HEADER_BYTES`] bytes, trace (16 bytes, if flagged),
 //! headers (after their length in 2 bytes, if flagged), key, payload, padding of zero to seven
-//! bytes. The checksum (CRC-32C) covers the body first and the header last, because the body is
-//! known before the lock is taken and the header is not. It ends with the segment's id, so that
-//! bytes of a former use of a recycled file never pass. `docs/formats/journal.md` has the byte
-//! table.
+//! bytes. A *padded* frame has up to 63 zero bytes before its payload, which then begins at a
+//! multiple of [`PAYLOAD_ALIGNMENT`] bytes of the segment's file. The checksum (CRC-32C) covers the
+//! body first and the header last, because the body is known before the lock is taken, and header
+//! and padding are not. It ends with the segment's id, so that bytes of a former use of a recycled
+//! file never pass. `docs/formats/journal.md` has the byte table.
 
 use helio_core::headers::MAX_HEADERS_BYTES;
 use helio_core::{HeadersRef, SchemaId, Tai, TraceId};
@@ -22,9 +23,18 @@ const TRACE_BYTES: usize = 16;
 const HEADERS_LENGTH_BYTES: usize = 2;
 const FLAG_TRACE: u8 = 1;
 const FLAG_HEADERS: u8 = 2;
+const FLAG_PADDED: u8 = 4;
+/// The multiple of bytes of a segment's file at which a padded frame's payload begins: a cache
+/// line, and the widest vector registers.
+pub const PAYLOAD_ALIGNMENT: usize = 64;
 /// The longest valid frame.
-const MAX_FRAME_BYTES: usize =
-    FRAME_HEADER_BYTES + TRACE_BYTES + HEADERS_LENGTH_BYTES + MAX_HEADERS_BYTES + MAX_RECORD_BYTES;
+const MAX_FRAME_BYTES: usize = FRAME_HEADER_BYTES
+    + TRACE_BYTES
+    + HEADERS_LENGTH_BYTES
+    + MAX_HEADERS_BYTES
+    + MAX_RECORD_BYTES
+    + PAYLOAD_ALIGNMENT
+    - 1;
 
 /// A parsed frame header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +53,17 @@ pub(crate) struct FrameHeader {
     pub key_len: u16,
     pub level: u8,
     pub flags: u8,
+    /// Zero bytes before the payload.
+    pub pad: u8,
+}
+
+/// Returns the oldest version of segments that may have frames with these flags.
+pub(crate) fn version(flags: u8) -> u32 {
+    match flags {
+        _ if flags & FLAG_PADDED != 0 => 3,
+        _ if flags & FLAG_HEADERS != 0 => 2,
+        _ => 1,
+    }
 }
 
 fn word(bytes: &[u8; FRAME_HEADER_BYTES], at: usize) -> u64 {
@@ -61,6 +82,12 @@ impl FrameHeader {
     /// Parses a header; `None` if its lengths are impossible.
     #[inline]
     pub(crate) fn parse(bytes: &[u8; FRAME_HEADER_BYTES]) -> Option<Self> {
+        let padded = bytes[63] & FLAG_PADDED != 0;
+        // Producers' numbers have 16 bits.
+        let (producer, pad) = match padded {
+            true => (half(bytes, 56) & 0xffff, bytes[59]),
+            false => (half(bytes, 56), 0),
+        };
         let header = Self {
             len: half(bytes, 0),
             crc: half(bytes, 4),
@@ -70,16 +97,18 @@ impl FrameHeader {
             schema: SchemaId(word(bytes, 32)),
             incarnation: word(bytes, 40),
             link: word(bytes, 48),
-            producer: half(bytes, 56),
+            producer,
             key_len: u16::from_le_bytes([bytes[60], bytes[61]]),
             level: bytes[62],
             flags: bytes[63],
+            pad,
         };
         let len = header.len as usize;
-        let fits = header.flags & !(FLAG_TRACE | FLAG_HEADERS) == 0
+        let fits = header.flags & !(FLAG_TRACE | FLAG_HEADERS | FLAG_PADDED) == 0
+            && usize::from(pad) < PAYLOAD_ALIGNMENT
             && header.offset < u64::MAX
             && len <= MAX_FRAME_BYTES
-            && len >= FRAME_HEADER_BYTES + header.fixed_len() + usize::from(header.key_len);
+            && len >= header.least_len();
         fits.then_some(header)
     }
 
@@ -95,6 +124,9 @@ impl FrameHeader {
         out[40..48].copy_from_slice(&self.incarnation.to_le_bytes());
         out[48..56].copy_from_slice(&self.link.to_le_bytes());
         out[56..60].copy_from_slice(&self.producer.to_le_bytes());
+        if self.flags & FLAG_PADDED != 0 {
+            out[59] = self.pad;
+        }
         out[60..62].copy_from_slice(&self.key_len.to_le_bytes());
         out[62] = self.level;
         out[63] = self.flags;
@@ -114,6 +146,20 @@ impl FrameHeader {
     /// The least number of bytes of a body before its key.
     fn fixed_len(&self) -> usize {
         self.trace_len() + usize::from(self.has_headers()) * HEADERS_LENGTH_BYTES
+    }
+
+    /// The least number of bytes of a frame.
+    fn least_len(&self) -> usize {
+        FRAME_HEADER_BYTES + self.fixed_len() + usize::from(self.key_len) + usize::from(self.pad)
+    }
+
+    /// Adds the padding that lets the payload begin at a multiple of [`PAYLOAD_ALIGNMENT`], for a
+    /// frame at this byte of its segment's file.
+    pub(crate) fn align(&mut self, at: u64, payload: usize) {
+        let begin = at as usize % PAYLOAD_ALIGNMENT + self.len as usize - payload;
+        self.pad = (begin.next_multiple_of(PAYLOAD_ALIGNMENT) - begin) as u8;
+        self.len += u32::from(self.pad);
+        self.flags |= FLAG_PADDED;
     }
 
     /// Returns the bytes from this frame's start to the next one's.
@@ -136,6 +182,8 @@ pub(crate) struct Body<'a> {
     pub headers: HeadersRef<'a>,
     pub key: &'a [u8],
     pub payload: &'a [u8],
+    /// Zero bytes before the payload; the checksum leaves them out.
+    pub pad: u8,
 }
 
 impl<'a> Body<'a> {
@@ -171,6 +219,9 @@ impl<'a> Body<'a> {
             write(self.headers.as_bytes());
         }
         write(self.key);
+        if self.pad != 0 {
+            write(&[0; PAYLOAD_ALIGNMENT][..usize::from(self.pad)]);
+        }
         write(self.payload);
     }
 
@@ -200,8 +251,10 @@ impl<'a> Body<'a> {
             headers = HeadersRef::parse(bytes).ok()?;
             rest = behind;
         }
-        let (key, payload) = rest.split_at_checked(usize::from(header.key_len))?;
-        Some(Self { trace: trace.try_into().ok().map(TraceId), headers, key, payload })
+        let (key, rest) = rest.split_at_checked(usize::from(header.key_len))?;
+        let (_, payload) = rest.split_at_checked(usize::from(header.pad))?;
+        let (trace, pad) = (trace.try_into().ok().map(TraceId), header.pad);
+        Some(Self { trace, headers, key, payload, pad })
     }
 }
 
@@ -223,8 +276,17 @@ pub(crate) fn verify(
     segment: u64,
 ) -> bool {
     // Without headers any body fits a header that was parsed.
-    header_crc(header, crc32c::crc32c(body), segment) == half(header, 4)
+    body_crc(parsed, body).is_some_and(|crc| header_crc(header, crc, segment) == half(header, 4))
         && (!parsed.has_headers() || Body::parse(parsed, body).is_some())
+}
+
+/// Returns the checksum over a body as it lies in a frame; `None` if they do not match.
+#[inline]
+pub(crate) fn body_crc(header: &FrameHeader, body: &[u8]) -> Option<u32> {
+    match header.pad {
+        0 => Some(crc32c::crc32c(body)),
+        _ => Body::parse(header, body).map(|body| body.crc()),
+    }
 }
 
 /// Parses a body by a header that was [verified](verify) to match it.
@@ -245,11 +307,11 @@ mod tests {
         let time = Tai::from_nanos(-3);
         let key_len = body.key.len() as u16;
         let (offset, sequence, incarnation, link, producer, level) = (9, 8, 7, 6, 4, 3);
-        let crc = 0;
+        let (crc, pad) = (0, 0);
         #[rustfmt::skip]
         let header = FrameHeader {
             len, crc, offset, time, sequence, schema, incarnation, link, producer, key_len, level,
-            flags,
+            flags, pad,
         };
         header
     }
@@ -264,12 +326,18 @@ mod tests {
         #[test]
         fn a_frame_comes_out_as_it_went_in(
             trace in any::<Option<[u8; 16]>>(), value in any::<Option<Vec<u8>>>(), key: Vec<u8>,
-            payload: Vec<u8>, segment: u64,
+            payload: Vec<u8>, segment: u64, at: Option<u16>,
         ) {
             let headers = value.map_or(Headers::new(), |v| Headers::new().with("n", v).unwrap());
             let (headers, key, payload) = (headers.as_ref(), &key[..], &payload[..]);
-            let body = Body { trace: trace.map(TraceId), headers, key, payload };
-            let header = header(&body);
+            let mut body = Body { trace: trace.map(TraceId), headers, key, payload, pad: 0 };
+            let mut header = header(&body);
+            if let Some(at) = at {
+                header.align(at.into(), payload.len());
+                body.pad = header.pad;
+                let begin = usize::from(at) + header.len as usize - payload.len();
+                prop_assert!(begin.is_multiple_of(PAYLOAD_ALIGNMENT));
+            }
             let head = header.seal(body.crc(), segment);
             let bytes = bytes(&body);
             prop_assert_eq!(header.len as usize, FRAME_HEADER_BYTES + bytes.len());
@@ -291,6 +359,10 @@ mod tests {
                 prop_assert!(h.len as usize >= FRAME_HEADER_BYTES);
                 // A valid checksum does not imply valid lengths.
                 let head = h.seal(crc32c::crc32c(&bytes), 77);
+                let head = match body_crc(&h, &bytes) {
+                    Some(crc) => h.seal(crc, 77),
+                    None => head,
+                };
                 let whole = verify(&head, &h, &bytes, 77);
                 prop_assert_eq!(whole, Body::parse(&h, &bytes).is_some());
                 prop_assert!(whole || flags & FLAG_HEADERS != 0);
@@ -303,7 +375,7 @@ mod tests {
         let headers = Headers::new().with("name", b"value").unwrap();
         let (headers, key, payload) = (headers.as_ref(), &b"key"[..], &b"payload"[..]);
         for headers in [HeadersRef::EMPTY, headers] {
-            let body = Body { trace: None, headers, key, payload };
+            let body = Body { headers, key, payload, ..Body::default() };
             let header = header(&body);
             let mut frame = header.seal(body.crc(), 77).to_vec();
             frame.extend(bytes(&body));
@@ -334,7 +406,10 @@ mod tests {
         assert_eq!(Body { payload: &payload, ..Body::default() }.plan(), None);
         let headers = Headers::new().with("n", vec![0; MAX_HEADERS_BYTES - 4]).unwrap();
         let (trace, headers, payload) = (Some(TraceId([1; 16])), headers.as_ref(), &payload[1..]);
-        let (len, _) = Body { trace, headers, key: &[], payload }.plan().unwrap();
-        assert_eq!(len as usize, MAX_FRAME_BYTES);
+        let body = Body { trace, headers, payload, ..Body::default() };
+        let mut header = header(&body);
+        header.align(1, payload.len());
+        assert!((header.len as usize) <= MAX_FRAME_BYTES, "{}", header.len);
+        assert!(FrameHeader::parse(&header.seal(body.crc(), 1)).is_some());
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,8 +25,10 @@ use crate::{Access, JournalError, JournalOptions, Maintenance, TopicConfig};
 
 const MAGIC: &[u8; 8] = b"HELIOJRN";
 /// The format version of a journal's folder.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 3;
 const FIXED_BYTES: usize = 60;
+/// The limit of reads of a head that another process may be writing.
+const MAX_HEAD_READS: u32 = 100;
 /// The limit of a schema's text, in bytes.
 pub const MAX_SCHEMA_BYTES: usize = 4 << 20;
 
@@ -315,18 +318,51 @@ fn prepare(dir: &Path, file: &Path, seed: Option<u64>, boot: BootId) -> Result<(
 fn write_head(path: &Path, id: u64) -> io::Result<()> {
     let mut head = [0; FIXED_BYTES + 4];
     head[..8].copy_from_slice(MAGIC);
-    head[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
     head[12..16].copy_from_slice(&(FILE_BYTES as u32).to_le_bytes());
     head[16..24].copy_from_slice(&id.to_le_bytes());
-    let crc = crc32c::crc32c(&head[..FIXED_BYTES]);
-    head[FIXED_BYTES..].copy_from_slice(&crc.to_le_bytes());
+    seal_head(&mut head);
     let mut file = File::create_new(path)?;
     crate::map::reserve(&file, FILE_BYTES as u64)?;
     file.write_all(&head)?;
     file.sync_all()
 }
 
-/// Checks the head of the journal's own file, and maps the file.
+/// Stores this program's format version in a head, and its checksum.
+fn seal_head(head: &mut [u8; FIXED_BYTES + 4]) {
+    head[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+    let crc = crc32c::crc32c(&head[..FIXED_BYTES]);
+    head[FIXED_BYTES..].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Reads the head of the journal's own file and checks it; `None` if its checksum is wrong.
+fn read_head(file: &File, path: &Path) -> Result<Option<[u8; FIXED_BYTES + 4]>, JournalError> {
+    let mut head = [0; FIXED_BYTES + 4];
+    if file.read_exact_at(&mut head, 0).is_err() || &head[..8] != MAGIC {
+        return Err(JournalError::Foreign { path: path.to_owned() });
+    }
+    let half = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    if half(8) > FORMAT_VERSION {
+        let (path, known) = (path.to_owned(), FORMAT_VERSION);
+        return Err(JournalError::Version { path, found: half(8), known });
+    }
+    let whole = half(FIXED_BYTES) == crc32c::crc32c(&head[..FIXED_BYTES]);
+    Ok(whole.then_some(head))
+}
+
+/// Marks a journal of an older version as one of this program's: older programs refuse it from now
+/// on. The mark is on the disk before anything else of the new version. All other files stay as
+/// they are, and are read in whatever version they have.
+fn upgrade(file: &File, path: &Path, mut head: [u8; FIXED_BYTES + 4]) -> Result<(), JournalError> {
+    let before = head;
+    seal_head(&mut head);
+    if head == before {
+        return Ok(());
+    }
+    file.write_all_at(&head, 0).at("upgrade", path)?;
+    file.sync_data().at("sync", path)
+}
+
+/// Checks the head of the journal's own file, upgrades it for writing, and maps the file.
 fn attach(path: &Path, access: Access) -> Result<Map, JournalError> {
     let write = access == Access::ReadWrite;
     let file = match OpenOptions::new().read(true).write(write).open(path) {
@@ -335,21 +371,17 @@ fn attach(path: &Path, access: Access) -> Result<Map, JournalError> {
         }
         other => other.at("open", path)?,
     };
-    let mut head = [0; FIXED_BYTES + 4];
-    let read = io::Read::read_exact(&mut &file, &mut head);
-    if read.is_err() || &head[..8] != MAGIC {
-        return Err(JournalError::Foreign { path: path.to_owned() });
-    }
-    let half = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-    if half(8) > FORMAT_VERSION {
-        let (path, known) = (path.to_owned(), FORMAT_VERSION);
-        return Err(JournalError::Version { path, found: half(8), known });
-    }
-    if half(FIXED_BYTES) != crc32c::crc32c(&head[..FIXED_BYTES]) {
+    // Another process may be upgrading it.
+    let mut reads = (0..MAX_HEAD_READS).map(|_| read_head(&file, path).transpose());
+    let Some(head) = reads.find_map(|head| head) else {
         return Err(JournalError::damaged(path, "head"));
-    }
+    };
+    let head = head?;
     if file.metadata().at("look at", path)?.len() < FILE_BYTES as u64 {
         return Err(JournalError::damaged(path, "short"));
+    }
+    if write {
+        upgrade(&file, path, head)?;
     }
     let mode = if write { Mode::Write } else { Mode::Read };
     Map::of(&file, FILE_BYTES, mode).at("map", path)

@@ -42,6 +42,7 @@ mod producers;
 mod reader;
 mod recovery;
 mod retention;
+mod running_time;
 mod segment;
 mod signal;
 mod sync;
@@ -52,15 +53,15 @@ mod wake_hints;
 mod writer;
 
 pub use bell::{Bell, Wake};
-pub use control::RecoveryReport;
+pub use control::{RecoveryReport, Taken};
 pub use cursor::{Gap, GapCause};
 pub use error::{AppendError, JournalError};
-pub use frame::{MAX_KEY_BYTES, MAX_RECORD_BYTES};
+pub use frame::{MAX_KEY_BYTES, MAX_RECORD_BYTES, PAYLOAD_ALIGNMENT};
 pub use groups::{Group, MAX_MEMBERS, Member, MemberInfo};
 pub use journal::{FORMAT_VERSION, Journal, MAX_SCHEMA_BYTES, TopicInfo};
 pub use options::{
     Access, Clock, JournalOptions, LastValue, MAX_PARTITIONS, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES,
-    Maintenance, SyncHook, SyncPolicy, TopicConfig,
+    Maintenance, SyncHook, SyncPolicy, TopicConfig, Uptime,
 };
 pub use partition::OnDurable;
 pub use producers::{Lease, Ownership, ProducerInfo, WriterOptions};

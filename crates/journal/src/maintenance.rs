@@ -108,12 +108,13 @@ impl Housekeeper {
             folders.iter().for_each(|folder| drop(env.remove_orphans(folder)));
         }
         while let Some(wanted) = signal.wait(SWEEP_INTERVAL) {
-            let Some(_env) = weak.upgrade() else { return };
+            let Some(env) = weak.upgrade() else { return };
             self.sweep_bells();
             if wanted {
                 self.each(Partition::prepare);
             }
             if last.elapsed() >= RETENTION_INTERVAL {
+                env.running_time();
                 self.each(Partition::keep);
                 last = Instant::now();
             }

@@ -39,6 +39,9 @@ pub enum Maintenance {
 /// Called before a file or folder is synced (tests of power loss).
 pub type SyncHook = Arc<dyn Fn(&Path) -> io::Result<()> + Send + Sync>;
 
+/// The machine's uptime, from which the journal's running time is counted.
+pub type Uptime = Arc<dyn Fn() -> Duration + Send + Sync>;
+
 /// The source of the current time, for retention.
 pub type Clock = Arc<dyn Fn() -> Tai + Send + Sync>;
 
@@ -55,6 +58,8 @@ pub struct JournalOptions {
     pub lock_timeout: Duration,
     /// The current time, for retention by age.
     pub clock: Clock,
+    /// The uptime, without the time that the machine was asleep, for the age of segments.
+    pub uptime: Uptime,
     /// Replaces the kernel's boot id (tests of power loss).
     pub boot_id: Option<[u8; 16]>,
     /// Makes random identities reproducible (tests with golden files).
@@ -72,6 +77,7 @@ impl Default for JournalOptions {
             maintenance: Maintenance::Background,
             lock_timeout: Duration::from_secs(5),
             clock: Arc::new(now),
+            uptime: Arc::new(uptime),
             boot_id: None,
             seed: None,
             sync_hook: None,
@@ -85,6 +91,11 @@ impl fmt::Debug for JournalOptions {
         out.field("access", &self.access).field("sync_interval", &self.sync_interval);
         out.field("maintenance", &self.maintenance).finish_non_exhaustive()
     }
+}
+
+fn uptime() -> Duration {
+    let since_boot = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::try_from(since_boot).unwrap_or_default()
 }
 
 fn now() -> Tai {

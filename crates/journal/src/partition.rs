@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::control::{self, CONTROL_BYTES, Control, LOCK};
+use crate::control::{self, CONTROL_BYTES, Control, LOCK, LogId};
 use crate::env::Env;
 use crate::error::IoContext;
 use crate::hash::{KeyHash, mix};
@@ -41,8 +41,8 @@ const REPOPULATE_BYTES: u64 = 32 << 10;
 pub(crate) struct FrameDemand {
     /// Bytes of the frame, with padding.
     pub(crate) bytes: u64,
-    /// Whether the frame has headers, which older programs do not know.
-    pub(crate) headers: bool,
+    /// The oldest version of segments that may have the frame.
+    pub(crate) version: u32,
 }
 
 /// Called once a record is durable, or cannot become durable.
@@ -109,6 +109,14 @@ fn mark(boot: BootId, file: &File, path: &Path) -> Result<(BootId, u64), Journal
     Ok((boot, file.metadata().at("look at", path)?.ino()))
 }
 
+/// Returns the identity of a log whose control page lies in a file.
+fn log_id(id: u64, file: &File, path: &Path) -> Result<LogId, JournalError> {
+    let inode = file.metadata().at("look at", path)?.ino();
+    // Unlike a device's number, it stays over boots.
+    let file_system = rustix::fs::fstatvfs(file).at("look at", path)?.f_fsid;
+    Ok(LogId { id, file_system, inode })
+}
+
 /// Creates a partition's folder in a topic that is not in place yet.
 pub(crate) fn create(env: &Env, dir: &Path) -> Result<(), JournalError> {
     fs::create_dir(dir).at("create", dir)?;
@@ -118,7 +126,9 @@ pub(crate) fn create(env: &Env, dir: &Path) -> Result<(), JournalError> {
     reserve(&file, CONTROL_BYTES as u64).at("allocate", &path)?;
     let map = Map::of(&file, CONTROL_BYTES, Mode::Write).at("map", &path)?;
     let mark = mark(env.boot, &file, &path)?;
-    Control::create(map, env.random(), mark).at("prepare", &path)?;
+    let seed = env.random();
+    let log = log_id(env.random() | 1, &file, &path)?;
+    Control::create(map, seed, mark, log).at("prepare", &path)?;
     Ok(())
 }
 
@@ -161,7 +171,24 @@ impl Partition {
         };
         partition.note_recoveries();
         partition.recover_if_needed(&file, &path, mark)?;
+        partition.identify(&file, &path)?;
         Ok(partition)
+    }
+
+    /// Gives the log a new identity if it has none, or is a copy: cursors of the original do not
+    /// fit what is appended here.
+    fn identify(&self, file: &File, path: &Path) -> Result<(), JournalError> {
+        let found = self.control.log_id();
+        let here = log_id(found.id, file, path)?;
+        if !self.env.writable() || found.id != 0 && found == here {
+            return Ok(());
+        }
+        let guard = self.lock()?;
+        if self.control.log_id() == found {
+            self.control.set_log_id(LogId { id: self.env.random() | 1, ..here });
+        }
+        drop(guard);
+        Ok(())
     }
 
     /// Returns whether the newest record of each key is indexed and retained.
@@ -207,6 +234,9 @@ impl Partition {
             }
         };
         let guard = Guard { partition: self, at, _not_send: std::marker::PhantomData };
+        if self.control.is_gone() {
+            return Err(JournalError::TopicGone { path: self.dir.clone() });
+        }
         self.control.holder(at).store(self.env.token.0, Relaxed);
         if at == LOCK {
             if acquired == Acquired::OwnerDied {
@@ -293,7 +323,7 @@ impl Partition {
                 (segment, open)
             }
         };
-        let open = open && (current.head.headers || !need.headers);
+        let open = open && current.head.version >= need.version;
         let segment = match self.tail().checked_add(need.bytes) {
             Some(end) if open && end <= current.head.end() => current,
             _ => self.roll(guard, Some(&current), need)?,
@@ -313,6 +343,7 @@ impl Partition {
         let (tail, end) = self.control.log_end();
         let seq = self.control.seq() + 1;
         let time = self.control.max_time();
+        let closed = self.env.running_time();
         let largest = self.config.largest_segment();
         // No id is used twice, though recovery reuses the numbers of segments that it removed.
         let epoch = self.control.recovered().count;
@@ -327,12 +358,12 @@ impl Partition {
             capacity,
             prev_id: current.map_or(0, |c| c.head.id),
             compacted: false,
-            // Once headers, always headers: a compacted segment has the format of the last one.
-            headers: need.headers || current.is_some_and(|c| c.head.headers),
+            version: segment::VERSION,
+            created: closed,
         };
         let next = Arc::new(self.place(head, round_up(need.bytes))?);
         if let Some(current) = current {
-            current.seal(Seal { end: tail, offset: end, time });
+            current.seal(Seal { end: tail, offset: end, time, closed });
         }
         self.control.set_seq(seq);
         next.populate(tail, POPULATE_BYTES);

@@ -295,7 +295,7 @@ impl Reader {
 
 #[inline]
 fn sample<'a>(names: &'a mut ProducerNames, header: &FrameHeader, body: &'a [u8]) -> SampleRef<'a> {
-    let Body { trace, headers, key, payload } = frame::split(header, body);
+    let Body { trace, headers, key, payload, .. } = frame::split(header, body);
     SampleRef {
         offset: header.offset,
         time: header.time,

@@ -120,13 +120,15 @@ impl Partition {
                 Segment::open(&self.dir, found.seq, self.env.mode(), SegmentHold::Loose)?
         {
             last.forget_index(found.pos);
-            last.seal(Seal { end: found.pos, offset: found.end, time: found.time });
+            let (end, offset, time) = (found.pos, found.end, found.time);
+            last.seal(Seal { end, offset, time, closed: self.env.running_time() });
         }
         self.restore_seals(first.as_ref().map_or(found.seq, |s| s.head.seq), found.seq)?;
         control.set_recovered(RecoveryReport {
             count: before.count + 1,
             cut_at: found.end,
             cut_bytes: had.saturating_sub(found.pos),
+            ..RecoveryReport::default()
         });
         if self.keeps_last() {
             self.recover_keys(guard)?;
@@ -162,7 +164,9 @@ impl Partition {
             let inside = (segment.head.base_pos..=segment.head.end()).contains(&next.base_pos);
             if !matches!(segment.sealed(), Ok(Some(_))) && inside && next.seq == seq + 1 {
                 let (end, offset, time) = (next.base_pos, next.base_offset, next.base_time);
-                segment.seal(Seal { end, offset, time });
+                // When it was closed is not known: its age begins now.
+                let closed = self.env.running_time();
+                segment.seal(Seal { end, offset, time, closed });
             }
         }
         Ok(())

@@ -17,6 +17,7 @@ use std::sync::{Arc, PoisonError};
 
 use helio_core::Tai;
 
+use crate::control::Beginning;
 use crate::error::IoContext;
 use crate::frame::{self, Body, FRAME_HEADER_BYTES};
 use crate::partition::{FrameDemand, Guard, Partition};
@@ -218,7 +219,8 @@ impl Partition {
         let promised = self.config.sync == SyncPolicy::Background || self.control.durable().2 != 0;
         if promised || !kept.places.is_empty() {
             // The record that supersedes another must be on the disk before that one is dropped.
-            self.secure_behind(last)?;
+            let begin = Beginning { seq: last + 1, pos: end.end, offset: end.offset };
+            self.secure_behind(last, kept.places.is_empty().then_some(begin))?;
         }
         if kept.places.is_empty() {
             let guard = self.lock()?;
@@ -295,6 +297,8 @@ impl Partition {
             base_offset: kept.offset,
             capacity: kept.bytes.div_ceil(4096) * 4096,
             compacted: true,
+            version: segment::VERSION,
+            created: self.env.running_time(),
             ..old.head
         };
         let temporary = self.temporary();
@@ -329,8 +333,11 @@ impl Partition {
         let (mut at, limit) = (into.head.base_pos, into.head.base_pos + kept.bytes);
         self.walk(first, end, |pos, header, body| {
             let stride = header.stride() as u64;
-            if left.next_if_eq(&&pos).is_some() && at + stride <= limit {
-                let raw: [u8; FRAME_HEADER_BYTES] = header.seal(crc32c::crc32c(body), into.head.id);
+            let crc = frame::body_crc(header, body).filter(|_| at + stride <= limit);
+            if left.next_if_eq(&&pos).is_some()
+                && let Some(crc) = crc
+            {
+                let raw: [u8; FRAME_HEADER_BYTES] = header.seal(crc, into.head.id);
                 into.write(at, &raw, &Body { payload: body, ..Body::default() });
                 into.note(header.offset, at, header.time);
                 at += stride;
@@ -360,8 +367,9 @@ impl Partition {
                     keys.put(hash, pos);
                 }
             }
-            let head = segment.head;
-            self.control.set_first(seq, head.base_pos, head.base_offset);
+            let (pos, offset) = (segment.head.base_pos, segment.head.base_offset);
+            self.control.set_first(seq, pos, offset);
+            self.control.set_beginning(Beginning { seq, pos, offset });
         }
         self.control.compacting().store(0, Release);
         Ok(())

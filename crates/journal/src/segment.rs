@@ -30,10 +30,10 @@ use crate::map::{Map, Mode, reserve};
 pub(crate) const HEADER_BYTES: u64 = 4096;
 pub(crate) const INDEX_ENTRIES: u32 = 160;
 const MAGIC: &[u8; 8] = b"HELIOSEG";
-/// The version of segments whose frames have no headers.
-const VERSION_WITHOUT_HEADERS: u32 = 1;
-/// The version of segments whose frames may have headers: older programs refuse them.
-const VERSION: u32 = 2;
+/// The version of new segments: older programs refuse them.
+pub(crate) const VERSION: u32 = 3;
+/// The version from which on segments have running times and frames may be padded.
+const VERSION_WITH_RUNNING_TIME: u32 = 3;
 const FIXED_BYTES: usize = 96;
 const CRC_AT: usize = 96;
 const SEAL_END: usize = 128;
@@ -43,6 +43,7 @@ const SEAL_CRC: usize = 152;
 const PINS: usize = 160;
 const INDEX_COUNT: usize = 164;
 const LIVE: usize = 168;
+const SEAL_CLOSED: usize = 176;
 const INDEX: usize = 256;
 const INDEX_ENTRY_BYTES: usize = 24;
 const FLAG_COMPACTED: u64 = 1;
@@ -67,16 +68,17 @@ pub(crate) struct Head {
     /// Whether it replaces all earlier segments with their retained records: offsets then have
     /// holes.
     pub compacted: bool,
-    /// Whether its frames may have headers.
-    pub headers: bool,
+    /// The version of its format, which says what its frames may have.
+    pub version: u32,
+    /// The journal's running time when it was created, in nanoseconds; 0 before version 3.
+    pub created: u64,
 }
 
 impl Head {
     fn bytes(&self) -> [u8; FIXED_BYTES + 4] {
         let mut out = [0; FIXED_BYTES + 4];
         out[..8].copy_from_slice(MAGIC);
-        let version = if self.headers { VERSION } else { VERSION_WITHOUT_HEADERS };
-        out[8..12].copy_from_slice(&version.to_le_bytes());
+        out[8..12].copy_from_slice(&self.version.to_le_bytes());
         out[12..16].copy_from_slice(&(HEADER_BYTES as u32).to_le_bytes());
         let time = self.base_time.nanos() as u64;
         let flags = if self.compacted { FLAG_COMPACTED } else { 0 };
@@ -89,6 +91,7 @@ impl Head {
             self.capacity,
             self.prev_id,
             flags,
+            self.created,
         ];
         for (i, word) in words.iter().enumerate() {
             out[16 + i * 8..24 + i * 8].copy_from_slice(&word.to_le_bytes());
@@ -124,7 +127,8 @@ impl Head {
             capacity: word(5),
             prev_id: word(6),
             compacted: word(7) & FLAG_COMPACTED != 0,
-            headers: half(8) > VERSION_WITHOUT_HEADERS,
+            version: half(8),
+            created: word(8),
         })
     }
 
@@ -143,6 +147,8 @@ pub(crate) struct Seal {
     pub offset: u64,
     /// The latest time of any frame up to here.
     pub time: Tai,
+    /// The journal's running time when it was closed, in nanoseconds; 0 before version 3.
+    pub closed: u64,
 }
 
 /// Whether a segment is held against recycling.
@@ -204,6 +210,7 @@ impl Segment {
         map.u64(LIVE).store(0, SeqCst);
         map.u32(INDEX_COUNT).store(0, Relaxed);
         map.write(SEAL_END, &[0; 32]);
+        map.u64(SEAL_CLOSED).store(0, Relaxed);
         map.write(0, &head.bytes());
         map.u64(LIVE).store(head.id, Release);
         Ok(Self { map, head, hold: SegmentHold::Loose })
@@ -283,6 +290,11 @@ impl Segment {
     #[inline]
     fn place(&self, pos: u64) -> usize {
         (HEADER_BYTES + (pos - self.head.base_pos)) as usize
+    }
+
+    /// Returns the byte of the file at which a position's frame lies.
+    pub(crate) fn file_position(&self, pos: u64) -> u64 {
+        self.place(pos) as u64
     }
 
     /// Writes a frame at a position. The caller holds the partition's lock and has checked the
@@ -371,13 +383,19 @@ impl Segment {
     pub(crate) fn seal(&self, seal: Seal) {
         self.map.u64(SEAL_OFFSET).store(seal.offset, Relaxed);
         self.map.u64(SEAL_TIME).store(seal.time.nanos() as u64, Relaxed);
+        self.map.u64(SEAL_CLOSED).store(seal.closed, Relaxed);
         self.map.u32(SEAL_CRC).store(self.seal_crc(seal), Relaxed);
         self.map.u64(SEAL_END).store(seal.end, Release);
     }
 
+    fn has_running_time(&self) -> bool {
+        self.head.version >= VERSION_WITH_RUNNING_TIME
+    }
+
     fn seal_crc(&self, seal: Seal) -> u32 {
-        let words = [seal.end, seal.offset, seal.time.nanos() as u64, self.head.id];
-        words.iter().fold(0, |crc, word| crc32c::crc32c_append(crc, &word.to_le_bytes()))
+        let words = [seal.end, seal.offset, seal.time.nanos() as u64, self.head.id, seal.closed];
+        let count = if self.has_running_time() { words.len() } else { words.len() - 1 };
+        words[..count].iter().fold(0, |crc, word| crc32c::crc32c_append(crc, &word.to_le_bytes()))
     }
 
     /// Returns the seal: `None` while the segment is open, an error if the seal is damaged.
@@ -388,7 +406,9 @@ impl Segment {
         }
         let offset = self.map.u64(SEAL_OFFSET).load(Relaxed);
         let time = Tai::from_nanos(self.map.u64(SEAL_TIME).load(Relaxed) as i64);
-        let seal = Seal { end, offset, time };
+        let closed = self.map.u64(SEAL_CLOSED).load(Relaxed);
+        let closed = if self.has_running_time() { closed } else { 0 };
+        let seal = Seal { end, offset, time, closed };
         let whole = self.map.u32(SEAL_CRC).load(Relaxed) == self.seal_crc(seal)
             && (self.head.base_pos..=self.head.end()).contains(&end);
         if whole { Ok(Some(seal)) } else { Err(self.fault()) }
@@ -463,7 +483,8 @@ const EMPTY: Head = Head {
     capacity: 0,
     prev_id: 0,
     compacted: false,
-    headers: false,
+    version: VERSION,
+    created: 0,
 };
 
 fn map_len(head: &Head, path: &Path) -> Result<usize, JournalError> {

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
 use crate::JournalError;
-use crate::control::{self, Checkpoint, SYNC_LOCK};
+use crate::control::{self, Beginning, Checkpoint, SYNC_LOCK};
 use crate::partition::{OnDurable, Partition, control_path};
 use crate::segment;
 
@@ -97,13 +97,20 @@ impl Partition {
         }
     }
 
-    /// Brings a checkpoint behind a segment to the disk, before that segment is retired. Otherwise
-    /// recovery might start at a retired segment, or take a retired one for a lost one.
-    pub(crate) fn secure_behind(&self, seq: u64) -> Result<(), JournalError> {
+    /// Brings a checkpoint behind a segment to the disk, before that segment is retired, with the
+    /// log's new beginning if there is one. Otherwise recovery might start at a retired segment, or
+    /// take a retired one for a lost one.
+    pub(crate) fn secure_behind(
+        &self,
+        seq: u64,
+        begin: Option<Beginning>,
+    ) -> Result<(), JournalError> {
         self.sync_failure()?;
         let _guard = self.lock_within(SYNC_LOCK, self.env.options.lock_timeout)?;
         self.sync_all().map_err(|e| self.remember(e))?;
         debug_assert!(self.control.checkpoint().is_some_and(|c| c.seq > seq));
+        // Only now: what replaces the retired records is on the disk.
+        begin.into_iter().for_each(|begin| self.control.set_beginning(begin));
         self.sync_control()
     }
 

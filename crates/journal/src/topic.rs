@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use helio_core::{ProducerName, Tai, TopicName};
 
-use crate::control::RecoveryReport;
+use crate::control::{RecoveryReport, Taken};
 use crate::env::Env;
 use crate::error::IoContext;
 use crate::groups::Group;
@@ -56,6 +56,10 @@ pub struct PartitionInfo {
     pub last_time: Option<helio_core::Tai>,
     /// The last recovery after power loss.
     pub recovery: RecoveryReport,
+    /// What retention has removed so far.
+    pub taken: Taken,
+    /// The log's identity, new after each cut and in each copy; 0 for none.
+    pub log_id: u64,
 }
 
 /// The folder of a topic: `/` is not allowed in file names, `+` not in topic names.
@@ -426,6 +430,8 @@ impl Topic {
             durable_offset: control.durable().1,
             last_time: (end_offset > 0).then(|| control.max_time()),
             recovery: control.recovered(),
+            taken: control.taken(),
+            log_id: control.log_id().id,
         })
     }
 }

@@ -10,13 +10,13 @@ use helio_core::{HeadersRef, Producer, SchemaId, Tai, TraceId};
 
 use crate::control::LOCK;
 use crate::error::{AppendError, JournalError};
-use crate::frame::{self, Body, FrameHeader, MAX_KEY_BYTES, MAX_RECORD_BYTES};
+use crate::frame::{self, Body, FrameHeader, MAX_KEY_BYTES, MAX_RECORD_BYTES, PAYLOAD_ALIGNMENT};
 use crate::hash::KeyHash;
 use crate::keys::Keys;
 use crate::map::Map;
 use crate::partition::{FrameDemand, Guard, POPULATE_BYTES, Partition};
 use crate::producers::Claim;
-use crate::segment::Segment;
+use crate::segment::{self, Segment};
 
 /// One sample to append.
 #[derive(Debug, Clone, Copy, Default)]
@@ -41,7 +41,7 @@ impl<'a> Record<'a> {
     #[inline]
     fn body(&self) -> Body<'a> {
         let Self { trace, headers, key, payload, .. } = *self;
-        Body { trace, headers, key, payload }
+        Body { trace, headers, key, payload, pad: 0 }
     }
 }
 
@@ -73,8 +73,14 @@ impl<'a> PreparedFrame<'a> {
         frame::stride(self.len as usize) as u64
     }
 
-    fn room(&self) -> FrameDemand {
-        FrameDemand { bytes: self.stride(), headers: !self.record.headers.is_empty() }
+    fn room(&self, aligned: bool) -> FrameDemand {
+        match aligned {
+            false => FrameDemand { bytes: self.stride(), version: frame::version(self.flags) },
+            true => FrameDemand {
+                bytes: self.stride() + PAYLOAD_ALIGNMENT as u64,
+                version: segment::VERSION,
+            },
+        }
     }
 }
 
@@ -92,6 +98,8 @@ pub struct Writer {
     written: u64,
     /// A segment's number, and the position up to which its pages were made writable.
     ready: (u64, u64),
+    /// Whether payloads begin at multiples of [`PAYLOAD_ALIGNMENT`] bytes.
+    aligned: bool,
 }
 
 impl std::fmt::Debug for Writer {
@@ -117,7 +125,15 @@ impl Writer {
             sequence,
             written,
             ready,
+            aligned: false,
         }
+    }
+
+    /// Lets each later payload begin at a multiple of [`PAYLOAD_ALIGNMENT`] bytes of its segment's
+    /// map, at the cost of up to 63 bytes a record. Compaction, which copies last values to other
+    /// places, does not keep the alignment.
+    pub fn align_payloads(&mut self) {
+        self.aligned = true;
     }
 
     /// Returns the producer that this writer publishes as.
@@ -205,8 +221,7 @@ impl Writer {
     #[inline]
     fn put(&mut self, guard: &Guard<'_>, planned: &PreparedFrame<'_>) -> Result<u64, JournalError> {
         let partition = guard.partition;
-        let stride = planned.stride();
-        let segment = partition.room(guard, &mut self.segment, planned.room())?;
+        let segment = partition.room(guard, &mut self.segment, planned.room(self.aligned))?;
         let keys = match partition.keeps_last() {
             true => Some(partition.keys(guard, &mut self.keys)?),
             false => None,
@@ -214,7 +229,7 @@ impl Writer {
         let link = keys.as_ref().and_then(|keys| keys.get(planned.hash)).unwrap_or(0);
         let (pos, offset) = partition.control.log_end();
         let record = &planned.record;
-        let header = FrameHeader {
+        let mut header = FrameHeader {
             len: planned.len,
             crc: 0,
             offset,
@@ -227,9 +242,14 @@ impl Writer {
             key_len: record.key.len() as u16,
             level: record.level,
             flags: planned.flags,
+            pad: 0,
         };
+        if self.aligned {
+            header.align(segment.file_position(pos), record.payload.len());
+        }
+        let stride = header.stride() as u64;
         let bytes = header.seal(planned.crc, segment.head.id);
-        segment.write(pos, &bytes, &record.body());
+        segment.write(pos, &bytes, &Body { pad: header.pad, ..record.body() });
         let time = partition.control.advance_time(record.time);
         partition.control.commit(pos + stride, offset + 1);
         self.sequence += 1;

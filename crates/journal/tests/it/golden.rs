@@ -1,19 +1,25 @@
-//! Journals of each version of the format, kept for ever: every later program reads them, and this
-//! one still writes the same bytes. `HELIO_GOLDEN_WRITE=v2` recreates that version's folder.
+//! Journals of each version of the format, kept for ever: every later program reads and upgrades
+//! them, and this one still writes the newest one's bytes. `HELIO_GOLDEN_WRITE=v3` recreates that
+//! folder.
 //!
 //! `v1` has segments without headers. In `v2` some records have headers, from the twentieth on; its
-//! first segment is the same as in `v1`.
+//! first segment is the same as in `v1`. `v3` has them, too, in segments with running times; from
+//! the thirtieth record on payloads are aligned.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use helio_core::{Headers, ProducerName, SchemaId, Tai, TopicName, TraceId};
 use helio_journal::{
-    Access, From, Item, Journal, JournalOptions, Maintenance, Ownership, Record, TopicConfig,
-    WriterOptions,
+    Access, From, Item, Journal, JournalOptions, Maintenance, Ownership, PAYLOAD_ALIGNMENT, Record,
+    TopicConfig, WriterOptions,
 };
 
-const VERSIONS: [&str; 2] = ["v1", "v2"];
+const VERSIONS: [&str; 3] = ["v1", "v2", "v3"];
+const NEWEST: &str = VERSIONS[VERSIONS.len() - 1];
+const ALIGNED_FROM: usize = 30;
 
 fn golden(version: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(version)
@@ -25,6 +31,7 @@ fn options(access: Access) -> JournalOptions {
         maintenance: Maintenance::Manual,
         boot_id: Some([1; 16]),
         seed: Some(42),
+        uptime: Arc::new(|| Duration::from_secs(77)),
         ..JournalOptions::default()
     }
 }
@@ -38,7 +45,7 @@ fn expected(i: usize) -> (Vec<u8>, Vec<u8>, Option<TraceId>) {
 }
 
 fn headers(version: &str, i: usize) -> Headers {
-    let some = version == "v2" && i >= 20 && i.is_multiple_of(3);
+    let some = version != "v1" && i >= 20 && i.is_multiple_of(3);
     let with = |h: Headers, name: &str, value: Vec<u8>| h.with(name, value).unwrap();
     match some {
         true => with(with(Headers::new(), "n", vec![i as u8]), "caller", vec![b'x'; i]),
@@ -46,7 +53,7 @@ fn headers(version: &str, i: usize) -> Headers {
     }
 }
 
-fn write(dir: &Path, version: &str) {
+fn write(dir: &Path) {
     let journal = Journal::open(dir, options(Access::ReadWrite)).unwrap();
     let config = TopicConfig {
         segment_bytes: 16 << 10,
@@ -58,10 +65,13 @@ fn write(dir: &Path, version: &str) {
     let options = WriterOptions { producer, ownership: Ownership::Shared };
     let mut writer = topic.writer(0, &options).unwrap();
     for i in 0..RECORDS {
+        if i == ALIGNED_FROM {
+            writer.align_payloads();
+        }
         let (key, payload, trace) = expected(i);
         let (time, schema) = (Tai::from_nanos(1_000 + i as i64), SchemaId(0x1234));
         let (key, payload) = (&key[..], &payload[..]);
-        let headers = headers(version, i);
+        let headers = headers(NEWEST, i);
         let headers = headers.as_ref();
         let record = Record { key, payload, time, schema, level: i as u8, trace, headers };
         writer.append(&record).unwrap();
@@ -84,6 +94,8 @@ fn check(dir: &Path, version: &str, access: Access) {
         assert_eq!((s.offset, s.sequence, s.level), (i as u64, i as u64 + 1, i as u8));
         assert_eq!((s.producer.as_str(), s.incarnation), ("station:1", 1));
         assert_eq!((s.time.nanos(), s.schema), (1_000 + i as i64, SchemaId(0x1234)));
+        let aligned = version != "v3" || i < ALIGNED_FROM || access == Access::ReadOnly;
+        assert!(aligned || (s.payload.as_ptr() as usize).is_multiple_of(PAYLOAD_ALIGNMENT));
     }
     assert!(reader.next().unwrap().is_none());
     let mut last = topic.reader(0, From::LastPerKey(1)).unwrap();
@@ -107,39 +119,64 @@ fn copy(from: &Path, to: &Path) {
 
 #[test]
 fn the_journals_of_all_versions_are_still_read() {
+    if std::env::var("HELIO_GOLDEN_WRITE").is_ok_and(|wanted| wanted == NEWEST) {
+        fs::remove_dir_all(golden(NEWEST)).ok();
+        write(&golden(NEWEST));
+    }
     for version in VERSIONS {
-        if std::env::var("HELIO_GOLDEN_WRITE").is_ok_and(|wanted| wanted == version) {
-            fs::remove_dir_all(golden(version)).ok();
-            write(&golden(version), version);
-        }
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().join("j");
         copy(&golden(version), &dir);
+        let stored_version = || fs::read(dir.join("journal.hj")).unwrap()[8];
+        let original = if version == NEWEST { 3 } else { 1 };
         check(&dir, version, Access::ReadOnly);
+        assert_eq!(stored_version(), original, "a reader changes nothing");
         check(&dir, version, Access::ReadWrite);
+        assert_eq!(stored_version(), 3, "older programs refuse it from now on");
         check(&dir, version, Access::ReadOnly);
+    }
+}
+
+/// A program is killed at any step of the upgrade: the head is the old or the new one, and the next
+/// program continues.
+#[test]
+fn an_upgrade_that_was_interrupted_is_completed() {
+    for version in ["v1", "v2"] {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().join("j");
+        copy(&golden(version), &dir);
+        let old = fs::read(dir.join("journal.hj")).unwrap();
+        let journal = Journal::open(&dir, options(Access::ReadWrite)).unwrap();
+        let topic = journal.topic(&TopicName::new("site/wind").unwrap()).unwrap().unwrap();
+        let producer = ProducerName::new("station:1").unwrap();
+        let options = WriterOptions { producer, ownership: Ownership::Shared };
+        let mut writer = topic.writer(0, &options).unwrap();
+        assert_eq!(writer.append(&Record::default()).unwrap(), RECORDS as u64);
+        drop((writer, topic, journal));
+        // The new head did not reach the disk, and the segments did.
+        fs::write(dir.join("journal.hj"), old).unwrap();
+        let journal = Journal::open(&dir, self::options(Access::ReadWrite)).unwrap();
+        let topic = journal.topic(&TopicName::new("site/wind").unwrap()).unwrap().unwrap();
+        assert_eq!(topic.info(0).unwrap().end_offset, RECORDS as u64 + 1);
+        assert_eq!(fs::read(dir.join("journal.hj")).unwrap()[8], 3);
     }
 }
 
 #[test]
 fn the_same_records_still_give_the_same_segments() {
-    for (version, segments) in VERSIONS.into_iter().zip([2, 3]) {
-        let dir = tempfile::tempdir().unwrap();
-        let dir = dir.path().join("j");
-        write(&dir, version);
-        let partition = Path::new("topics/site+wind/0");
-        let mut compared = Vec::new();
-        for entry in fs::read_dir(golden(version).join(partition)).unwrap() {
-            let path = entry.unwrap().path();
-            if path.extension().is_some_and(|e| e == "seg") {
-                let fresh = fs::read(dir.join(partition).join(path.file_name().unwrap())).unwrap();
-                assert!(fresh == fs::read(&path).unwrap(), "{}", path.display());
-                compared.push((path, fresh[8]));
-            }
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().join("j");
+    write(&dir);
+    let partition = Path::new("topics/site+wind/0");
+    let mut compared = 0;
+    for entry in fs::read_dir(golden(NEWEST).join(partition)).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|e| e == "seg") {
+            let fresh = fs::read(dir.join(partition).join(path.file_name().unwrap())).unwrap();
+            assert!(fresh == fs::read(&path).unwrap(), "{}", path.display());
+            assert_eq!(fresh[8], 3);
+            compared += 1;
         }
-        compared.sort();
-        let words: Vec<u8> = compared.into_iter().map(|(_, word)| word).collect();
-        let expected = if version == "v1" { vec![1; segments] } else { vec![1, 2, 2] };
-        assert_eq!(words, expected, "{version}");
     }
+    assert_eq!(compared, 3);
 }

@@ -77,12 +77,12 @@ fn a_foreign_folder_and_a_newer_format_stay_untouched() {
     make(&dir);
     let file = dir.join("journal.hj");
     let mut bytes = fs::read(&file).unwrap();
-    bytes[8] = 2;
+    bytes[8] = 4;
     fs::write(&file, &bytes).unwrap();
     let before: Vec<_> = files(&dir).iter().map(|p| fs::read(p).unwrap()).collect();
     let refused = Journal::open(&dir, options()).unwrap_err();
     assert!(
-        refused.to_string().contains("format version 2, this program supports up to 1"),
+        refused.to_string().contains("format version 4, this program supports up to 3"),
         "{refused}"
     );
     let after: Vec<_> = files(&dir).iter().map(|p| fs::read(p).unwrap()).collect();
