@@ -67,6 +67,7 @@ const TAKEN: usize = 1472;
 const GONE: usize = 1496;
 const FLOOR: usize = 1504;
 const MISSING: usize = 1528;
+const FORMER_LOG: usize = 1544;
 /// The word at [`GONE`] of a partition that was deleted; any other one means nothing.
 const GONE_MARK: u64 = u64::from_le_bytes(*b"GONE\0\0\0\x01");
 
@@ -79,16 +80,13 @@ pub(crate) struct Checkpoint {
     pub time: i64,
 }
 
-/// The last recovery of a partition after power loss.
+/// The last recovery of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RecoveryReport {
     /// The number of recoveries of this partition.
     pub count: u64,
-    /// The first offset that was cut off; the next record was assigned it.
-    pub cut_at: u64,
-    /// Incomplete bytes behind the cut; 0 if no known record was lost.
-    pub cut_bytes: u64,
-    /// The number of records that are proven to have been in the log and cannot be read.
+    /// The number of records that are proven to have been in the log and cannot be read. Their
+    /// offsets are not assigned again; readers get them as gaps.
     pub missing: u64,
     /// The first of them.
     pub missing_from: u64,
@@ -150,12 +148,23 @@ pub(crate) struct Control {
 
 impl Control {
     /// Fills a new control page that no other process has mapped.
-    pub(crate) fn create(
-        map: Map,
-        seed: u64,
-        mark: (BootId, u64),
-        log: LogId,
-    ) -> std::io::Result<Self> {
+    pub(crate) fn create(map: Map, seed: u64, log: LogId) -> std::io::Result<Self> {
+        map.write(0, &Self::head(seed));
+        let control = Self { map };
+        control.reset_locks()?;
+        control.set_log(FIRST_POS, 0, Tai::from_nanos(i64::MIN));
+        control.set_durable(FIRST_POS, 0, 0);
+        control.word(KEYS_UPTO).store(FIRST_POS, Relaxed);
+        control.set_first(1, FIRST_POS, 0);
+        control.set_log_id(log);
+        Ok(control)
+    }
+
+    /// Bytes of the fixed part, with its checksum.
+    pub(crate) const HEAD_BYTES: usize = FIXED_BYTES + 4;
+
+    /// Returns the fixed part of a control page.
+    pub(crate) fn head(seed: u64) -> [u8; Self::HEAD_BYTES] {
         let mut fixed = [0; FIXED_BYTES + 4];
         fixed[..8].copy_from_slice(MAGIC);
         fixed[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -163,17 +172,18 @@ impl Control {
         fixed[SEED..SEED + 8].copy_from_slice(&seed.to_le_bytes());
         let crc = crc32c::crc32c(&fixed[..FIXED_BYTES]);
         fixed[FIXED_BYTES..].copy_from_slice(&crc.to_le_bytes());
-        map.write(0, &fixed);
-        let control = Self { map };
-        control.reset_locks()?;
-        control.set_log(FIRST_POS, 0, Tai::from_nanos(i64::MIN));
-        control.set_durable(FIRST_POS, 0, 0);
-        control.word(KEYS_UPTO).store(FIRST_POS, Relaxed);
-        control.set_first(1, FIRST_POS, 0);
-        control.set_beginning(Beginning { seq: 1, pos: FIRST_POS, offset: 0 });
-        control.set_log_id(log);
-        control.set_mark(mark);
-        Ok(control)
+        fixed
+    }
+
+    /// Returns whether a page begins with an intact head, of this version or a newer one.
+    pub(crate) fn is_head(page: &[u8]) -> bool {
+        page.get(..8) == Some(MAGIC)
+            && crc32c::crc32c(&page[..FIXED_BYTES]).to_le_bytes() == page[FIXED_BYTES..64]
+    }
+
+    /// Returns whether a page was last used in a boot.
+    pub(crate) fn is_marked(page: &[u8; CONTROL_BYTES], boot: BootId) -> bool {
+        page[MARK..MARK + 16] == boot.0
     }
 
     /// Checks a control page's fixed part.
@@ -240,8 +250,24 @@ impl Control {
             }
             std::hint::spin_loop();
         }
-        // Only damage leads here: no slot belongs to the tail. Readers find no records behind it.
-        (self.tail(), self.word(SLOT_A + 8).load(Acquire))
+        // Only damage leads here: no slot belongs to the tail.
+        self.committed().max().unwrap_or((self.first_pos(), self.first_offset()))
+    }
+
+    /// Returns the tail and the end offset for an append; `None` if they are damaged. Under the
+    /// lock.
+    #[inline]
+    pub(crate) fn certain_log_end(&self) -> Option<(u64, u64)> {
+        self.try_log_end()
+    }
+
+    /// Returns the log's ends in whole slots: the current one, and the one before it.
+    pub(crate) fn committed(&self) -> impl Iterator<Item = (u64, u64)> {
+        let slot = |at: usize| {
+            let words = [0, 8, 16].map(|n| self.word(at + n).load(Acquire));
+            (words[2] == check([words[0], words[1], 0])).then_some((words[0], words[1]))
+        };
+        [SLOT_A, SLOT_B].into_iter().filter_map(slot)
     }
 
     #[inline]
@@ -442,21 +468,15 @@ impl Control {
 
     /// Returns the report of the last recovery.
     pub(crate) fn recovered(&self) -> RecoveryReport {
-        let word = |n: usize| self.word(RECOVERED + n * 8).load(Relaxed);
         RecoveryReport {
-            count: word(0),
-            cut_at: word(1),
-            cut_bytes: word(2),
+            count: self.word(RECOVERED).load(Relaxed),
             missing: self.word(MISSING).load(Relaxed),
             missing_from: self.word(MISSING + 8).load(Relaxed),
         }
     }
 
     pub(crate) fn set_recovered(&self, report: RecoveryReport) {
-        let words = [report.count, report.cut_at, report.cut_bytes];
-        for (i, word) in words.into_iter().enumerate() {
-            self.word(RECOVERED + i * 8).store(word, Relaxed);
-        }
+        self.word(RECOVERED).store(report.count, Relaxed);
         self.word(MISSING).store(report.missing, Relaxed);
         self.word(MISSING + 8).store(report.missing_from, Relaxed);
     }
@@ -486,8 +506,16 @@ impl Control {
         self.set_checked(LOG_ID, [id.id, id.file_system, id.inode]);
     }
 
+    /// Returns the identity before this one, and the end offset at which this one began.
+    pub(crate) fn former_log(&self) -> Option<(u64, u64)> {
+        self.checked(FORMER_LOG).map(|words| (words[0], words[1]))
+    }
+
+    pub(crate) fn set_former_log(&self, id: u64, end: u64) {
+        self.set_checked(FORMER_LOG, [id, end, 0]);
+    }
+
     /// Returns where the log begins, as far as it is recorded.
-    #[expect(dead_code, reason = "reserved by the format; recovery reads it next")]
     pub(crate) fn beginning(&self) -> Option<Beginning> {
         let found = self.checked(BEGINNING).filter(|words| words[0] != 0);
         found.map(|words| Beginning { seq: words[0], pos: words[1], offset: words[2] })
@@ -530,14 +558,12 @@ impl Control {
     }
 
     /// Returns the end below which no recovery has let the log end: offset and position.
-    #[expect(dead_code, reason = "reserved by the format; recovery reads it next")]
     pub(crate) fn floor(&self) -> Option<(u64, u64)> {
         let words = [0, 8].map(|n| self.word(FLOOR + n).load(Acquire));
         let whole = self.word(FLOOR + 16).load(Acquire) == check([words[0], words[1], 0]);
         whole.then_some((words[0], words[1]))
     }
 
-    #[expect(dead_code, reason = "reserved by the format; recovery stores it next")]
     pub(crate) fn set_floor(&self, end: u64, pos: u64) {
         self.word(FLOOR + 16).store(0, Release);
         self.word(FLOOR).store(end, Release);

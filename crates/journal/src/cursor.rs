@@ -118,7 +118,18 @@ impl Cursor {
 
     /// Moves to the oldest retained record.
     pub(crate) fn rewind(&mut self, partition: &Partition) -> Result<(), JournalError> {
-        let Some(segment) = partition.first_segment()? else {
+        let first = partition.first();
+        let found = partition.first_segment()?;
+        let missing = match &found {
+            Some(segment) => segment.head.base_offset > first.offset,
+            None => partition.log_end().1 > first.offset,
+        };
+        if missing && partition.first() == first {
+            // The oldest records are missing: reading from there on reports them.
+            *self = Self::at(first.pos, first.offset);
+            return Ok(());
+        }
+        let Some(segment) = found else {
             *self = Self::at_end(partition);
             return Ok(());
         };
@@ -169,20 +180,7 @@ impl Cursor {
         partition: &Partition,
         before: impl Fn(u64, Tai) -> bool,
     ) -> Result<(), JournalError> {
-        let (mut low, mut high) = partition.segments();
-        let mut found: Option<Segment> = None;
-        while low <= high {
-            let middle = low + (high - low) / 2;
-            match partition.segment(middle)? {
-                Some(s) if before(s.head.base_offset, s.head.base_time) => {
-                    low = middle + 1;
-                    found = Some(s);
-                }
-                // It was retired meanwhile, and so were all before it.
-                None => low = middle + 1,
-                Some(_) => high = middle - 1,
-            }
-        }
+        let found = partition.last_before(|head| before(head.base_offset, head.base_time))?;
         let Some(segment) = found else { return self.rewind(partition) };
         let pos = segment.seek(partition.log_end().0, before);
         *self = Self::at(pos, segment.head.base_offset);
@@ -254,7 +252,7 @@ impl Cursor {
         if from >= header.offset {
             return true;
         }
-        let first = partition.control.first_seq();
+        let first = partition.first().seq;
         let dropped =
             |s: &Segment| s.head.compacted || s.head.base_pos == self.pos && s.head.seq <= first;
         let retention = self.segment.as_ref().is_some_and(dropped);
@@ -266,7 +264,8 @@ impl Cursor {
     /// Skips damage: continues at the next valid frame that the index knows.
     #[cold]
     fn skip_damage(&mut self) {
-        let resume = self.segment.as_ref().and_then(|s| s.resume(self.pos, self.limit.0));
+        let segment = self.segment.as_ref();
+        let resume = segment.and_then(|s| s.resume(self.pos, self.limit.0, Some(self.next)));
         let (pos, offset) = resume.unwrap_or(self.limit);
         self.pos = pos.max(self.pos + 8);
         self.lose(offset, GapCause::Damaged);
@@ -284,7 +283,10 @@ impl Cursor {
     fn refresh(&mut self, partition: &Partition) -> Result<bool, JournalError> {
         let (tail, end) = partition.log_end();
         if self.pos >= tail {
-            return Ok(false);
+            if self.pos > tail {
+                self.return_to(tail, end);
+            }
+            return Ok(self.pending.is_some());
         }
         let Some(segment) = &self.segment else {
             self.relocate(partition, 0)?;
@@ -300,6 +302,12 @@ impl Cursor {
                 self.enter(partition, next)?;
             }
             Ok(None) if tail <= segment.head.end() => self.limit = (tail, end),
+            // A damaged seal of the last segment: it is not closed, or the log ends with it.
+            Err(FrameFault::Damaged)
+                if segment.head.seq == partition.segments().1 && tail <= segment.head.end() =>
+            {
+                self.limit = (tail, end);
+            }
             Err(FrameFault::Gone) => self.relocate(partition, 0)?,
             // The seal is damaged or missing: the next segment begins where this one ends.
             Ok(None) | Err(FrameFault::Damaged) => {
@@ -313,6 +321,16 @@ impl Cursor {
             }
         }
         Ok(true)
+    }
+
+    /// Moves back to the log's end, after recovery cut off what this reader has read or skipped.
+    #[cold]
+    fn return_to(&mut self, tail: u64, end: u64) {
+        if self.next > end {
+            self.pending = Some(Gap { from: end, to: self.next, cause: GapCause::Cut });
+        }
+        (self.pos, self.next, self.promised, self.segment) = (tail, end, end, None);
+        self.limit = (tail, end);
     }
 
     /// Moves to a segment's start.
@@ -333,7 +351,7 @@ impl Cursor {
             // Its frames may have any offsets: all are read, those before `next` are skipped.
             self.pos = head.base_pos;
         } else {
-            let first = head.seq <= partition.control.first_seq();
+            let first = head.seq <= partition.first().seq;
             let cause = if first { GapCause::Retention } else { GapCause::Damaged };
             self.lose(head.base_offset, cause);
         }

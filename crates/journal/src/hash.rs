@@ -24,6 +24,23 @@ pub(crate) fn mix(word: u64) -> u64 {
     z ^ (z >> 31)
 }
 
+/// Returns bytes whose last four are the CRC-32C of those before with the one wrong bit corrected
+/// that explains a wrong checksum; `None` if no single bit does. Two bits of so few bytes are never
+/// taken for one.
+pub(crate) fn correct_bit(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = bytes.to_vec();
+    let fixed = bytes.len().checked_sub(4)?;
+    let whole = |bytes: &[u8]| crc32c::crc32c(&bytes[..fixed]).to_le_bytes() == bytes[fixed..];
+    for bit in 0..bytes.len() * 8 {
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        if whole(&bytes) {
+            return Some(bytes);
+        }
+        bytes[bit / 8] ^= 1 << (bit % 8);
+    }
+    None
+}
+
 /// Returns a random word.
 pub(crate) fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher};

@@ -154,8 +154,7 @@ impl Journal {
             Ok(None) => topic::remove_unborn(env, name)?,
             Err(JournalError::Damaged { path, what }) => {
                 let dir = topic::dir(env, name);
-                let config = topic::read_config(&dir).ok().flatten();
-                if topic::blank_file(&dir, config.as_ref()).is_none() {
+                if topic::blank_file(&dir).is_none() {
                     return Err(JournalError::Damaged { path, what });
                 }
                 // Created shortly before a power loss, and incomplete on the disk: create it again.

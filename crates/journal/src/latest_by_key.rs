@@ -162,7 +162,7 @@ impl LatestByKey {
             Some(pos) if pos >= self.upto => Ok(None),
             // Compaction retains only the newest of a key.
             None if compacted && !entry.newest => Ok(None),
-            _ if gone || entry.pos < partition.control.first_pos() => Ok(None),
+            _ if gone || entry.pos < partition.first().pos => Ok(None),
             _ => Ok(self.gap()),
         }
     }
@@ -188,7 +188,7 @@ impl LatestByKey {
 
 /// Returns whether the index's positions are plausible. Each is checked when it is read.
 fn all_inside(partition: &Partition, last: &[(KeyHash, u64)], upto: u64) -> bool {
-    let (tail, first) = (partition.log_end().0, partition.control.first_pos());
+    let (tail, first) = (partition.log_end().0, partition.first().pos);
     upto <= tail && last.iter().all(|(_, pos)| *pos >= first && *pos < tail)
 }
 
@@ -212,7 +212,7 @@ fn chain(
         if step > 0 {
             out.push(IndexedRecord { pos, hash, newest: false });
         }
-        if header.link == 0 || header.link >= pos || header.link < partition.control.first_pos() {
+        if header.link == 0 || header.link >= pos || header.link < partition.first().pos {
             return Ok(());
         }
         pos = header.link;

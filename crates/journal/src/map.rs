@@ -60,6 +60,18 @@ impl Map {
         Ok(Self { base, len, mode })
     }
 
+    /// Returns zeros of this process alone, in place of a file that is missing.
+    pub(crate) fn blank(len: usize) -> io::Result<Self> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
+        let base = unsafe { libc::mmap(ptr::null_mut(), len, libc::PROT_READ, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).ok_or_else(io::Error::last_os_error)?;
+        Ok(Self { base, len, mode: Mode::Read })
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.len
     }

@@ -17,14 +17,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::control::{self, CONTROL_BYTES, Control, LOCK, LogId};
+use crate::control::{self, Beginning, CONTROL_BYTES, Control, LOCK, LogId};
 use crate::env::Env;
 use crate::error::IoContext;
-use crate::hash::{KeyHash, mix};
+use crate::hash::KeyHash;
 use crate::lock::{self, Acquired, LockFailure};
+use crate::log_scan::LogScan;
 use crate::map::{Map, MapWord, Mode, reserve};
 use crate::options::{LastValue, MIN_SEGMENT_BYTES, SyncPolicy};
 use crate::process::{BootId, Token};
+use crate::rebuild::{self, segment_id};
 use crate::segment::{self, Head, Seal, Segment, SegmentHold};
 use crate::waiters;
 use crate::wake_hints::Hint;
@@ -35,6 +37,9 @@ pub(crate) const POPULATE_BYTES: u64 = 256 << 10;
 
 /// Bytes that are made writable again after a sync.
 const REPOPULATE_BYTES: u64 = 32 << 10;
+
+/// The limit of segments that are tried one by one before the folder is listed.
+const MAX_TRIED_SEGMENTS: u64 = 10_000;
 
 /// The requirements of a frame on its segment.
 #[derive(Debug, Clone, Copy, Default)]
@@ -69,8 +74,8 @@ pub(crate) struct Partition {
     waiting: Mutex<DurabilityWaiters>,
     /// The last durable position that is itself on the disk.
     pub(crate) checkpoint_saved: AtomicU64,
-    /// The log's end as a scan found it, if recovery is needed and write access is missing.
-    pub(crate) recovered_view: Option<(u64, u64)>,
+    /// The log as a scan found it, if recovery is needed and write access is missing.
+    pub(crate) recovered_view: Option<LogScan>,
     pub(crate) opened_at_recovery: u64,
     /// Whether a writer has requested the next segment from the keeper.
     pub(crate) wants_keeper: AtomicBool,
@@ -121,15 +126,25 @@ fn log_id(id: u64, file: &File, path: &Path) -> Result<LogId, JournalError> {
 pub(crate) fn create(env: &Env, dir: &Path) -> Result<(), JournalError> {
     fs::create_dir(dir).at("create", dir)?;
     let path = control_path(dir);
-    let mut options = OpenOptions::new();
-    let file = options.read(true).write(true).create_new(true).open(&path).at("create", &path)?;
-    reserve(&file, CONTROL_BYTES as u64).at("allocate", &path)?;
+    let file = create_control(env, &path)?;
     let map = Map::of(&file, CONTROL_BYTES, Mode::Write).at("map", &path)?;
-    let mark = mark(env.boot, &file, &path)?;
-    let seed = env.random();
-    let log = log_id(env.random() | 1, &file, &path)?;
-    Control::create(map, seed, mark, log).at("prepare", &path)?;
+    let control = Control::attach(map, &path)?;
+    // Nothing can have been lost before.
+    control.set_beginning(Beginning { seq: 1, pos: control::FIRST_POS, offset: 0 });
+    control.set_mark(mark(env.boot, &file, &path)?);
     Ok(())
+}
+
+/// Creates a control page that claims nothing about segments and needs recovery.
+fn create_control(env: &Env, path: &Path) -> Result<File, JournalError> {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create_new(true).open(path).at("create", path)?;
+    reserve(&file, CONTROL_BYTES as u64).at("allocate", path)?;
+    let map = Map::of(&file, CONTROL_BYTES, Mode::Write).at("map", path)?;
+    let seed = env.random();
+    let log = log_id(env.random() | 1, &file, path)?;
+    Control::create(map, seed, log).at("prepare", path)?;
+    Ok(file)
 }
 
 impl Partition {
@@ -139,6 +154,9 @@ impl Partition {
         config: &Arc<TopicConfig>,
     ) -> Result<Self, JournalError> {
         let path = control_path(&dir);
+        if env.writable() {
+            rebuild::restore_control(env, &path, |at| create_control(env, at).map(drop))?;
+        }
         let file = OpenOptions::new().read(true).write(env.writable()).open(&path);
         let file = file.at("open", &path)?;
         let map = match Map::of(&file, CONTROL_BYTES, env.mode()) {
@@ -180,15 +198,28 @@ impl Partition {
     fn identify(&self, file: &File, path: &Path) -> Result<(), JournalError> {
         let found = self.control.log_id();
         let here = log_id(found.id, file, path)?;
-        if !self.env.writable() || found.id != 0 && found == here {
+        let known = found.id != 0 && found == here && self.control.beginning().is_some();
+        if !self.env.writable() || known {
             return Ok(());
         }
         let guard = self.lock()?;
-        if self.control.log_id() == found {
-            self.control.set_log_id(LogId { id: self.env.random() | 1, ..here });
+        if self.control.log_id() == found && found != here {
+            self.control.set_log_id(here);
+            self.begin_new_log(self.control.log_end().1);
+        }
+        if self.control.beginning().is_none() {
+            self.control.set_beginning(self.first());
         }
         drop(guard);
         Ok(())
+    }
+
+    /// Gives the log a new identity from an end offset on: records of the former one may have had
+    /// the offsets that come next. Under the lock.
+    pub(crate) fn begin_new_log(&self, end: u64) {
+        let former = self.control.log_id();
+        self.control.set_log_id(LogId { id: self.env.random() | 1, ..former });
+        self.control.set_former_log(former.id, end);
     }
 
     /// Returns whether the newest record of each key is indexed and retained.
@@ -204,7 +235,7 @@ impl Partition {
     /// The committed tail, as a log position.
     #[inline]
     pub(crate) fn tail(&self) -> u64 {
-        self.recovered_view().map_or_else(|| self.control.tail(), |view| view.0)
+        self.recovered_view().map_or_else(|| self.control.tail(), |view| view.pos)
     }
 
     /// Takes the partition's lock; completes or undoes the work of a dead holder first.
@@ -253,8 +284,9 @@ impl Partition {
     /// woken.
     #[cold]
     fn repair(&self, guard: &Guard<'_>) -> Result<(), JournalError> {
-        if self.control.seq() != 0 {
-            let segment = self.open_current()?;
+        if self.control.seq() != 0
+            && let Some(segment) = self.open_current()?
+        {
             if let Some(seal) = segment.sealed().ok().flatten() {
                 self.finish_roll(&segment, seal)?;
             }
@@ -287,16 +319,18 @@ impl Partition {
         self.cached().is_some()
     }
 
-    fn open_current(&self) -> Result<Arc<Segment>, JournalError> {
+    /// Opens the current segment; `None` if it is missing or damaged.
+    fn open_current(&self) -> Result<Option<Arc<Segment>>, JournalError> {
         let seq = self.control.seq();
         let mut cached = self.cached();
         if let Some(segment) = cached.as_ref().filter(|s| s.head.seq == seq && s.is_live()) {
-            return Ok(Arc::clone(segment));
+            return Ok(Some(Arc::clone(segment)));
         }
-        let found = Segment::open(&self.dir, seq, Mode::Write, SegmentHold::Loose)?;
-        let path = segment::path(&self.dir, seq);
-        let found = Arc::new(found.ok_or_else(|| JournalError::damaged(&path, "missing"))?);
-        *cached = Some(Arc::clone(&found));
+        let found = match Segment::open(&self.dir, seq, Mode::Write, SegmentHold::Loose) {
+            Err(JournalError::Damaged { .. }) => None,
+            other => other?.map(Arc::new),
+        };
+        cached.clone_from(&found);
         Ok(found)
     }
 
@@ -315,18 +349,22 @@ impl Partition {
         }
         let known = seen.take().filter(|segment| segment.head.seq == seq);
         let (current, open) = match known {
-            Some(segment) => (segment, true),
+            Some(segment) => (Some(segment), true),
             None => {
                 let segment = self.open_current()?;
                 // Recovery seals the last segment. A segment with a damaged seal must not grow.
-                let open = matches!(segment.sealed(), Ok(None));
+                let open = segment.as_ref().is_some_and(|s| matches!(s.sealed(), Ok(None)));
                 (segment, open)
             }
         };
-        let open = open && current.head.version >= need.version;
-        let segment = match self.tail().checked_add(need.bytes) {
-            Some(end) if open && end <= current.head.end() => current,
-            _ => self.roll(guard, Some(&current), need)?,
+        let tail = self.tail();
+        let has_room = |s: &Arc<Segment>| {
+            let end = tail.checked_add(need.bytes).filter(|_| tail >= s.head.base_pos);
+            open && s.head.version >= need.version && end.is_some_and(|end| end <= s.head.end())
+        };
+        let segment = match current {
+            Some(current) if has_room(&current) => current,
+            current => self.roll(guard, current.as_deref(), need)?,
         };
         *seen = Some(Arc::clone(&segment));
         Ok(segment)
@@ -340,7 +378,7 @@ impl Partition {
         current: Option<&Segment>,
         need: FrameDemand,
     ) -> Result<Arc<Segment>, JournalError> {
-        let (tail, end) = self.control.log_end();
+        let (tail, end) = self.certain_log_end()?;
         let seq = self.control.seq() + 1;
         let time = self.control.max_time();
         let closed = self.env.running_time();
@@ -350,7 +388,7 @@ impl Partition {
         let grown = current.map_or(MIN_SEGMENT_BYTES, |c| c.head.capacity.saturating_mul(2));
         let capacity = grown.min(largest).max(round_up(need.bytes));
         let head = Head {
-            id: mix(self.control.seed() ^ mix(seq) ^ epoch.rotate_left(32)) | 1,
+            id: segment_id(self.control.seed(), seq, epoch),
             seq,
             base_pos: tail,
             base_offset: end,
@@ -362,7 +400,8 @@ impl Partition {
             created: closed,
         };
         let next = Arc::new(self.place(head, round_up(need.bytes))?);
-        if let Some(current) = current {
+        // Recovery has sealed the last segment where its records end.
+        if let Some(current) = current.filter(|c| !matches!(c.sealed(), Ok(Some(_)))) {
             current.seal(Seal { end: tail, offset: end, time, closed });
         }
         self.control.set_seq(seq);
@@ -432,12 +471,32 @@ impl Partition {
     /// Returns the tail and the end offset of one moment.
     #[inline]
     pub(crate) fn log_end(&self) -> (u64, u64) {
-        self.recovered_view().unwrap_or_else(|| self.control.log_end())
+        self.recovered_view().map_or_else(|| self.control.log_end(), |view| (view.pos, view.end))
+    }
+
+    /// Returns the tail and the end offset for an append. Under the lock.
+    #[inline]
+    pub(crate) fn certain_log_end(&self) -> Result<(u64, u64), JournalError> {
+        self.control.certain_log_end().ok_or_else(|| {
+            JournalError::damaged(&control_path(&self.dir), "the words of the log's end")
+        })
     }
 
     /// Returns the numbers of the first and the last segment; an empty range if there is none.
     pub(crate) fn segments(&self) -> (u64, u64) {
-        (self.control.first_seq(), self.control.seq())
+        match self.recovered_view() {
+            Some(view) => (view.first.seq, view.seq),
+            None => (self.control.first_seq(), self.control.seq()),
+        }
+    }
+
+    /// Returns where the log begins.
+    pub(crate) fn first(&self) -> Beginning {
+        if let Some(view) = self.recovered_view() {
+            return view.first;
+        }
+        let (seq, control) = (self.control.first_seq(), &self.control);
+        Beginning { seq, pos: control.first_pos(), offset: control.first_offset() }
     }
 
     /// Opens a segment for reading. `None` if it is missing or damaged.
@@ -466,15 +525,9 @@ impl Partition {
         least: u64,
     ) -> Result<Option<Segment>, JournalError> {
         let (first, last) = self.segments();
-        let (mut low, mut high) = (first, last);
-        while low <= high {
-            let middle = low + (high - low) / 2;
-            match self.segment(middle)? {
-                Some(s) if s.head.base_pos > pos => high = middle - 1,
-                _ => low = middle + 1,
-            }
-        }
-        for seq in high.max(first).max(least)..=last {
+        let found = self.last_before(|head| head.base_pos <= pos)?;
+        let from = found.map_or(first, |segment| segment.head.seq).max(least);
+        for seq in self.numbers(from, last)? {
             if let Some(segment) = self.segment(seq)? {
                 let over = matches!(segment.sealed(), Ok(Some(seal)) if seal.end <= pos);
                 if !over {
@@ -483,6 +536,44 @@ impl Partition {
             }
         }
         Ok(None)
+    }
+
+    /// Returns the segments' numbers of a range. Where it is too long to be tried one by one, which
+    /// only damage causes, the folder is listed.
+    fn numbers(&self, from: u64, to: u64) -> Result<Vec<u64>, JournalError> {
+        if to.saturating_sub(from) < MAX_TRIED_SEGMENTS {
+            return Ok((from..=to).collect());
+        }
+        Ok(self.files()?.into_iter().filter(|seq| (from..=to).contains(seq)).collect())
+    }
+
+    /// Returns the last readable segment for whose head `before` is true: it is true for all up to
+    /// some segment, and for none behind it.
+    pub(crate) fn last_before(
+        &self,
+        before: impl Fn(&Head) -> bool,
+    ) -> Result<Option<Segment>, JournalError> {
+        let (mut low, mut high) = self.segments();
+        let mut found = None;
+        while low <= high {
+            let middle = low + (high - low) / 2;
+            let mut at = middle;
+            let mut segment = self.segment(at)?;
+            // A segment that cannot be read says nothing about those before it.
+            while segment.is_none() && at > low && middle - at < MAX_TRIED_SEGMENTS {
+                at -= 1;
+                segment = self.segment(at)?;
+            }
+            match segment {
+                Some(s) if before(&s.head) => {
+                    low = middle + 1;
+                    found = Some(s);
+                }
+                Some(_) => high = at - 1,
+                None => low = middle + 1,
+            }
+        }
+        Ok(found)
     }
 
     /// Wakes all waiters of this partition. Called without the lock, after a commit.

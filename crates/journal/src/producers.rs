@@ -14,7 +14,7 @@
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU64, fence};
@@ -26,9 +26,11 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::env::Env;
 use crate::error::IoContext;
+use crate::hash::mix;
 use crate::lock::{self, LockFailure};
 use crate::map::{Map, Mode, reserve};
 use crate::process::Token;
+use crate::rebuild;
 use crate::{AppendError, JournalError};
 
 /// Bytes of the header and of each entry.
@@ -38,6 +40,8 @@ pub(crate) const MAX_PRODUCERS: usize = 65_535;
 const MAGIC: &[u8; 8] = b"HELIOPRO";
 const VERSION: u32 = 1;
 const COUNT: usize = 16;
+/// A number below all incarnations of names that are new in this file: a former file was lost.
+const LEAST_INCARNATION: usize = 24;
 const LOCK: usize = 64;
 const HOLDER: usize = 128;
 const MARK: usize = 136;
@@ -60,6 +64,9 @@ const FENCED: u64 = 1 << 63;
 const EXCLUSIVE_CLAIM: u64 = 1;
 /// In the word of [`EXCLUSIVE`]: the newest incarnation was assigned elsewhere.
 const FORWARDED_CLAIM: u64 = 2;
+/// The upper half of the word of [`EXCLUSIVE`] has a check of the incarnation; 0 for none, as
+/// versions before 3 left it.
+const CHECK_SHIFT: u32 = 32;
 
 /// Whether a claim admits other producers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,6 +151,51 @@ pub(crate) fn create(path: &Path) -> Result<(), JournalError> {
     lock::init(&map, LOCK).at("prepare", path)
 }
 
+/// Creates the file of a topic whose file is missing. The names are lost: the numbers that records
+/// carry are not assigned again, and neither are incarnations.
+fn recreate(env: &Env, path: &Path) -> Result<(), JournalError> {
+    let temporary = env.temporary(path.parent().unwrap_or(path));
+    create(&temporary)?;
+    set_used_up(env, &temporary, path.parent().unwrap_or(path))?;
+    rebuild::link(&temporary, path)
+}
+
+/// Skips the numbers and incarnations that a topic's records carry.
+fn set_used_up(env: &Env, path: &Path, topic: &Path) -> Result<(), JournalError> {
+    let used = rebuild::used_numbers(topic)?;
+    let len = entry(used.producers + 1).next_power_of_two().max(4096);
+    let file = OpenOptions::new().read(true).write(true).open(path).at("open", path)?;
+    reserve(&file, len as u64).at("allocate", path)?;
+    let map = Map::of(&file, len, Mode::Write).at("map", path)?;
+    map.u32(COUNT).fetch_max(used.producers, AcqRel);
+    map.u64(LEAST_INCARNATION).fetch_max(used.incarnation.max(seconds(env)), AcqRel);
+    Ok(())
+}
+
+/// Returns a number that is higher than incarnations that were counted from 1.
+fn seconds(env: &Env) -> u64 {
+    (env.options.clock)().nanos().max(0) as u64 / 1_000_000_000
+}
+
+/// Puts the file in order, so that it can be mapped: recreates a missing one, and rebuilds a damaged
+/// header. Damaged entries are left alone: their names are unknown.
+fn restore(env: &Env, path: &Path) -> Result<(), JournalError> {
+    let file = match OpenOptions::new().read(true).write(true).open(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return recreate(env, path),
+        other => other.at("open", path)?,
+    };
+    let mut head = [0; 12];
+    let len = file.metadata().at("look at", path)?.len();
+    let version = VERSION.to_le_bytes();
+    let is_whole = len >= 4096 && file.read_exact_at(&mut head, 0).is_ok();
+    if is_whole && &head[..8] == MAGIC && head[8..] == version {
+        return Ok(());
+    }
+    rebuild::preserve(path, rebuild::DAMAGED_EXTENSION, len as usize, env)?;
+    file.write_all_at(&[&MAGIC[..], &version].concat(), 0).at("write", path)?;
+    if is_whole { Ok(()) } else { set_used_up(env, path, path.parent().unwrap_or(path)) }
+}
+
 /// Recreates the lock in a file that was last used under another boot, or is a copy: it has no
 /// holder.
 fn refresh_lock(env: &Env, path: &Path) -> Result<(), JournalError> {
@@ -165,10 +217,11 @@ fn refresh_lock(env: &Env, path: &Path) -> Result<(), JournalError> {
 
 impl Producers {
     pub(crate) fn open(env: &Arc<Env>, path: PathBuf, topic: &str) -> Result<Self, JournalError> {
-        let map = RwLock::new(Arc::new(open_map(env, &path)?));
         if env.writable() {
+            restore(env, &path)?;
             refresh_lock(env, &path)?;
         }
+        let map = RwLock::new(Arc::new(open_map(env, &path)?));
         let (env, topic) = (Arc::clone(env), topic.to_owned());
         Ok(Self { env, path, topic, map, names: Mutex::default() })
     }
@@ -274,7 +327,7 @@ impl Producers {
             self.fence(&map, &expired, lease)?;
             let at = entry(id);
             let incarnation = match elsewhere {
-                None => incarnation(&map, id) + 1,
+                None => self.next_incarnation(&map, id),
                 Some(wanted) => self.adopt(&map, id, (wanted, lease))?,
             };
             let token = Token::own(self.env.boot);
@@ -285,7 +338,8 @@ impl Producers {
             lease.unwrap_or_default().store(&map, at, incarnation);
             let alone = if ownership == Ownership::Exclusive { EXCLUSIVE_CLAIM } else { 0 };
             let elsewhere = if elsewhere.is_some() { FORWARDED_CLAIM } else { 0 };
-            map.u64(at + EXCLUSIVE).store(alone | elsewhere, Release);
+            let check = incarnation_check(&map, id, incarnation) << CHECK_SHIFT;
+            map.u64(at + EXCLUSIVE).store(alone | elsewhere | check, Release);
             map.u64(at + INCARNATION).store(incarnation, Release);
             map.u64(at + CLAIM).store(token.0, Release);
             if let Err(e) = self.env.sync_file(&self.path) {
@@ -299,6 +353,19 @@ impl Producers {
             let (newest, adopted) = (AtomicU64::new(incarnation), elsewhere != 0);
             Ok(Claim { producer, id, newest, producers, map, token, leased, adopted, sequences })
         })
+    }
+
+    /// Returns a name's next incarnation. A damaged one is not continued: readers would drop what
+    /// follows as an older incarnation's samples.
+    fn next_incarnation(&self, map: &Map, id: u32) -> u64 {
+        let newest = incarnation(map, id);
+        let check = map.u64(entry(id) + EXCLUSIVE).load(Acquire) >> CHECK_SHIFT;
+        // A claim stores the check first; its holder may have died in between.
+        let fits = |word: u64| incarnation_check(map, id, word) == check;
+        let whole = check == 0 || fits(newest) || fits(newest.wrapping_add(1));
+        let least = map.u64(LEAST_INCARNATION).load(Acquire) & !FENCED;
+        let least = if whole { least } else { least.max(seconds(&self.env)) };
+        newest.max(least) + 1
     }
 
     /// Returns the incarnation of a claim for another log's samples. If the name's newest one came
@@ -400,27 +467,38 @@ impl Producers {
     }
 }
 
+/// Maps the file. Each name has its own checksum, so a damaged header does not matter to readers,
+/// and where the file is missing they know no names.
 fn open_map(env: &Env, path: &Path) -> Result<Map, JournalError> {
-    let file = OpenOptions::new().read(true).write(env.writable()).open(path).at("open", path)?;
+    let blank = || Map::blank(ENTRY_BYTES * 2).at("map", path);
+    let file = match OpenOptions::new().read(true).write(env.writable()).open(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound && !env.writable() => return blank(),
+        other => other.at("open", path)?,
+    };
     let len = file.metadata().at("look at", path)?.len() as usize;
-    if len < ENTRY_BYTES {
-        return Err(JournalError::damaged(path, "producers file shorter than its header"));
+    match len {
+        _ if len >= ENTRY_BYTES * 2 => Map::of(&file, len, env.mode()).at("map", path),
+        _ if !env.writable() => blank(),
+        _ => Err(JournalError::damaged(path, "producers file shorter than its header")),
     }
-    let map = Map::of(&file, len, env.mode()).at("map", path)?;
-    let version = map.u32(8).load(Relaxed);
-    if &map.array::<8>(0) != MAGIC || version == 0 {
-        return Err(JournalError::damaged(path, "producers file"));
-    }
-    if version > VERSION {
-        let path = path.to_owned();
-        return Err(JournalError::Version { path, found: version, known: VERSION });
-    }
-    Ok(map)
 }
 
+/// Returns the number of entries: those that were counted, and all that are not blank.
 fn count(map: &Map) -> u32 {
     let room = (map.len() / ENTRY_BYTES - 1) as u32;
-    map.u32(COUNT).load(Acquire).min(room)
+    let counted = map.u32(COUNT).load(Acquire).min(room);
+    let is_blank = |id: u32| {
+        let at = entry(id);
+        map.u64(at + NAME_CRC).load(Relaxed) == 0 && map.u64(at + INCARNATION).load(Relaxed) == 0
+    };
+    let blank = (counted..room).rev().take_while(|id| is_blank(*id)).count() as u32;
+    room - blank
+}
+
+/// Returns a check of a name's incarnation, which is not 0.
+fn incarnation_check(map: &Map, id: u32, incarnation: u64) -> u64 {
+    let name = u64::from(map.u32(entry(id) + NAME_CRC).load(Relaxed));
+    mix(incarnation ^ mix(name)) >> 32 | 1
 }
 
 /// Returns the newest incarnation of a name, fenced or not.
@@ -455,10 +533,10 @@ fn nanos(time: Duration) -> u64 {
 }
 
 fn read_name(map: &Map, id: u32) -> Option<ProducerName> {
-    if id >= count(map) {
+    let at = entry(id);
+    if at + ENTRY_BYTES > map.len() {
         return None;
     }
-    let at = entry(id);
     let len = map.u32(at + NAME_LEN).load(Relaxed) as usize;
     let mut bytes = vec![0; len.min(ENTRY_BYTES - NAME)];
     map.read(at + NAME, &mut bytes);
@@ -547,6 +625,9 @@ impl Claim {
             map.u64(at + LEASE)
                 .store((incarnation & LOWER_HALF) << 32 | word & LOWER_HALF, Release);
             self.newest.store(incarnation, Release);
+            let flags = map.u64(at + EXCLUSIVE).load(Acquire) & LOWER_HALF;
+            let check = incarnation_check(&map, self.id, incarnation) << CHECK_SHIFT;
+            map.u64(at + EXCLUSIVE).store(flags | check, Release);
             map.u64(at + INCARNATION).store(incarnation, Release);
             self.producers.env.sync_file(&self.producers.path).map(Ok)
         };

@@ -132,12 +132,18 @@ struct ProducerNames {
     unknown: ProducerName,
 }
 
+/// Returns the name of a producer whose own name is lost. Each has another one: readers would drop
+/// the samples of two producers of one name as repeats.
+fn unknown_name(id: u32) -> Option<ProducerName> {
+    ProducerName::new(&format!("unknown-{id}")).ok()
+}
+
 impl ProducerNames {
     #[inline]
     fn get(&mut self, id: u32) -> &ProducerName {
         if self.last.as_ref().is_none_or(|l| l.0 != id) {
             let found = self.known.get(&id).cloned().or_else(|| self.producers.name(id));
-            let name = found.unwrap_or_else(|| self.unknown.clone());
+            let name = found.or_else(|| unknown_name(id)).unwrap_or_else(|| self.unknown.clone());
             self.known.insert(id, name.clone());
             self.last = Some((id, name));
         }

@@ -1,44 +1,43 @@
-//! Recovery, after power loss or in a copy of a journal: finds the end of the log.
+//! Recovery, after power loss, in a copy of a journal, or where files contradict each other: finds
+//! the end of the log and continues behind it.
 //!
-//! Constraints: pages reach the disk in any order, so nothing that changes is trusted: neither the
-//! control page's words nor the seals. Records that were reported durable are complete; recovery
-//! never cuts below them, and never serves records that it cut.
+//! Constraints: pages reach the disk in any order, so nothing that changes is trusted without its
+//! checksum. The end is never set before an offset that a checksum proves (see `log_scan`). No byte
+//! of the log is removed: what cannot be read stays where it is, and is reported as missing, until
+//! an operator discards it. A step that is interrupted is repeated by the next recovery, with the
+//! same result.
 //!
-//! Operation: from the newest checkpoint on, frames are checked in order, by checksum and by
-//! offset, from segment to segment. The log ends at the first invalid one. The segment is sealed
-//! there, and later records go into a new one: old frames behind the cut can never follow new ones.
+//! Operation: damaged headers are rebuilt (see `rebuild`). The last segment is sealed, and later
+//! records go into a new one: old frames behind the end can never follow new ones. Records that
+//! were never durable may have been cut off without a trace. Then the log gets a new identity, so
+//! that cursors of the former one do not match other records.
 
 use std::fs::{self, File};
 use std::path::Path;
-use std::sync::atomic::Ordering::Release;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use helio_core::Tai;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::JournalError;
-use crate::control::{Checkpoint, FIRST_POS, RecoveryReport};
+use crate::control::{Checkpoint, RecoveryReport};
 use crate::env::TEMPORARY_PREFIX;
 use crate::error::IoContext;
 use crate::groups;
-use crate::partition::{Guard, Partition};
+use crate::log_scan::LogScan;
+use crate::partition::{FrameDemand, Guard, Partition};
 use crate::process::BootId;
 use crate::segment::{self, Seal, Segment, SegmentHold};
-
-/// Extension of a segment's file that recovery has cut off; it stays until the next recovery.
-const CUT_EXTENSION: &str = "cut";
 
 /// The number of checks by a reader without write access, before it takes an inconsistency for
 /// damage.
 const READ_ONLY_MAX_ATTEMPTS: u32 = 20;
 
-/// The end of the log as a scan found it.
-#[derive(Debug, Clone, Copy)]
-struct LogEnd {
-    /// The last segment; 0 if there is none.
-    seq: u64,
-    pos: u64,
-    end: u64,
-    time: Tai,
+/// When the control page was last used.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LastUse {
+    ThisBoot,
+    /// Under another boot, or as another file.
+    Before,
 }
 
 impl Partition {
@@ -60,8 +59,7 @@ impl Partition {
                 }
                 std::thread::yield_now();
             }
-            let found = self.scan()?;
-            self.recovered_view = Some((found.pos, found.end));
+            self.recovered_view = Some(self.scan()?);
             return Ok(());
         }
         // Released when `file` is closed; the next holder then finds the page marked.
@@ -76,74 +74,95 @@ impl Partition {
         if marked && self.is_consistent()? {
             return Ok(());
         }
-        self.recover(&guard)?;
+        self.recover(&guard, if marked { LastUse::ThisBoot } else { LastUse::Before })?;
         drop(guard);
         self.control.set_mark(mark);
+        self.ring();
         self.sync_control()
     }
 
-    /// Returns whether the control page agrees with the first and the last segment.
+    /// Returns whether the control page agrees with itself and with the first and the last segment.
     fn is_consistent(&self) -> Result<bool, JournalError> {
         let control = &self.control;
         if !control.is_sound() {
             return Ok(false);
         }
         let (first, last) = self.segments();
+        let words = self.first();
         if first > last {
-            let nothing = control.first_pos() == control.tail();
+            let nothing = words.pos == control.tail() || control.beginning() == Some(words);
             return Ok(nothing && self.files()?.is_empty());
         }
-        let (Some(oldest), Some(newest)) = (self.segment(first)?, self.segment(last)?) else {
-            return Ok(false);
-        };
+        let Some(newest) = self.segment(last)? else { return Ok(false) };
         let inside = (newest.head.base_pos..=newest.head.end()).contains(&control.tail());
-        let begins = oldest.head.base_pos == control.first_pos()
-            && oldest.head.base_offset == control.first_offset();
+        let begins = control.beginning() == Some(words)
+            || self.segment(first)?.is_some_and(|oldest| {
+                oldest.head.base_pos == words.pos && oldest.head.base_offset == words.offset
+            });
         Ok(inside && begins)
     }
 
-    fn recover(&self, guard: &Guard<'_>) -> Result<(), JournalError> {
+    fn recover(&self, guard: &Guard<'_>, last_use: LastUse) -> Result<(), JournalError> {
         let control = &self.control;
         let before = control.recovered();
-        let had = control.tail();
+        // If a step fails, the next holder of the lock completes the keys index.
+        control.dirty().store(1, Release);
+        let was_durable =
+            control.durable().1 == control.committed().map(|c| c.1).max().unwrap_or(0);
+        self.remove_leftovers()?;
+        self.rebuild_headers()?;
         let found = self.scan()?;
-        let first = self.drop_strays(found.seq)?;
+        // From here on no recovery ends the log earlier, whatever becomes of the proofs.
+        control.set_floor(found.end, found.pos);
+        self.remove_retired(&found)?;
         control.set_log(found.pos, found.end, found.time);
         control.set_seq(found.seq);
         control.set_spare(0, 0);
-        match &first {
-            Some(s) => control.set_first(s.head.seq, s.head.base_pos, s.head.base_offset),
-            None => control.set_first(found.seq + 1, found.pos, found.end),
-        }
-        if found.seq != 0
-            && let Some(last) =
-                Segment::open(&self.dir, found.seq, self.env.mode(), SegmentHold::Loose)?
-        {
-            last.forget_index(found.pos);
-            let (end, offset, time) = (found.pos, found.end, found.time);
-            last.seal(Seal { end, offset, time, closed: self.env.running_time() });
-        }
-        self.restore_seals(first.as_ref().map_or(found.seq, |s| s.head.seq), found.seq)?;
+        control.set_first(found.first.seq, found.first.pos, found.first.offset);
+        control.set_beginning(found.first);
+        self.seal_last(&found)?;
+        self.restore_seals(&found)?;
         control.set_recovered(RecoveryReport {
             count: before.count + 1,
-            cut_at: found.end,
-            cut_bytes: had.saturating_sub(found.pos),
-            ..RecoveryReport::default()
+            missing: found.missing,
+            missing_from: found.missing_from,
         });
         if self.keeps_last() {
             self.recover_keys(guard)?;
         }
         self.cut_groups(found.end)?;
-        control.sync_error().store(0, Release);
-        for seq in first.map_or(found.seq + 1, |s| s.head.seq)..=found.seq {
+        if last_use == LastUse::Before {
+            control.sync_error().store(0, Release);
+            if !was_durable || found.end != control.durable().1 {
+                self.begin_new_log(found.end);
+            }
+        }
+        if found.ends_behind_its_files() {
+            match self.roll(guard, None, FrameDemand::default()) {
+                // The next writer tries again.
+                Err(JournalError::NoRoom { .. }) => {}
+                rolled => drop(rolled?),
+            }
+        }
+        control.dirty().store(0, Release);
+        self.sync_recovered(&found)
+    }
+
+    /// Writes the recovered log to the disk, and marks it as durable.
+    fn sync_recovered(&self, found: &LogScan) -> Result<(), JournalError> {
+        let (control, last) = (&self.control, self.control.seq());
+        if control.sync_error().load(Relaxed) != 0 {
+            return Ok(());
+        }
+        for seq in self.files()?.into_iter().filter(|seq| *seq >= found.first.seq) {
             // In a copy of a journal the segments may not be on the disk yet; after a boot this
             // costs nothing.
             self.env.sync_file(&segment::path(&self.dir, seq))?;
         }
-        control.set_durable(found.pos, found.end, found.seq);
-        let (seq, pos, end) = (found.seq, found.pos, found.end);
-        if seq != 0 {
-            control.reset_checkpoints(Checkpoint { seq, pos, end, time: found.time.nanos() });
+        control.set_durable(found.pos, found.end, last);
+        if last != 0 {
+            let (pos, end, time) = (found.pos, found.end, found.time.nanos());
+            control.reset_checkpoints(Checkpoint { seq: last, pos, end, time });
         }
         self.env.sync_dir(&self.dir)
     }
@@ -156,13 +175,32 @@ impl Partition {
         }
     }
 
+    /// Seals the last segment at the end of its records.
+    fn seal_last(&self, found: &LogScan) -> Result<(), JournalError> {
+        let opened = Segment::open(&self.dir, found.last, self.env.mode(), SegmentHold::Loose);
+        let Some(last) = opened.ok().flatten() else { return Ok(()) };
+        if matches!(last.sealed(), Ok(Some(_))) {
+            return Ok(());
+        }
+        if last.sealed().is_err() {
+            self.preserve_header(found.last)?;
+        }
+        last.forget_index(found.last_end.end);
+        last.seal(Seal { closed: self.env.running_time(), ..found.last_end });
+        Ok(())
+    }
+
     /// Seals segments whose seal was lost: they end where the next one begins.
-    fn restore_seals(&self, first: u64, last: u64) -> Result<(), JournalError> {
-        for seq in first..last {
+    fn restore_seals(&self, found: &LogScan) -> Result<(), JournalError> {
+        for seq in self.files()?.into_iter().filter(|seq| *seq >= found.first.seq) {
             let next = segment::peek(&segment::path(&self.dir, seq + 1));
             let (Some(segment), Some(next)) = (self.segment(seq)?, next) else { continue };
             let inside = (segment.head.base_pos..=segment.head.end()).contains(&next.base_pos);
-            if !matches!(segment.sealed(), Ok(Some(_))) && inside && next.seq == seq + 1 {
+            let sealed = segment.sealed();
+            if !matches!(sealed, Ok(Some(_))) && inside && next.seq == seq + 1 {
+                if sealed.is_err() {
+                    self.preserve_header(seq)?;
+                }
                 let (end, offset, time) = (next.base_pos, next.base_offset, next.base_time);
                 // When it was closed is not known: its age begins now.
                 let closed = self.env.running_time();
@@ -184,149 +222,28 @@ impl Partition {
         Ok(found)
     }
 
-    /// Finds the log's end without changing any file.
-    fn scan(&self) -> Result<LogEnd, JournalError> {
-        let files = self.files()?;
-        let Some((mut segment, mut found)) = self.start(&files)? else {
-            // No segment is left. Durable offsets must not be assigned twice.
-            let c = self.control.checkpoint().unwrap_or_default();
-            let (pos, time) = (c.pos.max(FIRST_POS), Tai::from_nanos(i64::MIN));
-            return Ok(LogEnd { seq: 0, pos, end: c.end, time });
-        };
-        loop {
-            self.scan_segment(&segment, &mut found);
-            match self.segment(segment.head.seq + 1)? {
-                Some(next) if follows(&next, &segment, &found) => {
-                    found.seq = next.head.seq;
-                    segment = next;
-                }
-                _ => return Ok(found),
-            }
-        }
-    }
-
-    /// Returns the start of the scan: the newest plausible checkpoint, else the log's beginning.
-    fn start(&self, files: &[u64]) -> Result<Option<(Segment, LogEnd)>, JournalError> {
-        // Segments before a compacted one are left-overs, even if a checkpoint names them.
-        let oldest = self.compacted(files);
-        let mut marked = false;
-        for c in self.control.checkpoints() {
-            marked = true;
-            if files.contains(&c.seq)
-                && c.seq >= oldest
-                && let Some(start) = self.start_at(c)?
-            {
-                return Ok(Some(start));
-            }
-        }
-        let start = self.start_first(files)?;
-        // Segments are retired only after a checkpoint is on the disk. Without one, the log begins
-        // at its very first position, or its beginning is lost.
-        Ok(start.filter(|(segment, _)| marked || segment.head.base_pos == FIRST_POS))
-    }
-
-    fn start_at(&self, c: Checkpoint) -> Result<Option<(Segment, LogEnd)>, JournalError> {
-        let Some(segment) = self.segment(c.seq)? else { return Ok(None) };
-        // Compaction has moved the records there: then the whole segment is scanned.
-        let moved = segment.head.compacted
-            && segment.sealed().ok().flatten().is_none_or(|s| s.end != c.pos);
-        let inside = !moved && (segment.head.base_pos..=segment.head.end()).contains(&c.pos);
-        let time = Tai::from_nanos(c.time);
-        let found = LogEnd { seq: c.seq, pos: c.pos, end: c.end, time };
-        Ok(inside.then_some((segment, found)))
-    }
-
-    /// Returns the number of the newest compacted segment; 0 for none.
-    fn compacted(&self, files: &[u64]) -> u64 {
-        let head = |seq: &u64| segment::peek(&segment::path(&self.dir, *seq));
-        let is_one = |seq: &u64| head(seq).is_some_and(|h| h.compacted && h.seq == *seq);
-        files.iter().rev().copied().find(|seq| is_one(seq)).unwrap_or(0)
-    }
-
-    /// Returns the start of the whole log: the newest compacted segment, or the first valid one.
-    fn start_first(&self, files: &[u64]) -> Result<Option<(Segment, LogEnd)>, JournalError> {
-        let mut first = None;
-        for seq in files.iter().rev() {
-            let Some(segment) = self.segment(*seq)? else { continue };
-            let head = segment.head;
-            let (pos, end, time) = (head.base_pos, head.base_offset, head.base_time);
-            first = Some((segment, LogEnd { seq: *seq, pos, end, time }));
-            if head.compacted {
-                break;
-            }
-        }
-        Ok(first)
-    }
-
-    /// Advances `found` over a segment's valid frames.
-    fn scan_segment(&self, segment: &Segment, found: &mut LogEnd) {
-        let mut scratch = Vec::new();
-        let seal = segment.sealed().ok().flatten();
-        let limit = segment.head.end();
-        loop {
-            if seal.is_some_and(|seal| found.pos == seal.end) {
-                found.end = found.end.max(seal.map_or(0, |s| s.offset));
-                return;
-            }
-            let Ok(header) = segment.check(found.pos, limit, &mut scratch) else { return };
-            let fits =
-                header.offset == found.end || segment.head.compacted && header.offset > found.end;
-            if !fits {
-                return;
-            }
-            found.pos += header.stride() as u64;
-            found.end = header.offset + 1;
-            found.time = found.time.max(header.time);
-        }
-    }
-
-    /// Renames segments behind the log's end, and removes retired ones before its beginning.
-    /// Returns the first that stays.
-    fn drop_strays(&self, last: u64) -> Result<Option<Segment>, JournalError> {
-        self.remove_leftovers()?;
-        let files = self.files()?;
-        let first = self.start_first(unbroken(&files, last))?.map(|(segment, _)| segment);
-        let from = first.as_ref().map_or(last + 1, |s| s.head.seq);
-        for seq in files {
+    /// Removes segments that retention took, and whose removal did not reach the disk.
+    fn remove_retired(&self, found: &LogScan) -> Result<(), JournalError> {
+        let retired = |seq: &u64| found.first_is_certain && *seq < found.first.seq;
+        for seq in self.files()?.into_iter().filter(retired) {
             let path = segment::path(&self.dir, seq);
-            if seq > last {
-                // Kept for inspection, in case that damage cut the log here.
-                fs::rename(&path, path.with_extension(CUT_EXTENSION)).at("put aside", &path)?;
-            } else if seq < from {
-                fs::remove_file(&path).at("remove", &path)?;
-            }
+            fs::remove_file(&path).at("remove", &path)?;
         }
-        Ok(first)
+        Ok(())
     }
 
-    /// Removes unfinished files, and those that the last recovery cut off.
+    /// Removes unfinished and prepared files.
     fn remove_leftovers(&self) -> Result<(), JournalError> {
         for entry in fs::read_dir(&self.dir).at("list", &self.dir)? {
             let entry = entry.at("list", &self.dir)?;
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            let cut = entry.path().extension().is_some_and(|e| e == CUT_EXTENSION);
-            if cut || name.starts_with(TEMPORARY_PREFIX) || name.starts_with("spare.") {
+            if name.starts_with(TEMPORARY_PREFIX) || name.starts_with("spare.") {
                 fs::remove_file(entry.path()).at("remove", &entry.path())?;
             }
         }
         Ok(())
     }
-}
-
-/// Returns the last run of numbers up to `last` without a hole. Segments before a hole were
-/// retired, and their removal did not reach the disk.
-fn unbroken(files: &[u64], last: u64) -> &[u64] {
-    let upto = &files[..files.partition_point(|seq| *seq <= last)];
-    let joined = upto.windows(2).rev().take_while(|pair| pair[0] + 1 == pair[1]).count();
-    &upto[upto.len().saturating_sub(joined + 1)..]
-}
-
-/// Returns whether a segment begins at the end that was found so far.
-fn follows(next: &Segment, segment: &Segment, found: &LogEnd) -> bool {
-    next.head.base_pos == found.pos
-        && next.head.base_offset == found.end
-        && (next.head.prev_id == segment.head.id || segment.head.compacted)
 }
 
 impl Partition {
@@ -338,7 +255,7 @@ impl Partition {
         mut each: impl FnMut(u64, &crate::frame::FrameHeader, &[u8]),
     ) -> Result<(), JournalError> {
         let mut scratch = Vec::new();
-        let (mut at, mut least) = (from, 0);
+        let (mut at, mut least, mut next) = (from, 0, None);
         while at < to {
             let Some(segment) = self.segment_from(at, least)? else { return Ok(()) };
             least = segment.head.seq + 1;
@@ -359,9 +276,10 @@ impl Partition {
                         if at >= from {
                             each(at, &header, segment.body(at, &header, &scratch));
                         }
+                        next = Some(header.offset + 1);
                         at += header.stride() as u64;
                     }
-                    Err(_) => at = segment.resume(at, limit).map_or(limit, |r| r.0),
+                    Err(_) => at = segment.resume(at, limit, next).map_or(limit, |r| r.0),
                 }
             }
             at = at.max(end);
@@ -369,11 +287,22 @@ impl Partition {
         Ok(())
     }
 
-    /// Returns the log's end by this reader's own scan, if the journal was not recovered since.
-    pub(crate) fn recovered_view(&self) -> Option<(u64, u64)> {
-        let view = self.recovered_view?;
+    /// Returns the log by this reader's own scan, if the journal was not recovered since.
+    pub(crate) fn recovered_view(&self) -> Option<&LogScan> {
+        let view = self.recovered_view.as_ref()?;
         let recovered = self.control.recovered().count != self.opened_at_recovery;
         (!recovered).then_some(view)
+    }
+
+    /// Returns the report of the last recovery, or what this reader's own scan has found.
+    pub(crate) fn recovery(&self) -> RecoveryReport {
+        let report = self.control.recovered();
+        match self.recovered_view() {
+            Some(LogScan { missing, missing_from, .. }) => {
+                RecoveryReport { missing: *missing, missing_from: *missing_from, ..report }
+            }
+            None => report,
+        }
     }
 
     /// Stores the number of recoveries of this partition at its opening.

@@ -65,7 +65,9 @@ impl Partition {
     fn sweep(&self) -> Result<(), JournalError> {
         let Some(_turn) = self.housekeeping_turn()? else { return Ok(()) };
         self.env.remove_orphans(&self.dir)?;
-        let first = self.control.first_seq();
+        // Where the beginning is not on record, an unreadable segment may only seem to be retired.
+        let first = self.control.beginning().map_or(0, |begin| begin.seq);
+        let first = first.min(self.control.first_seq());
         for seq in self.files()?.into_iter().filter(|seq| *seq < first) {
             let path = segment::path(&self.dir, seq);
             fs::remove_file(&path).at("remove", &path)?;
@@ -217,10 +219,14 @@ impl Partition {
         }
         let Some(end) = self.seal_of(last)? else { return Ok(()) };
         let promised = self.config.sync == SyncPolicy::Background || self.control.durable().2 != 0;
+        let begin = Beginning { seq: last + 1, pos: end.end, offset: end.offset };
         if promised || !kept.places.is_empty() {
             // The record that supersedes another must be on the disk before that one is dropped.
-            let begin = Beginning { seq: last + 1, pos: end.end, offset: end.offset };
             self.secure_behind(last, kept.places.is_empty().then_some(begin))?;
+        } else {
+            // Otherwise recovery would take the retired segments for missing ones.
+            self.control.set_beginning(begin);
+            self.sync_control()?;
         }
         if kept.places.is_empty() {
             let guard = self.lock()?;

@@ -103,11 +103,6 @@ impl Head {
 
     /// Parses a header; distinguishes a newer version from damage.
     fn parse(bytes: &[u8; FIXED_BYTES + 4], path: &Path) -> Result<Self, JournalError> {
-        let word = |i: usize| {
-            let mut out = [0; 8];
-            out.copy_from_slice(&bytes[16 + i * 8..24 + i * 8]);
-            u64::from_le_bytes(out)
-        };
         let half = |at: usize| {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         };
@@ -118,7 +113,17 @@ impl Head {
             let path = path.to_owned();
             return Err(JournalError::Version { path, found: half(8), known: VERSION });
         }
-        Ok(Self {
+        Ok(Self::unchecked(bytes))
+    }
+
+    /// Returns what the bytes of a header say, whether they are intact or not.
+    pub(crate) fn unchecked(bytes: &[u8]) -> Self {
+        let word = |i: usize| {
+            let mut out = [0; 8];
+            out.copy_from_slice(&bytes[16 + i * 8..24 + i * 8]);
+            u64::from_le_bytes(out)
+        };
+        Self {
             id: word(0),
             seq: word(1),
             base_pos: word(2),
@@ -127,9 +132,21 @@ impl Head {
             capacity: word(5),
             prev_id: word(6),
             compacted: word(7) & FLAG_COMPACTED != 0,
-            version: half(8),
+            version: u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]),
             created: word(8),
-        })
+        }
+    }
+
+    /// Returns a header with the one wrong bit corrected that explains its wrong checksum, or an
+    /// intact one.
+    pub(crate) fn corrected(page: &[u8]) -> Option<Self> {
+        let bytes = page.get(..FIXED_BYTES + 4)?;
+        let parse = |bytes: &[u8]| Self::parse(bytes.try_into().ok()?, Path::new("")).ok();
+        parse(bytes).or_else(|| parse(&crate::hash::correct_bit(bytes)?))
+    }
+
+    fn has_running_time(&self) -> bool {
+        self.version >= VERSION_WITH_RUNNING_TIME
     }
 
     /// Returns the position behind the last byte for frames.
@@ -202,7 +219,53 @@ pub(crate) fn allocate(path: &Path, capacity: u64) -> Result<File, JournalError>
     Ok(file)
 }
 
+/// Returns the id in *live* of a header's page.
+pub(crate) fn live(page: &[u8; HEADER_BYTES as usize]) -> u64 {
+    page[LIVE..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word))
+}
+
+/// Returns whether a segment's file has a valid frame where a header says that the first one is.
+pub(crate) fn begins_with_frame(map: &Map, head: &Head) -> bool {
+    let room = (map.len() as u64).saturating_sub(HEADER_BYTES).min(head.capacity);
+    let at = HEADER_BYTES as usize;
+    if room < FRAME_HEADER_BYTES as u64 || !head.base_pos.is_multiple_of(8) {
+        return false;
+    }
+    let raw: [u8; FRAME_HEADER_BYTES] = map.array(at);
+    let Some(header) = FrameHeader::parse(&raw).filter(|h| h.stride() as u64 <= room) else {
+        return false;
+    };
+    let mut body = vec![0; header.len as usize - FRAME_HEADER_BYTES];
+    map.read(at + FRAME_HEADER_BYTES, &mut body);
+    let first =
+        header.offset == head.base_offset || head.compacted && header.offset > head.base_offset;
+    first && frame::verify(&raw, &header, &body, head.id)
+}
+
+/// Returns the version with which a segment's seal is intact; the newest one if there is none.
+pub(crate) fn sealed_version(map: &Map, head: Head) -> u32 {
+    let words = [SEAL_END, SEAL_OFFSET, SEAL_TIME, SEAL_CLOSED].map(|at| map.u64(at).load(Relaxed));
+    let (end, offset, closed) = (words[0], words[1], words[3]);
+    let seal = Seal { end, offset, time: Tai::from_nanos(words[2] as i64), closed };
+    let crc = map.u32(SEAL_CRC).load(Relaxed);
+    let fits = |version: &u32| seal_crc(&Head { version: *version, ..head }, seal) == crc;
+    let version = [VERSION, VERSION_WITH_RUNNING_TIME - 1].into_iter().find(fits);
+    version.unwrap_or(VERSION)
+}
+
+fn seal_crc(head: &Head, seal: Seal) -> u32 {
+    let words = [seal.end, seal.offset, seal.time.nanos() as u64, head.id, seal.closed];
+    let count = if head.has_running_time() { words.len() } else { words.len() - 1 };
+    words[..count].iter().fold(0, |crc, word| crc32c::crc32c_append(crc, &word.to_le_bytes()))
+}
+
 impl Segment {
+    /// Stores a rebuilt header in a segment's file.
+    pub(crate) fn restore(map: Map, head: Head) {
+        map.write(0, &head.bytes());
+        map.u64(LIVE).store(head.id, Release);
+    }
+
     /// Creates a segment in an allocated file without readers: a new one, or a retired one.
     pub(crate) fn create(file: &File, head: Head, path: &Path) -> Result<Self, JournalError> {
         let len = map_len(&head, path)?;
@@ -259,13 +322,13 @@ impl Segment {
         if !still {
             return Ok(None);
         }
-        let head = parsed?;
+        let mut head = parsed?;
         if head.seq != seq || head.id != live {
             return Ok(None);
         }
-        if segment.map.len() as u64 != HEADER_BYTES.saturating_add(head.capacity) {
-            return Err(JournalError::damaged(path, "segment size"));
-        }
+        // A file that was cut short has the frames that are left.
+        let room = segment.map.len() as u64 - HEADER_BYTES;
+        head.capacity = head.capacity.min(room / 8 * 8);
         if head.base_pos.checked_add(head.capacity).is_none() || !head.base_pos.is_multiple_of(8) {
             return Err(JournalError::damaged(path, "segment position"));
         }
@@ -357,6 +420,24 @@ impl Segment {
         Ok(header)
     }
 
+    /// Calls `each` for every valid frame of the file, wherever the log ends.
+    pub(crate) fn frames(&self, mut each: impl FnMut(&FrameHeader)) {
+        let (mut at, mut scratch) = (self.head.base_pos, Vec::new());
+        let limit = match self.sealed() {
+            Ok(Some(seal)) => seal.end,
+            _ => self.head.end(),
+        };
+        while at < limit {
+            match self.check(at, limit, &mut scratch) {
+                Ok(header) => {
+                    each(&header);
+                    at += header.stride() as u64;
+                }
+                Err(_) => at = self.resume(at, limit, None).map_or(limit, |found| found.0),
+            }
+        }
+    }
+
     /// Returns the body of a frame that was just checked, in place or in `scratch`.
     #[inline]
     pub(crate) fn body<'a>(
@@ -384,18 +465,8 @@ impl Segment {
         self.map.u64(SEAL_OFFSET).store(seal.offset, Relaxed);
         self.map.u64(SEAL_TIME).store(seal.time.nanos() as u64, Relaxed);
         self.map.u64(SEAL_CLOSED).store(seal.closed, Relaxed);
-        self.map.u32(SEAL_CRC).store(self.seal_crc(seal), Relaxed);
+        self.map.u32(SEAL_CRC).store(seal_crc(&self.head, seal), Relaxed);
         self.map.u64(SEAL_END).store(seal.end, Release);
-    }
-
-    fn has_running_time(&self) -> bool {
-        self.head.version >= VERSION_WITH_RUNNING_TIME
-    }
-
-    fn seal_crc(&self, seal: Seal) -> u32 {
-        let words = [seal.end, seal.offset, seal.time.nanos() as u64, self.head.id, seal.closed];
-        let count = if self.has_running_time() { words.len() } else { words.len() - 1 };
-        words[..count].iter().fold(0, |crc, word| crc32c::crc32c_append(crc, &word.to_le_bytes()))
     }
 
     /// Returns the seal: `None` while the segment is open, an error if the seal is damaged.
@@ -407,9 +478,9 @@ impl Segment {
         let offset = self.map.u64(SEAL_OFFSET).load(Relaxed);
         let time = Tai::from_nanos(self.map.u64(SEAL_TIME).load(Relaxed) as i64);
         let closed = self.map.u64(SEAL_CLOSED).load(Relaxed);
-        let closed = if self.has_running_time() { closed } else { 0 };
+        let closed = if self.head.has_running_time() { closed } else { 0 };
         let seal = Seal { end, offset, time, closed };
-        let whole = self.map.u32(SEAL_CRC).load(Relaxed) == self.seal_crc(seal)
+        let whole = self.map.u32(SEAL_CRC).load(Relaxed) == seal_crc(&self.head, seal)
             && (self.head.base_pos..=self.head.end()).contains(&end);
         if whole { Ok(Some(seal)) } else { Err(self.fault()) }
     }
@@ -462,15 +533,27 @@ impl Segment {
         self.head.base_pos
     }
 
-    /// Returns the first valid frame behind `pos` that the index knows, with its offset, to resume
-    /// reading after damage.
-    pub(crate) fn resume(&self, pos: u64, limit: u64) -> Option<(u64, u64)> {
+    /// Returns the first valid frame behind damage at `pos`, with its offset, to resume reading.
+    /// `next` is the offset at the damage, if it is known: then a copy of a former frame in a later
+    /// payload is never taken for a frame.
+    #[cold]
+    pub(crate) fn resume(&self, pos: u64, limit: u64, next: Option<u64>) -> Option<(u64, u64)> {
         let mut scratch = Vec::new();
-        let mut behind = self.entries().filter(|e| e.1 > pos);
-        let mut valid = |e: &(u64, u64, Tai)| {
-            self.check(e.1, limit, &mut scratch).is_ok_and(|f| f.offset == e.0)
-        };
-        behind.find(|e| valid(e)).map(|e| (e.1, e.0))
+        let limit = limit.min(self.head.end());
+        let mut at = pos.max(self.head.base_pos) + 8;
+        while at + FRAME_HEADER_BYTES as u64 <= limit {
+            let raw: [u8; FRAME_HEADER_BYTES] = self.map.array(self.place(at));
+            let plausible = FrameHeader::parse(&raw).is_some_and(|header| {
+                let lost = next.map(|next| header.offset.checked_sub(next));
+                let most = (at - pos) / FRAME_HEADER_BYTES as u64;
+                lost.is_none_or(|lost| lost.is_some_and(|lost| self.head.compacted || lost <= most))
+            });
+            if plausible && let Ok(header) = self.check(at, limit, &mut scratch) {
+                return Some((at, header.offset));
+            }
+            at += 8;
+        }
+        None
     }
 }
 

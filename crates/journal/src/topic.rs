@@ -112,13 +112,10 @@ fn has_segment(dir: &Path) -> Result<bool, JournalError> {
     Ok(false)
 }
 
-/// Returns the first of a topic's files that is missing or all zeros: a power loss interrupted its
-/// creation. Other damage does not count.
-pub(crate) fn blank_file(dir: &Path, config: Option<&TopicConfig>) -> Option<PathBuf> {
-    let partitions = 0..config.map_or(0, |c| c.partitions);
-    let control = partitions.map(|p| dir.join(p.to_string()).join("control"));
-    let mut all = [dir.join("topic.json"), dir.join("producers")].into_iter().chain(control);
-    all.find(|path| is_blank(path))
+/// Returns the topic's description if it is missing or all zeros: a power loss interrupted the
+/// creation. Other damage does not count, and all other files can be rebuilt.
+pub(crate) fn blank_file(dir: &Path) -> Option<PathBuf> {
+    Some(dir.join("topic.json")).filter(|path| is_blank(path))
 }
 
 fn is_blank(path: &Path) -> bool {
@@ -165,9 +162,6 @@ impl TopicInner {
     ) -> Result<Option<Self>, JournalError> {
         let dir = dir(env, name);
         let Some(config) = read_config(&dir)? else { return Ok(None) };
-        if let Some(path) = blank_file(&dir, Some(&config)) {
-            return Err(JournalError::damaged(&path, "missing or empty"));
-        }
         let partitions = (0..config.partitions).map(|_| OnceLock::new()).collect();
         let (env, name, config) = (Arc::clone(env), name.clone(), Arc::new(config));
         let (housekeeper, producers) = (Arc::clone(housekeeper), OnceLock::new());
@@ -406,6 +400,21 @@ impl Topic {
         Ok(())
     }
 
+    /// Returns the offset up to which a cursor of the log with an identity fits a partition's log
+    /// ([`PartitionInfo::log_id`]): everything for the log's own, the place at which this log
+    /// began for the one before it, and 0 for any other.
+    ///
+    /// # Errors
+    /// [`JournalError`] if the partition cannot be opened.
+    pub fn fits_up_to(&self, partition: u32, log_id: u64) -> Result<u64, JournalError> {
+        let control = &self.inner.partition(partition)?.control;
+        Ok(match control.former_log() {
+            _ if log_id != 0 && control.log_id().id == log_id => u64::MAX,
+            Some((former, end)) if former == log_id && log_id != 0 => end,
+            _ => 0,
+        })
+    }
+
     /// Drops everything below an offset, to within a segment. The newest record of each key stays
     /// if the topic retains last values.
     ///
@@ -422,14 +431,14 @@ impl Topic {
     pub fn info(&self, partition: u32) -> Result<PartitionInfo, JournalError> {
         let partition = self.inner.partition(partition)?;
         let control = &partition.control;
-        let (tail, end_offset) = partition.log_end();
+        let ((tail, end_offset), first) = (partition.log_end(), partition.first());
         Ok(PartitionInfo {
-            first_offset: control.first_offset(),
+            first_offset: first.offset,
             end_offset,
-            bytes: tail.saturating_sub(control.first_pos()),
+            bytes: tail.saturating_sub(first.pos),
             durable_offset: control.durable().1,
             last_time: (end_offset > 0).then(|| control.max_time()),
-            recovery: control.recovered(),
+            recovery: partition.recovery(),
             taken: control.taken(),
             log_id: control.log_id().id,
         })

@@ -227,7 +227,7 @@ impl Writer {
             false => None,
         };
         let link = keys.as_ref().and_then(|keys| keys.get(planned.hash)).unwrap_or(0);
-        let (pos, offset) = partition.control.log_end();
+        let (pos, offset) = partition.certain_log_end()?;
         let record = &planned.record;
         let mut header = FrameHeader {
             len: planned.len,

@@ -1,0 +1,254 @@
+//! What a partition's files prove: where its log begins and ends, and which records are missing.
+//!
+//! Constraints: nothing is changed here, and nothing is believed without its checksum. The end
+//! never lies before an offset that any checksum proves: such an offset was given to a record, and
+//! must not be given to another one. Records in between that cannot be read are *missing*.
+//!
+//! Operation: the beginning is on record, or a compacted segment's. From there on segments follow
+//! each other by number; a sealed one ends at its seal, one that is followed ends where the next
+//! begins. Only in the last one frames are checked, from the newest checkpoint on. The log ends at
+//! the first invalid frame, unless a proof lies behind it: then the scan goes on behind the damage.
+
+use helio_core::Tai;
+
+use crate::JournalError;
+use crate::control::{Beginning, FIRST_POS};
+use crate::error::IoContext;
+use crate::partition::Partition;
+use crate::segment::{self, Head, Seal, Segment};
+
+/// The contents of a partition's files.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LogScan {
+    /// The first segment, and whether it is certain that those before it are retired.
+    pub first: Beginning,
+    pub first_is_certain: bool,
+    /// The highest number of a segment that is or was there.
+    pub seq: u64,
+    /// The last readable segment, 0 for none, and the end of its records.
+    pub last: u64,
+    pub last_end: Seal,
+    /// The end of the log.
+    pub pos: u64,
+    pub end: u64,
+    pub time: Tai,
+    /// Records that are proven and cannot be read.
+    pub missing: u64,
+    pub missing_from: u64,
+}
+
+/// The highest place in the log that any checksum proves.
+#[derive(Debug, Clone, Copy, Default)]
+struct Proof {
+    end: u64,
+    pos: u64,
+    seq: u64,
+}
+
+impl Proof {
+    fn add(&mut self, end: u64, pos: u64, seq: u64) {
+        self.end = self.end.max(end);
+        self.pos = self.pos.max(pos);
+        self.seq = self.seq.max(seq);
+    }
+}
+
+impl LogScan {
+    /// Moves on to a place that is proven; records in between are missing.
+    fn reach(&mut self, pos: u64, end: u64) {
+        if end > self.end {
+            if self.missing == 0 {
+                self.missing_from = self.end;
+            }
+            self.missing += end - self.end;
+        }
+        (self.pos, self.end) = (self.pos.max(pos), self.end.max(end));
+    }
+
+    /// Whether the last segment's file cannot be the one that the next record follows.
+    pub(crate) fn ends_behind_its_files(&self) -> bool {
+        self.seq != self.last || self.pos != self.last_end.end
+    }
+}
+
+impl Partition {
+    /// Finds out what the files prove, without changing any.
+    pub(crate) fn scan(&self) -> Result<LogScan, JournalError> {
+        let files = self.files()?;
+        let segments = self.readable(&files)?;
+        let (first, first_is_certain) = self.scan_beginning(&files, &segments);
+        let proof = self.proof(&segments);
+        let time = Tai::from_nanos(i64::MIN);
+        let mut found = LogScan {
+            first,
+            first_is_certain,
+            seq: files.last().copied().unwrap_or(0).max(proof.seq).max(first.seq.saturating_sub(1)),
+            last: 0,
+            last_end: Seal { end: first.pos, offset: first.offset, time, closed: 0 },
+            pos: first.pos,
+            end: first.offset,
+            time,
+            missing: 0,
+            missing_from: 0,
+        };
+        let kept = segments.partition_point(|head| head.seq < first.seq);
+        for (i, head) in segments.iter().enumerate().skip(kept) {
+            if head.base_offset < found.end || head.base_pos < found.pos {
+                // It contradicts those before it.
+                continue;
+            }
+            let Some(segment) = self.segment(head.seq)? else { continue };
+            found.reach(head.base_pos, head.base_offset);
+            found.time = found.time.max(head.base_time);
+            self.scan_segment(&segment, segments.get(i + 1), proof, &mut found);
+        }
+        self.reach_proof(proof, &files, &mut found)?;
+        Ok(found)
+    }
+
+    /// Returns the headers of the segments that can be opened, in order.
+    fn readable(&self, files: &[u64]) -> Result<Vec<Head>, JournalError> {
+        let mut heads = Vec::new();
+        for seq in files {
+            heads.extend(self.segment(*seq)?.map(|segment| segment.head));
+        }
+        Ok(heads)
+    }
+
+    /// Returns where the log begins, and whether everything before is certainly retired.
+    fn scan_beginning(&self, files: &[u64], segments: &[Head]) -> (Beginning, bool) {
+        let begin = |h: &Head| Beginning { seq: h.seq, pos: h.base_pos, offset: h.base_offset };
+        let record = self.control.beginning();
+        let compacted = segments.iter().rev().find(|head| head.compacted).map(begin);
+        match (record, compacted) {
+            (record, Some(found)) if record.is_none_or(|r| found.seq >= r.seq) => (found, true),
+            (Some(record), _) => (record, true),
+            // A journal of an older version has no record. Where the words fit a segment, they are
+            // right; otherwise all files count.
+            (None, _) => {
+                let (control, oldest) = (&self.control, segments.first().map(begin));
+                let (seq, offset) = (control.first_seq(), control.first_offset());
+                let words = Beginning { seq, pos: control.first_pos(), offset };
+                let fits = segments.iter().any(|head| begin(head) == words);
+                let fresh = Beginning { seq: 1, pos: FIRST_POS, offset: 0 };
+                match (oldest, files.first()) {
+                    _ if fits => (words, true),
+                    (Some(oldest), Some(file)) if oldest.seq == *file => (oldest, false),
+                    (_, Some(file)) => (Beginning { seq: *file, ..fresh }, false),
+                    (_, None) => (fresh, false),
+                }
+            }
+        }
+    }
+
+    /// Collects all proofs: the words of the control page and the segments' headers and seals.
+    fn proof(&self, segments: &[Head]) -> Proof {
+        let (control, mut proof) = (&self.control, Proof::default());
+        proof.add(0, FIRST_POS, 0);
+        control.checkpoints().for_each(|c| proof.add(c.end, c.pos, c.seq));
+        let (pos, end, seq) = control.durable();
+        proof.add(end, pos, seq);
+        control.committed().for_each(|(pos, end)| proof.add(end, pos, 0));
+        control.floor().into_iter().for_each(|(end, pos)| proof.add(end, pos, 0));
+        for head in segments {
+            proof.add(head.base_offset, head.base_pos, head.seq);
+        }
+        proof
+    }
+
+    /// Advances `found` over a segment's records.
+    fn scan_segment(
+        &self,
+        segment: &Segment,
+        next: Option<&Head>,
+        proof: Proof,
+        found: &mut LogScan,
+    ) {
+        let head = &segment.head;
+        let follows = |next: &&Head| {
+            next.seq == head.seq + 1
+                && (head.base_pos..=head.end()).contains(&next.base_pos)
+                && (next.prev_id == head.id || head.compacted)
+        };
+        let seal = segment.sealed().ok().flatten();
+        let known = seal.or_else(|| {
+            let next = next.filter(follows)?;
+            let (offset, time) = (next.base_offset, next.base_time);
+            Some(Seal { end: next.base_pos, offset, time, closed: 0 })
+        });
+        match known {
+            Some(seal) => {
+                (found.pos, found.end) = (seal.end, found.end.max(seal.offset));
+                found.time = found.time.max(seal.time);
+            }
+            None => {
+                let upto = next.map_or(proof.end, |next| next.base_offset);
+                self.scan_frames(segment, upto, found);
+            }
+        }
+        found.last = head.seq;
+        let (end, offset, time) = (found.pos, found.end, found.time);
+        found.last_end = Seal { end, offset, time, closed: 0 };
+    }
+
+    /// Advances `found` over a segment's valid frames, and over damage before a proven offset.
+    fn scan_frames(&self, segment: &Segment, proven: u64, found: &mut LogScan) {
+        let head = &segment.head;
+        let inside = |pos: u64| (head.base_pos..=head.end()).contains(&pos);
+        let of_it = |c: &crate::control::Checkpoint| c.seq == head.seq && inside(c.pos);
+        if let Some(c) = self.control.checkpoints().find(of_it).filter(|_| !head.compacted) {
+            (found.pos, found.end) = (c.pos, found.end.max(c.end));
+            found.time = found.time.max(Tai::from_nanos(c.time));
+        }
+        let (limit, mut scratch) = (head.end(), Vec::new());
+        loop {
+            let header = match segment.check(found.pos, limit, &mut scratch) {
+                Ok(header) if header.offset >= found.end => header,
+                _ if found.end >= proven => return,
+                _ => match segment.resume(found.pos, limit, Some(found.end)) {
+                    Some((pos, offset)) if offset <= proven => {
+                        found.reach(pos, offset);
+                        continue;
+                    }
+                    _ => return,
+                },
+            };
+            if header.offset > found.end && !head.compacted {
+                if header.offset > proven {
+                    return;
+                }
+                found.reach(found.pos, header.offset);
+            }
+            found.pos += header.stride() as u64;
+            found.end = header.offset + 1;
+            found.time = found.time.max(header.time);
+        }
+    }
+
+    /// Moves the end behind everything that is proven, and behind files that cannot be read: a
+    /// position belongs to one segment.
+    fn reach_proof(
+        &self,
+        proof: Proof,
+        files: &[u64],
+        found: &mut LogScan,
+    ) -> Result<(), JournalError> {
+        let mut pos = proof.pos;
+        for seq in files.iter().filter(|seq| **seq > found.last) {
+            let path = segment::path(&self.dir, *seq);
+            let len = std::fs::metadata(&path).at("look at", &path)?.len();
+            pos = pos.max(found.pos) + len / 8 * 8;
+        }
+        found.reach(pos, proof.end);
+        // Damage at the very end of the last segment is within it.
+        if let Some(segment) = self.segment(found.last)?
+            && found.seq == found.last
+            && found.pos <= segment.head.end()
+            && segment.sealed().ok().flatten().is_none()
+        {
+            found.last_end.end = found.pos;
+            found.last_end.offset = found.end;
+        }
+        Ok(())
+    }
+}
