@@ -66,8 +66,8 @@ const BEGINNING: usize = 1440;
 const TAKEN: usize = 1472;
 const GONE: usize = 1496;
 const FLOOR: usize = 1504;
-const MISSING: usize = 1528;
 const FORMER_LOG: usize = 1544;
+const MISSING: usize = 1576;
 /// The word at [`GONE`] of a partition that was deleted; any other one means nothing.
 const GONE_MARK: u64 = u64::from_le_bytes(*b"GONE\0\0\0\x01");
 
@@ -468,17 +468,13 @@ impl Control {
 
     /// Returns the report of the last recovery.
     pub(crate) fn recovered(&self) -> RecoveryReport {
-        RecoveryReport {
-            count: self.word(RECOVERED).load(Relaxed),
-            missing: self.word(MISSING).load(Relaxed),
-            missing_from: self.word(MISSING + 8).load(Relaxed),
-        }
+        let [missing, missing_from, _] = self.checked(MISSING).unwrap_or_default();
+        RecoveryReport { count: self.word(RECOVERED).load(Relaxed), missing, missing_from }
     }
 
     pub(crate) fn set_recovered(&self, report: RecoveryReport) {
         self.word(RECOVERED).store(report.count, Relaxed);
-        self.word(MISSING).store(report.missing, Relaxed);
-        self.word(MISSING + 8).store(report.missing_from, Relaxed);
+        self.set_checked(MISSING, [report.missing, report.missing_from, 0]);
     }
 
     /// Returns three words and their check, if they are whole; zeros are none.

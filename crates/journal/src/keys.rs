@@ -34,6 +34,9 @@ const FIRST_SLOTS: u64 = 126;
 /// The limit of a table's slots: 32 million slots, for 20 million keys, are a gigabyte.
 const MAX_SLOTS: u64 = 1 << 25;
 
+/// The limit of generations, which only damage exceeds.
+const MAX_GENERATION: u64 = 1 << 48;
+
 /// A mapped table.
 #[derive(Debug)]
 pub(crate) struct Keys {
@@ -293,7 +296,10 @@ impl Partition {
             found.insert(self.hash(crate::frame::split(header, body).key), pos);
         })?;
         self.remove_tables()?;
-        self.control.keys_gen().store(1, Release);
+        // Another generation than any that a live writer has mapped.
+        if self.control.keys_gen().load(Acquire) > MAX_GENERATION {
+            self.control.keys_gen().store(1, Release);
+        }
         if !found.is_empty() {
             self.new_table(guard, slots_for(found.len()), found.into_iter())?;
         } else {

@@ -43,6 +43,7 @@ mod producers;
 mod reader;
 mod rebuild;
 mod recovery;
+mod repair;
 mod retention;
 mod running_time;
 mod segment;
@@ -68,6 +69,7 @@ pub use options::{
 pub use partition::OnDurable;
 pub use producers::{Lease, Ownership, ProducerInfo, WriterOptions};
 pub use reader::{From, Item, Reader, ReaderWatch, SampleRef};
+pub use repair::{Damage, DamagedFiles};
 pub use topic::{PartitionInfo, ProducerClaim, Topic};
 pub use wake_hints::{Hint, Hints, WakeTargets};
 pub use writer::{Record, Writer};

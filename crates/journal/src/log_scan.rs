@@ -124,9 +124,11 @@ impl Partition {
             (record, Some(found)) if record.is_none_or(|r| found.seq >= r.seq) => (found, true),
             (Some(record), _) => (record, true),
             // A journal of an older version has no record. Where the words fit a segment, they are
-            // right; otherwise all files count.
+            // right; otherwise all files count. In one of this version there is none before the
+            // first sync, and nothing was retired.
             (None, _) => {
-                let (control, oldest) = (&self.control, segments.first().map(begin));
+                let old = segments.first().filter(|head| !head.has_running_time());
+                let (control, oldest) = (&self.control, old.map(begin));
                 let (seq, offset) = (control.first_seq(), control.first_offset());
                 let words = Beginning { seq, pos: control.first_pos(), offset };
                 let fits = segments.iter().any(|head| begin(head) == words);
@@ -134,8 +136,8 @@ impl Partition {
                 match (oldest, files.first()) {
                     _ if fits => (words, true),
                     (Some(oldest), Some(file)) if oldest.seq == *file => (oldest, false),
-                    (_, Some(file)) => (Beginning { seq: *file, ..fresh }, false),
-                    (_, None) => (fresh, false),
+                    (Some(_), Some(file)) => (Beginning { seq: *file, ..fresh }, false),
+                    _ => (fresh, false),
                 }
             }
         }

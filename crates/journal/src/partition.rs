@@ -349,7 +349,11 @@ impl Partition {
         }
         let known = seen.take().filter(|segment| segment.head.seq == seq);
         let (current, open) = match known {
-            Some(segment) => (Some(segment), true),
+            // Recovery in another process may have sealed it.
+            Some(segment) => {
+                let open = segment.is_open();
+                (Some(segment), open)
+            }
             None => {
                 let segment = self.open_current()?;
                 // Recovery seals the last segment. A segment with a damaged seal must not grow.

@@ -365,6 +365,10 @@ impl Producers {
         let whole = check == 0 || fits(newest) || fits(newest.wrapping_add(1));
         let least = map.u64(LEAST_INCARNATION).load(Acquire) & !FENCED;
         let least = if whole { least } else { least.max(seconds(&self.env)) };
+        // A new name may be that of a damaged entry.
+        let nameless = (0..count(map)).filter(|other| read_name(map, *other).is_none());
+        let used = nameless.map(|other| incarnation(map, other)).max().filter(|_| newest == 0);
+        let least = least.max(used.unwrap_or(0));
         newest.max(least) + 1
     }
 

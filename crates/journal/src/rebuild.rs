@@ -59,8 +59,10 @@ impl Partition {
         preserve(&path, HEADER_EXTENSION, HEADER_BYTES as usize, &self.env)
     }
 
-    /// Rebuilds the damaged headers of segments, in order, as far as they can be confirmed.
-    pub(crate) fn rebuild_headers(&self) -> Result<(), JournalError> {
+    /// Rebuilds the damaged headers of segments, in order, as far as they can be confirmed. Returns
+    /// whether there were any.
+    pub(crate) fn rebuild_headers(&self) -> Result<bool, JournalError> {
+        let mut any = false;
         for seq in self.files()? {
             if self.segment(seq)?.is_some() {
                 continue;
@@ -68,27 +70,27 @@ impl Partition {
             match self.rebuild_header(seq) {
                 // Its records are missing until a recovery finds room for the damaged bytes.
                 Err(JournalError::NoRoom { .. }) => {}
-                done => done?,
+                rebuilt => any |= rebuilt?,
             }
         }
-        Ok(())
+        Ok(any)
     }
 
-    fn rebuild_header(&self, seq: u64) -> Result<(), JournalError> {
+    fn rebuild_header(&self, seq: u64) -> Result<bool, JournalError> {
         let path = segment::path(&self.dir, seq);
         let file = OpenOptions::new().read(true).write(true).open(&path).at("open", &path)?;
         let len = file.metadata().at("look at", &path)?.len();
         let mut page = [0; HEADER_BYTES as usize];
         if len <= HEADER_BYTES || file.read_exact_at(&mut page, 0).is_err() {
-            return Ok(());
+            return Ok(false);
         }
         let map = Map::of(&file, len as usize, Mode::Write).at("map", &path)?;
         let Some(head) = self.confirmed(seq, &page, len - HEADER_BYTES, &map)? else {
-            return Ok(());
+            return Ok(false);
         };
         self.preserve_header(seq)?;
-        Segment::restore(map, head);
-        Ok(())
+        Segment::restore(&map, head);
+        Ok(true)
     }
 
     /// Returns the header that the file's own checksums confirm.
@@ -99,8 +101,18 @@ impl Partition {
         room: u64,
         map: &Map,
     ) -> Result<Option<Head>, JournalError> {
+        // A segment that a former recovery could not read ends where a later one begins: records
+        // that were cut off do not come back.
+        let later = self.files()?.into_iter().filter(|later| *later > seq);
+        let mut upto = u64::MAX;
+        for later in later {
+            if let Some(segment) = self.segment(later)? {
+                upto = segment.head.base_offset;
+                break;
+            }
+        }
         let corrected = Head::corrected(page).filter(|head| head.seq == seq);
-        if let Some(head) = corrected
+        if let Some(head) = corrected.filter(|head| head.base_offset <= upto)
             && (head.id == segment::live(page) || segment::begins_with_frame(map, &head))
         {
             return Ok(Some(head));
@@ -131,7 +143,7 @@ impl Partition {
                     version: segment::VERSION,
                     created,
                 };
-                if segment::begins_with_frame(map, &head) {
+                if base_offset < upto && segment::begins_with_frame(map, &head) {
                     return Ok(Some(Head { version: segment::sealed_version(map, head), ..head }));
                 }
             }
@@ -143,8 +155,11 @@ impl Partition {
     /// its own damaged header says.
     fn bases(&self, seq: u64, raw: &Head, before: Option<&Segment>) -> Vec<Base> {
         let mut bases = Vec::new();
-        let seal = before.and_then(|before| before.sealed().ok().flatten());
-        bases.extend(seal.map(|Seal { end, offset, time, .. }| (end, offset, time)));
+        if let Some(before) = before {
+            let seal = before.sealed().ok().flatten();
+            let Seal { end, offset, time, .. } = seal.unwrap_or_else(|| before.end_of_frames());
+            bases.push((end, offset, time));
+        }
         let begin = self.control.beginning().filter(|begin| begin.seq == seq);
         bases.extend(begin.map(|begin| (begin.pos, begin.offset, raw.base_time)));
         bases.push((raw.base_pos, raw.base_offset, raw.base_time));
@@ -170,7 +185,10 @@ pub(crate) fn restore_control(
             fs::create_dir_all(dir).at("create", dir)?;
             let temporary = env.temporary(dir);
             create(&temporary)?;
-            return link(&temporary, path);
+            link(&temporary, path)?;
+            // The folder may be new, too.
+            env.sync_dir(dir)?;
+            return dir.parent().map_or(Ok(()), |topic| env.sync_dir(topic));
         }
         other => other.at("open", path)?,
     };

@@ -120,7 +120,9 @@ impl Partition {
         control.set_spare(0, 0);
         control.set_first(found.first.seq, found.first.pos, found.first.offset);
         control.set_beginning(found.first);
-        self.seal_last(&found)?;
+        if last_use == LastUse::Before || found.ends_behind_its_files() {
+            self.seal_last(&found)?;
+        }
         self.restore_seals(&found)?;
         control.set_recovered(RecoveryReport {
             count: before.count + 1,

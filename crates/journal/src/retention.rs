@@ -327,6 +327,9 @@ impl Partition {
         drop(guard);
         self.env.about_to_sync(&target)?;
         self.env.sync_dir(&self.dir)?;
+        // Not before: the segments that it replaces may still be the ones on the disk.
+        let (pos, offset) = (segment.head.base_pos, segment.head.base_offset);
+        self.control.set_beginning(Beginning { seq: last, pos, offset });
         drop(old);
         self.dispose(first..=last - 1)
     }
@@ -375,7 +378,6 @@ impl Partition {
             }
             let (pos, offset) = (segment.head.base_pos, segment.head.base_offset);
             self.control.set_first(seq, pos, offset);
-            self.control.set_beginning(Beginning { seq, pos, offset });
         }
         self.control.compacting().store(0, Release);
         Ok(())

@@ -145,7 +145,8 @@ impl Head {
         parse(bytes).or_else(|| parse(&crate::hash::correct_bit(bytes)?))
     }
 
-    fn has_running_time(&self) -> bool {
+    /// Returns whether it is of a version that has running times.
+    pub(crate) fn has_running_time(&self) -> bool {
         self.version >= VERSION_WITH_RUNNING_TIME
     }
 
@@ -261,7 +262,7 @@ fn seal_crc(head: &Head, seal: Seal) -> u32 {
 
 impl Segment {
     /// Stores a rebuilt header in a segment's file.
-    pub(crate) fn restore(map: Map, head: Head) {
+    pub(crate) fn restore(map: &Map, head: Head) {
         map.write(0, &head.bytes());
         map.u64(LIVE).store(head.id, Release);
     }
@@ -420,6 +421,21 @@ impl Segment {
         Ok(header)
     }
 
+    /// Returns the end of the valid frames from the segment's start on.
+    pub(crate) fn end_of_frames(&self) -> Seal {
+        let (head, mut scratch) = (&self.head, Vec::new());
+        let (end, offset, time) = (head.base_pos, head.base_offset, head.base_time);
+        let mut found = Seal { end, offset, time, closed: 0 };
+        while let Ok(header) = self.check(found.end, head.end(), &mut scratch) {
+            if header.offset < found.offset {
+                break;
+            }
+            found.end += header.stride() as u64;
+            (found.offset, found.time) = (header.offset + 1, found.time.max(header.time));
+        }
+        found
+    }
+
     /// Calls `each` for every valid frame of the file, wherever the log ends.
     pub(crate) fn frames(&self, mut each: impl FnMut(&FrameHeader)) {
         let (mut at, mut scratch) = (self.head.base_pos, Vec::new());
@@ -467,6 +483,12 @@ impl Segment {
         self.map.u64(SEAL_CLOSED).store(seal.closed, Relaxed);
         self.map.u32(SEAL_CRC).store(seal_crc(&self.head, seal), Relaxed);
         self.map.u64(SEAL_END).store(seal.end, Release);
+    }
+
+    /// Returns whether there is no seal, not even a damaged one.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.map.u64(SEAL_END).load(Acquire) == 0
     }
 
     /// Returns the seal: `None` while the segment is open, an error if the seal is damaged.

@@ -116,7 +116,7 @@ impl Partition {
 
     /// Syncs the files that the topic was created with. Not included are the producers, which each
     /// claim syncs, and this partition's control page, which comes with the checkpoint. The other
-    /// partitions' control pages are included: a topic cannot be opened without all of them.
+    /// partitions' control pages are included: without them a topic cannot be read.
     fn sync_topic(&self) -> Result<(), JournalError> {
         let Some(topic) = self.dir.parent() else { return Ok(()) };
         let others = (0..self.config.partitions).map(|number| topic.join(number.to_string()));
@@ -125,7 +125,11 @@ impl Partition {
             return Ok(());
         }
         for dir in &others {
-            self.env.sync_file(&control_path(dir))?;
+            match self.env.sync_file(&control_path(dir)) {
+                // Lost with the power; the first open for writing rebuilds it.
+                Err(_) if !control_path(dir).exists() => continue,
+                synced => synced?,
+            }
             self.env.sync_dir(dir)?;
         }
         self.env.sync_file(&topic.join("topic.json"))?;

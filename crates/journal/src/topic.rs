@@ -327,6 +327,11 @@ impl Topic {
         Reader::open(self.inner.partition(partition)?, self.inner.producers()?, from)
     }
 
+    /// Opens a partition.
+    pub(crate) fn opened(&self, partition: u32) -> Result<Arc<Partition>, JournalError> {
+        self.inner.partition(partition)
+    }
+
     /// Opens a group, whose members share this topic's partitions; creates it if there is none. The
     /// name follows the rules of producers' names.
     ///

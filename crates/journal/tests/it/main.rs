@@ -5,6 +5,7 @@
 mod support;
 
 mod basic;
+mod damage_matrix;
 mod failing;
 mod golden;
 mod groups;

@@ -7,5 +7,6 @@ mod support;
 
 mod damage;
 mod leases;
+mod matrix;
 mod power;
 mod storm;

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each binary uses a part")]
 
 pub(crate) mod damage;
+pub(crate) mod matrix;
 
 use std::time::Duration;
 

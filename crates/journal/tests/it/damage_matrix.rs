@@ -1,0 +1,191 @@
+//! A selection of the corruption matrix, which the soak runs whole: one damage at a time, and
+//! read + reported = acknowledged.
+
+use std::fs;
+
+use crate::support::damage::{in_memory, name};
+use crate::support::matrix::*;
+use helio_core::ProducerName;
+use helio_journal::{From, Item, Journal, Ownership, Record, WriterOptions};
+
+fn all() -> Outcome {
+    Outcome { read: (0..SAMPLES).collect(), ..Outcome::default() }
+}
+
+/// One bit in each word of each segment's header: it is rebuilt, and nothing is lost.
+#[test]
+fn a_wrong_bit_in_a_header_costs_nothing_once_it_is_rebuilt() {
+    let dir = in_memory();
+    let dir = dir.path().join("j");
+    make(&dir);
+    let saved = save(&dir);
+    for seq in 1..=SEGMENTS {
+        for (byte, bit) in [(1, 3), (8, 2), (19, 7), (33, 4), (60, 0), (80, 1), (97, 5), (171, 2)] {
+            damage(&segment(&dir, seq), |bytes| bytes[byte] ^= 1 << bit);
+            let what = format!("segment {seq}, byte {byte}, bit {bit}");
+            let [looked, same, next] = check(&dir, &saved, &what);
+            assert_eq!(looked.refused, None, "{what}");
+            assert_eq!(next, all(), "{what}");
+            // In the same boot all but the last one's are reported, and rebuilt after the next.
+            assert!(same == all() || seq < SEGMENTS, "{what}: {same:?}");
+        }
+    }
+}
+
+#[test]
+fn a_header_of_zeros_is_rebuilt_from_its_neighbours() {
+    let dir = in_memory();
+    let dir = dir.path().join("j");
+    make(&dir);
+    let saved = save(&dir);
+    for seq in 1..=SEGMENTS {
+        damage(&segment(&dir, seq), |bytes| bytes[..4096].fill(0));
+        let [_, _, next] = check(&dir, &saved, &format!("segment {seq}"));
+        assert_eq!(next, all(), "segment {seq}");
+    }
+}
+
+#[test]
+fn a_wrong_bit_in_a_frame_costs_that_record_only() {
+    let dir = in_memory();
+    let dir = dir.path().join("j");
+    make(&dir);
+    let saved = save(&dir);
+    // Every field of a frame's header, key, payload: in the second frame of the third segment, in
+    // the first one, and in the last one of the log.
+    let last = saved[&segment(&dir, SEGMENTS)].clone();
+    let stride = 1072;
+    let count = last[4096..].chunks(stride).take_while(|frame| frame[0] != 0).count();
+    let places = [(3, 4096 + stride), (3, 4096), (SEGMENTS, 4096 + (count - 1) * stride)];
+    for (seq, frame) in places {
+        for byte in [0, 4, 8, 16, 24, 32, 40, 48, 56, 60, 62, 63, 64, 500] {
+            damage(&segment(&dir, seq), |bytes| bytes[frame + byte] ^= 2);
+            let what = format!("segment {seq}, frame at {frame}, byte {byte}");
+            for outcome in check(&dir, &saved, &what) {
+                assert_eq!(outcome.reported.len(), 1, "{what}: {outcome:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn missing_short_and_swapped_segments_are_reported() {
+    let dir = in_memory();
+    let dir = dir.path().join("j");
+    make(&dir);
+    let saved = save(&dir);
+    for seq in 1..=SEGMENTS {
+        let path = segment(&dir, seq);
+        fs::remove_file(&path).unwrap();
+        let lost = check(&dir, &saved, &format!("segment {seq} is missing"));
+        assert!(lost.iter().all(|o| (1..20).contains(&o.reported.len())), "{seq}: {lost:?}");
+        for len in [0, 100, 4096, 9000] {
+            damage(&path, |bytes| bytes.truncate(len));
+            let lost = check(&dir, &saved, &format!("segment {seq} has {len} bytes"));
+            assert!(lost.iter().all(|o| (1..20).contains(&o.reported.len())), "{seq}: {lost:?}");
+        }
+        damage(&path, |bytes| bytes.resize(40_000, 0));
+        let outcomes = check(&dir, &saved, &format!("segment {seq} is too long"));
+        assert!(outcomes.iter().all(|outcome| *outcome == all()), "{seq}: {outcomes:?}");
+        let other = segment(&dir, seq % SEGMENTS + 1);
+        let (one, two) = (saved[&path].clone(), saved[&other].clone());
+        fs::write(&path, two).unwrap();
+        fs::write(&other, one).unwrap();
+        check(&dir, &saved, &format!("segment {seq} is another one"));
+    }
+}
+
+/// The words of the control page: all records stay, whatever is damaged, or the topic is refused.
+#[test]
+fn damaged_small_files_lose_no_record() {
+    let dir = in_memory();
+    let dir = dir.path().join("j");
+    make(&dir);
+    let saved = save(&dir);
+    let control = dir.join("topics/t/0/control");
+    let words = [3, 9, 17, 61, 65, 81, 257, 265, 274, 280, 290, 300, 313, 316, 897, 905, 913, 921];
+    let more = [1089, 1097, 1105, 1217, 1225, 1233, 1345, 1409, 1441, 1449, 1505, 1530];
+    for byte in words.into_iter().chain(more) {
+        damage(&control, |bytes| bytes[byte] ^= 0x10);
+        let what = format!("control, byte {byte}");
+        let [looked, same, next] = check(&dir, &saved, &what);
+        assert!(looked == all() || byte < 64, "{what}: {looked:?}");
+        assert_eq!((&same, &next), (&all(), &all()), "{what}");
+    }
+    for seq_known in [true, false] {
+        match seq_known {
+            true => damage(&control, |bytes| bytes.truncate(100)),
+            false => fs::remove_file(&control).unwrap(),
+        }
+        let [_, _, next] = check(&dir, &saved, "no control");
+        assert_eq!(next, all());
+    }
+    let producers = dir.join("topics/t/producers");
+    for byte in [2, 9, 17, 256, 259, 264, 280, 284, 290, 512, 517, 540, 545, 1000] {
+        damage(&producers, |bytes| bytes[byte] ^= 0x40);
+        for outcome in check(&dir, &saved, &format!("producers, byte {byte}")) {
+            assert_eq!(outcome, all(), "producers, byte {byte}");
+        }
+    }
+    for len in [None, Some(0), Some(300)] {
+        match len {
+            Some(len) => damage(&producers, |bytes| bytes.truncate(len)),
+            None => fs::remove_file(&producers).unwrap(),
+        }
+        for outcome in check(&dir, &saved, &format!("producers of {len:?} bytes")) {
+            assert_eq!(outcome, all(), "producers of {len:?} bytes");
+        }
+    }
+}
+
+/// A header that is damaged while a writer and a reader have its segment mapped.
+#[test]
+fn live_writers_and_readers_go_on_beside_a_recovery() {
+    let dir = in_memory();
+    let dir = dir.path().join("j");
+    make(&dir);
+    let journal = Journal::open(&dir, boot(1)).unwrap();
+    let topic = journal.topic(&name()).unwrap().unwrap();
+    let producer = ProducerName::new("live").unwrap();
+    let options = WriterOptions { producer, ownership: Ownership::Shared };
+    let mut writer = topic.writer(0, &options).unwrap();
+    let mut reader = topic.reader(0, From::Latest).unwrap();
+    let record = Record { payload: b"new", ..Record::default() };
+    for round in 0..20 {
+        assert_eq!(writer.append(&record).unwrap(), SAMPLES + round * 2);
+        let newest = (1..).take_while(|seq| segment(&dir, *seq).exists()).last().unwrap();
+        damage(&segment(&dir, newest), |bytes| bytes[33] ^= 1 << (round % 8));
+        // A second process finds the damage, and rebuilds the header.
+        let other = Journal::open(&dir, boot(1)).unwrap();
+        let there = other.topic(&name()).unwrap().unwrap();
+        assert_eq!(there.info(0).unwrap().end_offset, SAMPLES + round * 2 + 1);
+        assert_eq!(writer.append(&record).unwrap(), SAMPLES + round * 2 + 1);
+        for offset in [0, 1] {
+            let item = reader.next().unwrap();
+            let at = SAMPLES + round * 2 + offset;
+            assert!(matches!(item, Some(Item::Sample(s)) if s.offset == at), "{item:?}");
+        }
+        assert_eq!(read(&there), all(), "round {round}");
+    }
+}
+
+#[test]
+fn a_copy_is_another_log_and_shares_the_beginning() {
+    let dir = in_memory();
+    let (dir, copied) = (dir.path().join("j"), dir.path().join("copy"));
+    make(&dir);
+    let id = |dir: &std::path::Path, n: u8| {
+        let journal = Journal::open(dir, boot(n)).unwrap();
+        let topic = journal.topic(&name()).unwrap().unwrap();
+        (topic.info(0).unwrap().log_id, topic)
+    };
+    let (original, topic) = id(&dir, 1);
+    assert_eq!(topic.fits_up_to(0, original).unwrap(), u64::MAX);
+    assert_eq!(id(&dir, 2).0, original, "everything was durable");
+    std::process::Command::new("cp").arg("-a").args([&dir, &copied]).status().unwrap();
+    let (copy, topic) = id(&copied, 2);
+    assert_ne!(copy, original);
+    assert_eq!(topic.fits_up_to(0, original).unwrap(), SAMPLES);
+    assert_eq!(topic.fits_up_to(0, copy).unwrap(), u64::MAX);
+    assert_eq!(topic.fits_up_to(0, 77).unwrap(), 0);
+}
