@@ -45,6 +45,7 @@ pub struct Bus {
 pub struct Builder {
     producer: Option<String>,
     clock: Option<Arc<dyn Clock>>,
+    reads_only: bool,
 }
 
 impl Builder {
@@ -68,6 +69,15 @@ impl Builder {
         self
     }
 
+    /// Only looks: a journal is opened for reading, so that nothing in its folder changes, no
+    /// recovery runs, and a user without write permission may look. Publishing and groups are
+    /// refused there. Other transports have no such difference.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.reads_only = true;
+        self
+    }
+
     /// Connects.
     ///
     /// # Errors
@@ -75,7 +85,8 @@ impl Builder {
     pub fn connect(self, url: &str) -> Result<Bus, ConnectError> {
         let url: BusUrl = url.parse()?;
         let clock = self.clock.clone().unwrap_or_else(|| Arc::new(SystemClock::new()));
-        let transport = transport::open(&Opening { url: url.clone(), clock: Arc::clone(&clock) })?;
+        let opened = if self.reads_only { transport::reading(&url)? } else { url.clone() };
+        let transport = transport::open(&Opening { url: opened, clock: Arc::clone(&clock) })?;
         self.finish(url, clock, transport)
     }
 

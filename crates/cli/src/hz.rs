@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::args::HzArgs;
 use crate::error::{CliError, CliResult};
-use crate::open::{existing, look};
+use crate::open::{existing, look_only};
 use crate::out::{Out, table};
 use crate::stop::{STOP_POLL_INTERVAL, Stop, Until};
 use crate::units::{human_bytes, human_count};
@@ -38,7 +38,7 @@ struct Line<'a> {
 
 /// Runs `helio hz`.
 pub(crate) fn run(args: &HzArgs, url: Option<&str>, stop: &Stop) -> CliResult {
-    let bus = look(url)?;
+    let bus = look_only(url)?;
     let mut set = bus.wait_set()?;
     let mut counted = subscribe(&bus, &mut set, args)?;
     let mut out = Out::new();

@@ -17,6 +17,7 @@ mod envelope;
 mod error;
 mod golden;
 mod hz;
+mod journal;
 mod key;
 mod log;
 mod manual;
@@ -73,6 +74,7 @@ fn run(cli: &Cli) -> CliResult {
     let (stop, url) = (Stop::on_signals()?, cli.url.as_deref());
     match &cli.command {
         Command::Topics(args) => topics::run(args, url),
+        Command::Journal(args::JournalCommand::Repair(args)) => journal::repair(args, url),
         Command::Pub(args) => publish::run(args, url, &stop),
         Command::Sub(args) => subscribe::run(args, url, &stop),
         Command::Hz(args) => hz::run(args, url, &stop),

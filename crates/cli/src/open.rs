@@ -36,6 +36,15 @@ pub(crate) fn user_folder(name: &str, in_home: &str) -> CliResult<PathBuf> {
 
 /// Connects to an existing bus. It creates no journal, so that a mistyped path leaves nothing.
 pub(crate) fn look(given: Option<&str>) -> CliResult<Bus> {
+    Ok(Bus::connect(&existing_url(given)?)?)
+}
+
+/// The same for commands that change nothing: a journal is opened for reading.
+pub(crate) fn look_only(given: Option<&str>) -> CliResult<Bus> {
+    Ok(Bus::builder().read_only().connect(&existing_url(given)?)?)
+}
+
+fn existing_url(given: Option<&str>) -> CliResult<String> {
     let url = url(given)?;
     if let Some(folder) = empty_folder(&url)? {
         let folder = folder.display();
@@ -43,7 +52,7 @@ pub(crate) fn look(given: Option<&str>) -> CliResult<Bus> {
             "no journal in {folder}; check the path, or publish a sample to create one"
         )));
     }
-    connect(Some(&url), None)
+    Ok(url)
 }
 
 /// The folder of a journal's URL, if it is empty or missing.

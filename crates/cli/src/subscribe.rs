@@ -42,7 +42,10 @@ fn bus(args: &SubArgs, given: Option<&str>, stop: &Stop) -> CliResult<Bus> {
         stop.check()?;
         std::thread::sleep(LOOKUP_INTERVAL);
     }
-    open::look(Some(&url))
+    match args.group {
+        Some(_) => open::look(Some(&url)),
+        None => open::look_only(Some(&url)),
+    }
 }
 
 fn find(bus: &Bus, name: &TopicName, args: &SubArgs, stop: &Stop) -> CliResult<Topic> {

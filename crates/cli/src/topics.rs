@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::args::TopicsArgs;
 use crate::error::{CliError, CliResult};
-use crate::open::look;
+use crate::open::look_only;
 use crate::out::{Out, table};
 use crate::units::{human_bytes, human_count};
 
@@ -34,6 +34,8 @@ struct Partition {
     end: u64,
     durable: u64,
     bytes: u64,
+    missing: u64,
+    missing_from: Option<u64>,
     last_time: Option<String>,
 }
 
@@ -53,6 +55,8 @@ impl Line {
             end: p.end,
             durable: p.durable,
             bytes: p.bytes,
+            missing: p.missing,
+            missing_from: (p.missing > 0).then_some(p.missing_from),
             last_time: p.last_time.map(|t| t.to_utc_string()),
         };
         let writer = |w: &helio_bus::transport::WriterInfo| Writer {
@@ -104,7 +108,7 @@ const HEAD: [&str; 8] =
 
 /// Runs `helio topics`.
 pub(crate) fn run(args: &TopicsArgs, url: Option<&str>) -> CliResult {
-    let bus = look(url)?;
+    let bus = look_only(url)?;
     let pattern = args.pattern.as_deref().unwrap_or("*");
     let wanted = |name: &TopicName| fits(pattern, name.as_str());
     let names: Vec<TopicName> = bus.topics()?.into_iter().filter(wanted).collect();
@@ -128,5 +132,23 @@ pub(crate) fn run(args: &TopicsArgs, url: Option<&str>) -> CliResult {
         let head = if carried { &HEAD[..] } else { &HEAD[..HEAD.len() - 1] };
         table(head, &rows).iter().try_for_each(|line| out.line(line))?;
     }
-    out.flush()
+    out.flush()?;
+    missing(&lines)
+}
+
+/// Fails if an engine has lost stored samples.
+fn missing(lines: &[Line]) -> CliResult {
+    let all = lines.iter().flat_map(|line| line.partitions.iter().map(move |p| (line, p)));
+    let mut all = all.filter(|(_, p)| p.missing > 0).peekable();
+    let Some((line, first)) = all.peek() else { return Ok(()) };
+    let text = format!(
+        "of {}, partition {}, from offset {} on",
+        line.topic,
+        first.partition,
+        first.missing_from.unwrap_or_default()
+    );
+    let count: u64 = all.map(|(_, p)| p.missing).sum();
+    Err(CliError::Lost(format!(
+        "{count} stored samples cannot be read, the first {text}; `helio journal repair` tells more"
+    )))
 }

@@ -33,8 +33,8 @@ pub use decorator::{Decorator, TopicDecorator};
 pub use fence::{Ends, Fence};
 pub(crate) use owned_record::OwnedRecord;
 pub use producers::{Producers, order_by_producer};
-pub(crate) use registry::open;
 pub use registry::{Connect, Opening, register, schemes};
+pub(crate) use registry::{open, reading};
 
 use crate::bell::Bell;
 pub use crate::bell::locked;
@@ -604,6 +604,10 @@ pub struct PartitionInfo {
     pub durable: u64,
     /// Its size in bytes.
     pub bytes: u64,
+    /// The samples that the engine's last recovery found missing. Readers get them as gaps.
+    pub missing: u64,
+    /// The first of them.
+    pub missing_from: u64,
     /// When the newest sample was published.
     pub last_time: Option<Tai>,
 }

@@ -41,6 +41,11 @@ pub fn schemes() -> Vec<String> {
     locked(registry()).keys().cloned().collect()
 }
 
+/// Returns the URL for a bus that only looks.
+pub(crate) fn reading(url: &BusUrl) -> Result<BusUrl, ConnectError> {
+    journal::reading(url)
+}
+
 /// Opens the transport that a URL names.
 pub(crate) fn open(opening: &Opening) -> Result<Arc<dyn Transport>, ConnectError> {
     let connect = locked(registry()).get(opening.url.scheme()).copied();

@@ -59,6 +59,9 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// List the topics of the bus, with their partitions, sizes and schemas.
     Topics(TopicsArgs),
+    /// Repair a journal.
+    #[command(subcommand)]
+    Journal(JournalCommand),
     /// Publish values from the command line, from files, or one per line of standard input.
     Pub(PubArgs),
     /// Subscribe to topics and print their samples.
@@ -116,6 +119,26 @@ pub(crate) struct Output {
 pub(crate) struct TopicsArgs {
     /// Only topics that match; `*` matches anything.
     pub(crate) pattern: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `helio journal`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum JournalCommand {
+    /// Rebuild damaged headers, and list what cannot be read.
+    ///
+    /// Samples that cannot be read are reported to readers as gaps, and their files stay until
+    /// --discard. The exit code is 5 while any are missing.
+    Repair(RepairArgs),
+}
+
+/// `helio journal repair`.
+#[derive(Debug, Args)]
+pub(crate) struct RepairArgs {
+    /// Remove the files that cannot be read, for ever, and report them no longer.
+    #[arg(long)]
+    pub(crate) discard: bool,
     #[command(flatten)]
     pub(crate) output: Output,
 }

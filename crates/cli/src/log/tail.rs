@@ -16,7 +16,12 @@ use crate::stop::{STOP_POLL_INTERVAL, Stop};
 /// Runs `helio log tail`.
 pub(crate) fn run(args: &TailArgs, url: Option<&str>, stop: &Stop) -> CliResult {
     // With --follow a journal is created, because producers may start later.
-    let bus = if args.no_follow { open::look(url)? } else { open::connect(url, None)? };
+    let url = Some(open::url(url)?);
+    let empty = open::empty_folder(url.as_deref().unwrap_or_default())?.is_some();
+    let bus = match args.no_follow || !empty {
+        true => open::look_only(url.as_deref())?,
+        false => open::connect(url.as_deref(), None)?,
+    };
     let reader = Reader::open(&bus, &args.lanes.lanes(), options(args, &bus)?)?;
     let format = match (args.xml, args.output.json) {
         (true, _) => Format::Xml,

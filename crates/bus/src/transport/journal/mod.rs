@@ -34,6 +34,7 @@ use super::{
 };
 use crate::bell::{Bell, locked};
 use crate::error::{ConnectError, TransportError, engine};
+use crate::url::BusUrl;
 use bell::JournalBell;
 use schemas::Schemas;
 use topic::JournalTopic;
@@ -97,6 +98,16 @@ pub(super) fn connect(opening: &Opening) -> Result<Arc<dyn Transport>, ConnectEr
     };
     let (shared, capabilities) = (Arc::new(shared), capabilities());
     Ok(Arc::new(JournalTransport { shared, capabilities, topics: Mutex::default() }))
+}
+
+/// The URL with which a journal is opened for reading; other URLs stay as they are.
+pub(super) fn reading(url: &BusUrl) -> Result<BusUrl, ConnectError> {
+    if url.scheme() != SCHEME || url.option("access").is_some() {
+        return Ok(url.clone());
+    }
+    let text = url.to_string();
+    let joint = if text.contains('?') { '&' } else { '?' };
+    format!("{text}{joint}access=read").parse()
 }
 
 fn capabilities() -> Capabilities {

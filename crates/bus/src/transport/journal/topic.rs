@@ -196,6 +196,8 @@ impl TransportTopic for JournalTopic {
                 end: info.end_offset,
                 durable: info.durable_offset,
                 bytes: info.bytes,
+                missing: info.recovery.missing,
+                missing_from: info.recovery.missing_from,
                 last_time: info.last_time,
             })
         };

@@ -128,6 +128,8 @@ impl TransportTopic for TopicConnection {
                 end: state.end(),
                 durable: state.end(),
                 bytes: state.bytes(),
+                missing: 0,
+                missing_from: 0,
                 last_time: state.last_time(),
             }
         };

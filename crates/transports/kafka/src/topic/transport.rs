@@ -265,7 +265,16 @@ impl TransportTopic for KafkaTopic {
             let client = &self.state.link.client;
             let (first, end) = client.ends(&self.state.kafka, partition, BROKER_TIMEOUT)?;
             // A partition's size on disk and its newest timestamp are not available.
-            Ok(PartitionInfo { partition, first, end, durable: end, bytes: 0, last_time: None })
+            Ok(PartitionInfo {
+                partition,
+                first,
+                end,
+                durable: end,
+                bytes: 0,
+                missing: 0,
+                missing_from: 0,
+                last_time: None,
+            })
         };
         (0..self.state.qos.partitions).map(info).collect()
     }
