@@ -124,13 +124,15 @@ impl Partition {
         ids.extend(next.map(|next| next.head.prev_id));
         let epochs = 0..=self.control.recovered().count.min(MAX_EPOCHS);
         ids.extend(epochs.map(|epoch| segment_id(self.control.seed(), seq, epoch)));
+        let begin = self.control.beginning();
         let prev_id = before.as_ref().map_or(raw.prev_id, |before| before.head.id);
         for (base_pos, base_offset, base_time) in self.bases(seq, &raw, before.as_ref()) {
             for id in ids.iter().copied().filter(|id| *id != 0) {
                 let capacity = raw.capacity.min(room) / 8 * 8;
                 let capacity = if capacity == 0 { room / 8 * 8 } else { capacity };
                 let created = raw.created.min(self.env.running_time());
-                let compacted = raw.compacted;
+                // Segments before a compacted one are removed, so a damaged flag does not count.
+                let compacted = raw.compacted && begin.is_some_and(|begin| begin.seq == seq);
                 let head = Head {
                     id,
                     seq,
