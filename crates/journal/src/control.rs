@@ -90,6 +90,19 @@ pub struct RecoveryReport {
     pub missing: u64,
     /// The first of them.
     pub missing_from: u64,
+    /// The number of records that were stored and not durable when the power was lost, and that
+    /// are not there any more. Readers get them as gaps, too.
+    pub cut: u64,
+}
+
+impl RecoveryReport {
+    /// Keeps what a former recovery has found missing, until retention has passed it or an operator
+    /// has discarded it.
+    pub(crate) fn merged(self, before: Self, first_offset: u64) -> Self {
+        let stays = before.missing > self.missing && before.missing_from >= first_offset;
+        let kept = if stays { before } else { self };
+        Self { missing: kept.missing, missing_from: kept.missing_from, ..self }
+    }
 }
 
 /// A log's identity, and the file that it belongs to: a copy is another log.
@@ -468,13 +481,14 @@ impl Control {
 
     /// Returns the report of the last recovery.
     pub(crate) fn recovered(&self) -> RecoveryReport {
-        let [missing, missing_from, _] = self.checked(MISSING).unwrap_or_default();
-        RecoveryReport { count: self.word(RECOVERED).load(Relaxed), missing, missing_from }
+        let [missing, missing_from, cut] = self.checked(MISSING).unwrap_or_default();
+        let count = self.word(RECOVERED).load(Relaxed);
+        RecoveryReport { count, missing, missing_from, cut }
     }
 
     pub(crate) fn set_recovered(&self, report: RecoveryReport) {
         self.word(RECOVERED).store(report.count, Relaxed);
-        self.set_checked(MISSING, [report.missing, report.missing_from, 0]);
+        self.set_checked(MISSING, [report.missing, report.missing_from, report.cut]);
     }
 
     /// Returns three words and their check, if they are whole; zeros are none.

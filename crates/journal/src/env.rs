@@ -69,7 +69,7 @@ impl Env {
     }
 
     pub(crate) fn mode(&self) -> Mode {
-        if self.writable() { Mode::Write } else { Mode::Read }
+        if self.writable() { Mode::Write } else { Mode::Guarded }
     }
 
     /// Returns the journal's running time, in nanoseconds.

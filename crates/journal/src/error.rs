@@ -8,6 +8,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::frame::{MAX_KEY_BYTES, MAX_RECORD_BYTES};
+use crate::map::TooManyMaps;
 
 /// The error of an operation on a journal or its topics.
 #[derive(Debug, Clone, Error)]
@@ -159,6 +160,18 @@ pub enum JournalError {
         /// The limit.
         limit: usize,
     },
+    /// The process has mapped as many files as the kernel safely allows.
+    #[error(
+        "{}: this process has mapped {limit} files, four fifths of vm.max_map_count; raise it \
+         (sysctl vm.max_map_count), or open fewer topics in one process",
+        path.display()
+    )]
+    TooManyMaps {
+        /// The file that was to be mapped.
+        path: PathBuf,
+        /// The limit.
+        limit: usize,
+    },
     /// A sync failed, so no later record can become durable.
     #[error(
         "{}: writing to the disk failed ({reason}); check the disk, then restart all users",
@@ -198,6 +211,9 @@ impl JournalError {
     /// Wraps a system error; those with a remedy of their own get their own variant.
     pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
+        if let Some(TooManyMaps(limit)) = source.get_ref().and_then(|e| e.downcast_ref()) {
+            return Self::TooManyMaps { path, limit: *limit };
+        }
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoRoom { path },
             // A file size limit (RLIMIT_FSIZE) counts as a full disk.

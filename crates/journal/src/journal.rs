@@ -382,6 +382,6 @@ fn attach(path: &Path, access: Access) -> Result<Map, JournalError> {
     if write {
         upgrade(&file, path, head)?;
     }
-    let mode = if write { Mode::Write } else { Mode::Read };
+    let mode = if write { Mode::Write } else { Mode::Guarded };
     Map::of(&file, FILE_BYTES, mode).at("map", path)
 }

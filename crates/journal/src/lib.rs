@@ -11,8 +11,8 @@
 //! - A [`Reader`] returns records in place, and reports missing ones as a [`Gap`].
 //! - A [`Bell`] blocks a thread until any of its readers has a new record.
 //!
-//! Modules, from the ground up: `map`, `lock` and `futex` are the only ones with `unsafe`, besides
-//! `segment`. `env` holds what everything refers to: folder, options, process identity,
+//! Modules, from the ground up: `map`, `sigbus`, `lock` and `futex` are the only ones with `unsafe`,
+//! besides `segment`. `env` holds what everything refers to: folder, options, process identity,
 //! `doorbells`. `partition` is one log; `writer`, `reader`, `sync`, `retention`, `recovery` and
 //! `keys` are its operations. `bell`, `groups` and `producers` stand beside it. `maintenance`
 //! lists the open partitions, groups and bells, and runs the background work. `topic` and
@@ -47,6 +47,7 @@ mod repair;
 mod retention;
 mod running_time;
 mod segment;
+mod sigbus;
 mod signal;
 mod sync;
 mod syncers;

@@ -12,7 +12,7 @@
 use helio_core::Tai;
 
 use crate::JournalError;
-use crate::control::{Beginning, FIRST_POS};
+use crate::control::{Beginning, FIRST_POS, RecoveryReport};
 use crate::error::IoContext;
 use crate::partition::Partition;
 use crate::segment::{self, Head, Seal, Segment};
@@ -28,13 +28,27 @@ pub(crate) struct LogScan {
     /// The last readable segment, 0 for none, and the end of its records.
     pub last: u64,
     pub last_end: Seal,
+    last_is_sealed: bool,
     /// The end of the log.
     pub pos: u64,
     pub end: u64,
     pub time: Tai,
-    /// Records that are proven and cannot be read.
+    /// Records that were promised and cannot be read.
     pub missing: u64,
     pub missing_from: u64,
+    /// Records that were not durable, and went with the power.
+    pub cut: u64,
+    /// The offset below which records were promised.
+    promised: u64,
+}
+
+/// When the control page was last used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LastUse {
+    /// Stored records are there.
+    ThisBoot,
+    /// Under another boot, or as another file: durable records are there.
+    Before,
 }
 
 /// The highest place in the log that any checksum proves.
@@ -57,12 +71,25 @@ impl LogScan {
     /// Moves on to a place that is proven; records in between are missing.
     fn reach(&mut self, pos: u64, end: u64) {
         if end > self.end {
+            let missing = self.promised.clamp(self.end, end) - self.end;
             if self.missing == 0 {
                 self.missing_from = self.end;
             }
-            self.missing += end - self.end;
+            self.missing += missing;
+            self.cut += end - self.end - missing;
         }
+        self.skip_to(pos, end);
+    }
+
+    /// Moves on without a loss, or over one that a former recovery has reported.
+    fn skip_to(&mut self, pos: u64, end: u64) {
         (self.pos, self.end) = (self.pos.max(pos), self.end.max(end));
+    }
+
+    /// Returns what is missing.
+    pub(crate) fn report(&self) -> RecoveryReport {
+        let Self { missing, missing_from, cut, .. } = *self;
+        RecoveryReport { count: 0, missing, missing_from, cut }
     }
 
     /// Whether the last segment's file cannot be the one that the next record follows.
@@ -73,7 +100,7 @@ impl LogScan {
 
 impl Partition {
     /// Finds out what the files prove, without changing any.
-    pub(crate) fn scan(&self) -> Result<LogScan, JournalError> {
+    pub(crate) fn scan(&self, last_use: LastUse) -> Result<LogScan, JournalError> {
         let files = self.files()?;
         let segments = self.readable(&files)?;
         let (first, first_is_certain) = self.scan_beginning(&files, &segments);
@@ -84,12 +111,15 @@ impl Partition {
             first_is_certain,
             seq: files.last().copied().unwrap_or(0).max(proof.seq).max(first.seq.saturating_sub(1)),
             last: 0,
+            last_is_sealed: false,
             last_end: Seal { end: first.pos, offset: first.offset, time, closed: 0 },
             pos: first.pos,
             end: first.offset,
             time,
             missing: 0,
             missing_from: 0,
+            cut: 0,
+            promised: self.promised(last_use),
         };
         let kept = segments.partition_point(|head| head.seq < first.seq);
         for (i, head) in segments.iter().enumerate().skip(kept) {
@@ -98,7 +128,11 @@ impl Partition {
                 continue;
             }
             let Some(segment) = self.segment(head.seq)? else { continue };
-            found.reach(head.base_pos, head.base_offset);
+            if head.seq == found.last + 1 && found.last_is_sealed {
+                found.skip_to(head.base_pos, head.base_offset);
+            } else {
+                found.reach(head.base_pos, head.base_offset);
+            }
             found.time = found.time.max(head.base_time);
             self.scan_segment(&segment, segments.get(i + 1), proof, &mut found);
         }
@@ -143,6 +177,15 @@ impl Partition {
         }
     }
 
+    /// Returns the offset below which records were promised to survive. Without any word about it,
+    /// all were.
+    fn promised(&self, last_use: LastUse) -> u64 {
+        let durable = self.control.checkpoints().map(|c| c.end).max();
+        let durable = durable.unwrap_or(0).max(self.control.durable().1);
+        let known = self.control.durable() != (0, 0, 0) || durable > 0;
+        if last_use == LastUse::Before && known { durable } else { u64::MAX }
+    }
+
     /// Collects all proofs: the words of the control page and the segments' headers and seals.
     fn proof(&self, segments: &[Head]) -> Proof {
         let (control, mut proof) = (&self.control, Proof::default());
@@ -173,6 +216,7 @@ impl Partition {
                 && (next.prev_id == head.id || head.compacted)
         };
         let seal = segment.sealed().ok().flatten();
+        found.last_is_sealed = seal.is_some();
         let known = seal.or_else(|| {
             let next = next.filter(follows)?;
             let (offset, time) = (next.base_offset, next.base_time);

@@ -10,9 +10,13 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 
+use thiserror::Error;
+
+use crate::sigbus;
 use crate::waiters::SharedWord;
 
 /// Bytes of a memory page, the unit of populating and writing back.
@@ -22,7 +26,32 @@ pub(crate) const PAGE_BYTES: usize = 4096;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Read,
+    /// Read-only, in a process that does not write: a file that is cut short reads as zeros.
+    Guarded,
     Write,
+}
+
+/// The share of the kernel's limit of maps that this process may use: the rest is for the program
+/// itself, whose allocator would fail.
+const MAX_MAPS_PERCENT: usize = 80;
+/// The kernel's default limit.
+const DEFAULT_MAX_MAPS: usize = 65_530;
+/// The number of this process's maps.
+static MAPS: AtomicUsize = AtomicUsize::new(0);
+
+/// The limit of maps is reached.
+#[derive(Debug, Error)]
+#[error("{0} files are mapped")]
+pub(crate) struct TooManyMaps(pub(crate) usize);
+
+/// Returns the limit of this process's maps.
+fn max_maps() -> usize {
+    static LIMIT: OnceLock<usize> = OnceLock::new();
+    *LIMIT.get_or_init(|| {
+        let text = std::fs::read_to_string("/proc/sys/vm/max_map_count");
+        let limit = text.ok().and_then(|text| text.trim().parse().ok());
+        limit.unwrap_or(DEFAULT_MAX_MAPS) / 100 * MAX_MAPS_PERCENT
+    })
 }
 
 /// A shared map of the first bytes of a file.
@@ -31,6 +60,8 @@ pub(crate) struct Map {
     base: NonNull<u8>,
     len: usize,
     mode: Mode,
+    /// Its entry among the guarded maps.
+    guarded: Option<usize>,
 }
 
 // SAFETY: a map is an address range that lives until drop; all access goes through atomics or raw
@@ -46,9 +77,12 @@ impl Map {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is too short"));
         }
         let protection = match mode {
-            Mode::Read => libc::PROT_READ,
+            Mode::Read | Mode::Guarded => libc::PROT_READ,
             Mode::Write => libc::PROT_READ | libc::PROT_WRITE,
         };
+        if MAPS.load(Relaxed) >= max_maps() {
+            return Err(io::Error::other(TooManyMaps(max_maps())));
+        }
         // SAFETY: a fresh shared mapping of an open file at an address of the kernel's choice.
         let base = unsafe {
             libc::mmap(ptr::null_mut(), len, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
@@ -57,7 +91,12 @@ impl Map {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast()).ok_or_else(io::Error::last_os_error)?;
-        Ok(Self { base, len, mode })
+        MAPS.fetch_add(1, Relaxed);
+        let guarded = match mode {
+            Mode::Guarded => sigbus::guard(base.as_ptr() as usize, len),
+            Mode::Read | Mode::Write => None,
+        };
+        Ok(Self { base, len, mode, guarded })
     }
 
     /// Returns zeros of this process alone, in place of a file that is missing.
@@ -69,7 +108,8 @@ impl Map {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast()).ok_or_else(io::Error::last_os_error)?;
-        Ok(Self { base, len, mode: Mode::Read })
+        MAPS.fetch_add(1, Relaxed);
+        Ok(Self { base, len, mode: Mode::Read, guarded: None })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -155,7 +195,7 @@ impl Map {
             at,
             len,
             match self.mode {
-                Mode::Read => libc::MADV_POPULATE_READ,
+                Mode::Read | Mode::Guarded => libc::MADV_POPULATE_READ,
                 Mode::Write => libc::MADV_POPULATE_WRITE,
             },
         );
@@ -179,6 +219,8 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
+        MAPS.fetch_sub(1, Relaxed);
+        self.guarded.into_iter().for_each(sigbus::release);
         // SAFETY: the mapping was made by `of` and nothing borrowed from it outlives `self`.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }

@@ -63,7 +63,9 @@ impl Partition {
     /// whether there were any.
     pub(crate) fn rebuild_headers(&self) -> Result<bool, JournalError> {
         let mut any = false;
-        for seq in self.files()? {
+        // Retired segments are none of the log.
+        let first = self.control.beginning().map_or(0, |begin| begin.seq);
+        for seq in self.files()?.into_iter().filter(|seq| *seq >= first) {
             if self.segment(seq)?.is_some() {
                 continue;
             }

@@ -23,7 +23,7 @@ use crate::control::{Checkpoint, RecoveryReport};
 use crate::env::TEMPORARY_PREFIX;
 use crate::error::IoContext;
 use crate::groups;
-use crate::log_scan::LogScan;
+use crate::log_scan::{LastUse, LogScan};
 use crate::partition::{FrameDemand, Guard, Partition};
 use crate::process::BootId;
 use crate::segment::{self, Seal, Segment, SegmentHold};
@@ -31,14 +31,6 @@ use crate::segment::{self, Seal, Segment, SegmentHold};
 /// The number of checks by a reader without write access, before it takes an inconsistency for
 /// damage.
 const READ_ONLY_MAX_ATTEMPTS: u32 = 20;
-
-/// When the control page was last used.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum LastUse {
-    ThisBoot,
-    /// Under another boot, or as another file.
-    Before,
-}
 
 impl Partition {
     /// Recovers if the page was last used under another boot, is another file, or is inconsistent.
@@ -59,7 +51,9 @@ impl Partition {
                 }
                 std::thread::yield_now();
             }
-            self.recovered_view = Some(self.scan()?);
+            let marked = self.control.marked(mark);
+            let last_use = if marked { LastUse::ThisBoot } else { LastUse::Before };
+            self.recovered_view = Some(self.scan(last_use)?);
             return Ok(());
         }
         // Released when `file` is closed; the next holder then finds the page marked.
@@ -111,7 +105,7 @@ impl Partition {
             control.durable().1 == control.committed().map(|c| c.1).max().unwrap_or(0);
         self.remove_leftovers()?;
         self.rebuild_headers()?;
-        let found = self.scan()?;
+        let found = self.scan(last_use)?;
         // From here on no recovery ends the log earlier, whatever becomes of the proofs.
         control.set_floor(found.end, found.pos);
         self.remove_retired(&found)?;
@@ -124,11 +118,8 @@ impl Partition {
             self.seal_last(&found)?;
         }
         self.restore_seals(&found)?;
-        control.set_recovered(RecoveryReport {
-            count: before.count + 1,
-            missing: found.missing,
-            missing_from: found.missing_from,
-        });
+        let report = RecoveryReport { count: before.count + 1, ..found.report() };
+        control.set_recovered(report.merged(before, found.first.offset));
         if self.keeps_last() {
             self.recover_keys(guard)?;
         }
@@ -300,9 +291,7 @@ impl Partition {
     pub(crate) fn recovery(&self) -> RecoveryReport {
         let report = self.control.recovered();
         match self.recovered_view() {
-            Some(LogScan { missing, missing_from, .. }) => {
-                RecoveryReport { missing: *missing, missing_from: *missing_from, ..report }
-            }
+            Some(view) => RecoveryReport { count: report.count, ..view.report() },
             None => report,
         }
     }

@@ -9,6 +9,7 @@ use helio_core::TopicName;
 use crate::control::RecoveryReport;
 use crate::error::IoContext;
 use crate::journal::Journal;
+use crate::log_scan::LastUse;
 use crate::partition::Partition;
 use crate::rebuild::{DAMAGED_EXTENSION, HEADER_EXTENSION};
 use crate::{JournalError, segment};
@@ -73,12 +74,14 @@ impl Partition {
             return Err(JournalError::ReadOnly);
         }
         let guard = self.lock()?;
-        if self.rebuild_headers()? {
+        let before = self.control.recovered();
+        let rebuilt = self.rebuild_headers()?;
+        if rebuilt && self.keeps_last() {
             self.rebuild_keys(&guard)?;
         }
-        let (found, damaged) = (self.scan()?, self.damaged_files()?);
-        let (missing, missing_from) = (found.missing, found.missing_from);
-        let report = RecoveryReport { missing, missing_from, ..self.control.recovered() };
+        let (found, damaged) = (self.scan(LastUse::ThisBoot)?, self.damaged_files()?);
+        let report = RecoveryReport { count: before.count, cut: before.cut, ..found.report() };
+        let report = if rebuilt { report } else { report.merged(before, found.first.offset) };
         if files == DamagedFiles::Keep {
             self.control.set_recovered(report);
             return Ok((report, damaged));

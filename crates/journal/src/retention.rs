@@ -26,6 +26,8 @@ use crate::{JournalError, SyncPolicy};
 
 /// The limit of log behind the newest snapshot of the keys index, which recovery replays.
 const SNAPSHOT_INTERVAL_BYTES: u64 = 32 << 20;
+/// The room that must be free on the disk before a segment is prepared, in segments of its size.
+const SPARE_ROOM: u64 = 4;
 /// The smallest segment that is prepared ahead of its use; smaller ones are created at once.
 pub(crate) const MIN_PREPARED_SEGMENT_BYTES: u64 = 1 << 20;
 
@@ -96,6 +98,11 @@ impl Partition {
         let largest = self.config.largest_segment();
         let capacity = current.head.capacity.saturating_mul(2).min(largest);
         if capacity < MIN_PREPARED_SEGMENT_BYTES {
+            return Ok(());
+        }
+        // The last room on the disk belongs to writers, which take less where it is scarce.
+        let disk = rustix::fs::statvfs(&self.dir).at("look at", &self.dir)?;
+        if disk.f_bavail.saturating_mul(disk.f_frsize) < capacity.saturating_mul(SPARE_ROOM) {
             return Ok(());
         }
         let temporary = self.temporary();
@@ -261,7 +268,12 @@ impl Partition {
         last: u64,
         worth: CompactionPolicy,
     ) -> Result<Option<RetainedRecords>, JournalError> {
-        let (Some(start), Some(end)) = (self.segment(first)?, self.seal_of(last)?) else {
+        // The oldest ones may be unreadable.
+        let mut start = self.segment(first)?;
+        for seq in first + 1..=last {
+            start = if start.is_none() { self.segment(seq)? } else { start };
+        }
+        let (Some(start), Some(end)) = (start, self.seal_of(last)?) else {
             return Ok(None);
         };
         let compacted = match start.sealed() {

@@ -2,11 +2,14 @@
 //! read + reported = acknowledged.
 
 use std::fs;
+use std::path::Path;
 
 use crate::support::damage::{in_memory, name};
 use crate::support::matrix::*;
 use helio_core::ProducerName;
-use helio_journal::{From, Item, Journal, Ownership, Record, WriterOptions};
+use helio_journal::{
+    Access, DamagedFiles, From, Item, Journal, JournalOptions, Ownership, Record, WriterOptions,
+};
 
 fn all() -> Outcome {
     Outcome { read: (0..SAMPLES).collect(), ..Outcome::default() }
@@ -174,7 +177,7 @@ fn a_copy_is_another_log_and_shares_the_beginning() {
     let dir = in_memory();
     let (dir, copied) = (dir.path().join("j"), dir.path().join("copy"));
     make(&dir);
-    let id = |dir: &std::path::Path, n: u8| {
+    let id = |dir: &Path, n: u8| {
         let journal = Journal::open(dir, boot(n)).unwrap();
         let topic = journal.topic(&name()).unwrap().unwrap();
         (topic.info(0).unwrap().log_id, topic)
@@ -188,4 +191,100 @@ fn a_copy_is_another_log_and_shares_the_beginning() {
     assert_eq!(topic.fits_up_to(0, original).unwrap(), SAMPLES);
     assert_eq!(topic.fits_up_to(0, copy).unwrap(), u64::MAX);
     assert_eq!(topic.fits_up_to(0, 77).unwrap(), 0);
+}
+
+/// Another program cuts a file short while a reader has it mapped.
+#[test]
+fn a_reader_survives_files_that_are_cut_short_under_it() {
+    let dir = in_memory();
+    let dir = dir.path().join("j");
+    make(&dir);
+    let options = JournalOptions { access: Access::ReadOnly, ..boot(1) };
+    let journal = Journal::open(&dir, options).unwrap();
+    let topic = journal.topic(&name()).unwrap().unwrap();
+    let mut reader = topic.reader(0, From::Earliest).unwrap();
+    assert!(matches!(reader.next().unwrap(), Some(Item::Sample(s)) if s.offset == 0));
+    fs::OpenOptions::new().write(true).open(segment(&dir, 1)).unwrap().set_len(8192).unwrap();
+    let (mut read, mut lost) = (1, 0);
+    while let Some(item) = reader.next().unwrap() {
+        match item {
+            Item::Sample(_) => read += 1,
+            Item::Gap(gap) => lost += gap.to - gap.from,
+        }
+    }
+    assert_eq!(read + lost, SAMPLES);
+    assert!((1..15).contains(&lost), "{lost}");
+}
+
+#[test]
+fn what_cannot_be_read_stays_until_it_is_discarded() {
+    let dir = in_memory();
+    let dir = dir.path().join("j");
+    make(&dir);
+    // Neither header nor first frame: nothing confirms a rebuilt header.
+    damage(&segment(&dir, 2), |bytes| bytes[..6000].fill(0));
+    damage(&segment(&dir, 3), |bytes| bytes[33] ^= 16);
+    let journal = Journal::open(&dir, boot(1)).unwrap();
+    let found = journal.repair(DamagedFiles::Keep).unwrap();
+    let [damage] = &found[..] else { panic!("{found:?}") };
+    assert_eq!((damage.missing, damage.missing_from), (15, 15), "{damage:?}");
+    let files = [segment(&dir, 2), segment(&dir, 3).with_extension("hdr")];
+    assert_eq!(damage.files, files);
+    let topic = journal.topic(&name()).unwrap().unwrap();
+    let outcome = read(&topic);
+    assert_eq!(outcome.reported, (15..30).collect());
+    drop((topic, journal));
+    for n in 2..4 {
+        let journal = Journal::open(&dir, boot(n)).unwrap();
+        let topic = journal.topic(&name()).unwrap().unwrap();
+        assert_eq!(topic.info(0).unwrap().recovery.missing, 15);
+        assert_eq!(read(&topic), outcome);
+        assert!(files.iter().all(|file| file.exists()));
+    }
+    let journal = Journal::open(&dir, boot(3)).unwrap();
+    assert_eq!(journal.repair(DamagedFiles::Discard).unwrap().len(), 1);
+    assert!(files.iter().all(|file| !file.exists()));
+    assert_eq!(read(&journal.topic(&name()).unwrap().unwrap()), outcome, "still a gap");
+}
+
+/// Recovery without room on the disk refuses the topic or reports what it cannot rebuild, and a later
+/// one with room loses nothing.
+#[test]
+fn a_disk_that_is_full_during_recovery_costs_nothing_later() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("full disk: skipped, it needs root");
+        return;
+    }
+    let disk = tempfile::tempdir().unwrap();
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
+        .arg(disk.path())
+        .status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        eprintln!("full disk: skipped, no file system can be mounted here");
+        return;
+    }
+    let outcome = std::panic::catch_unwind(|| recover_without_room(disk.path()));
+    std::process::Command::new("umount").arg("-l").arg(disk.path()).status().unwrap();
+    outcome.unwrap();
+}
+
+fn recover_without_room(disk: &Path) {
+    let dir = disk.join("j");
+    make(&dir);
+    damage(&segment(&dir, 2), |bytes| bytes[33] ^= 16);
+    damage(&segment(&dir, SEGMENTS), |bytes| bytes[33] ^= 16);
+    let damaged = save(&dir);
+    let filler = disk.join("filler");
+    let mut file = fs::File::create(&filler).unwrap();
+    while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
+    for n in 2..5 {
+        let outcome = survey(&dir, boot(n));
+        let seen = outcome.read.union(&outcome.reported).count() as u64;
+        assert!(outcome.refused.is_some() || seen == SAMPLES, "{outcome:?}");
+        every_byte_is_there(&damaged, &dir);
+    }
+    fs::remove_file(filler).unwrap();
+    assert_eq!(survey(&dir, boot(5)), all());
+    every_byte_is_there(&damaged, &dir);
 }

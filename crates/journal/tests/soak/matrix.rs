@@ -78,12 +78,9 @@ fn two_headers_at_once() {
                 damage(&segment(&dir, other), |bytes| bytes[8..100].fill(0xff));
                 check(&dir, &saved, &format!("segments {one} and {other}, bytes {from} to {to}"));
             }
+            damage(&segment(&dir, other), |bytes| bytes[33] ^= 4);
             fs::remove_file(segment(&dir, one)).unwrap();
-            damage(&segment(&dir, other % SEGMENTS + 1), |bytes| bytes[33] ^= 4);
-            if one != other % SEGMENTS + 1 {
-                check(&dir, &saved, &format!("segment {one} is missing, {other} + 1 damaged"));
-            }
-            crate::support::damage::restore(&dir, &saved);
+            check(&dir, &saved, &format!("segment {one} is missing, {other} damaged"));
         }
     }
 }
