@@ -284,6 +284,7 @@ fn recover_without_room(disk: &Path) {
         assert!(outcome.refused.is_some() || seen == SAMPLES, "{outcome:?}");
         every_byte_is_there(&damaged, &dir);
     }
+    drop(file);
     fs::remove_file(filler).unwrap();
     assert_eq!(survey(&dir, boot(5)), all());
     every_byte_is_there(&damaged, &dir);

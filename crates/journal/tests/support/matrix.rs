@@ -106,10 +106,7 @@ pub(crate) fn survey(dir: &Path, options: JournalOptions) -> Outcome {
                 match writer.append(&Record { payload: b"new", ..Record::default() }) {
                     Ok(offset) => assert!(offset >= SAMPLES, "offset {offset} is given twice"),
                     Err(e) => {
-                        return refused(JournalError::Damaged {
-                            path: dir.to_owned(),
-                            what: if e.to_string().is_empty() { "" } else { "append" },
-                        });
+                        return Outcome { refused: Some(e.to_string()), ..Outcome::default() };
                     }
                 }
             }
