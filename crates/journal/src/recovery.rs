@@ -104,7 +104,7 @@ impl Partition {
         let was_durable =
             control.durable().1 == control.committed().map(|c| c.1).max().unwrap_or(0);
         self.remove_leftovers()?;
-        self.rebuild_headers()?;
+        let rebuilt = self.rebuild_headers()?;
         let found = self.scan(last_use)?;
         // From here on no recovery ends the log earlier, whatever becomes of the proofs.
         control.set_floor(found.end, found.pos);
@@ -119,7 +119,8 @@ impl Partition {
         }
         self.restore_seals(&found)?;
         let report = RecoveryReport { count: before.count + 1, ..found.report() };
-        control.set_recovered(report.merged(before, found.first.offset));
+        let merged = report.merged(before, found.first.offset);
+        control.set_recovered(if rebuilt { report } else { merged });
         if self.keeps_last() {
             self.recover_keys(guard)?;
         }
