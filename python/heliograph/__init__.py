@@ -58,6 +58,7 @@ from heliograph._errors import (
     SchemaError,
     StorageError,
     SubscribeError,
+    TopicGone,
     UnknownTopic,
     WaitTimeout,
 )
@@ -182,6 +183,7 @@ __all__ = [
     "Time",
     "Topic",
     "TopicData",
+    "TopicGone",
     "Undecodable",
     "UnknownTopic",
     "WaitTimeout",

@@ -18,6 +18,7 @@
     │   ├── OverloadError        the queue is full, and the overload policy is *refuse*
     │   └── StorageError         the engine cannot store: disk full, damaged, no permission
     ├── SubscribeError           a subscription cannot be opened or has failed
+    │   └── TopicGone            the topic was deleted or recreated (also a PublishError)
     ├── CommandError             a command did not complete; ``ack`` is the last ack
     │   ├── NotPermitted         the caller lacks permission, or another caller has a lock
     │   ├── NobodyThere          no live component accepted it, or it ended meanwhile
@@ -120,6 +121,10 @@ class StorageError(PublishError):
 
 class SubscribeError(HelioError):
     """A subscription cannot be opened, or its engine has failed."""
+
+
+class TopicGone(PublishError, SubscribeError):
+    """The topic was deleted, or deleted and recreated, under this handle: open it again."""
 
 
 class CommandError(HelioError):

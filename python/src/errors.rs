@@ -31,6 +31,7 @@ fn transport_class(error: &TransportError, general: &'static str) -> &'static st
         TransportError::Differs { .. } | TransportError::Unsupported { .. } => "QosRefused",
         TransportError::Owned { .. } | TransportError::Fenced { .. } => "Fenced",
         TransportError::TooLarge { .. } => "PublishError",
+        TransportError::TopicGone { .. } => "TopicGone",
         TransportError::Closed => "ClosedError",
         TransportError::Outage { .. } | TransportError::Engine { .. } => general,
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use helio_core::qos::Retention;
 use helio_core::{ProducerName, Qos, SchemaId, TopicName};
 
 use crate::bus_core::BusCore;
@@ -236,13 +237,36 @@ impl Bus {
         self.core.transport.topics()
     }
 
-    /// Removes a topic with its samples; returns whether it existed. No handle may be open: it
-    /// would continue with samples that no other process sees.
+    /// Removes a topic with its samples; returns whether it existed. Open handles of all processes
+    /// fail with [`TransportError::TopicGone`]; blocked readers return it.
     ///
     /// # Errors
     /// [`TransportError::Unsupported`]; the transport's error.
     pub fn remove_topic(&self, name: &TopicName) -> Result<bool, TransportError> {
         self.core.transport.remove_topic(name)
+    }
+
+    /// Removes all samples of a topic, which begins again as a new one of the same quality of
+    /// service and schemas; returns whether it existed. Open handles of all processes fail with
+    /// [`TransportError::TopicGone`].
+    ///
+    /// # Errors
+    /// [`TransportError::Unsupported`]; the transport's error.
+    pub fn purge_topic(&self, name: &TopicName) -> Result<bool, TransportError> {
+        self.core.transport.purge_topic(name)
+    }
+
+    /// Changes the limits of bytes and age of an existing topic, at once for all processes; returns
+    /// whether it exists. Handles that are open show their former quality of service.
+    ///
+    /// # Errors
+    /// [`TransportError::Unsupported`]; the transport's error.
+    pub fn alter_topic(
+        &self,
+        name: &TopicName,
+        retention: &Retention,
+    ) -> Result<bool, TransportError> {
+        self.core.transport.alter_topic(name, retention)
     }
 
     /// The declared schemas of a topic, oldest first; `None` if there is no such topic.

@@ -66,6 +66,12 @@ pub enum TransportError {
         /// over.
         newer: u64,
     },
+    /// The topic was deleted, or deleted and recreated, under this handle.
+    #[error("the topic {topic} was deleted, purged or recreated; open it again")]
+    TopicGone {
+        /// The topic.
+        topic: String,
+    },
     /// The sample is larger than the transport's limit.
     #[error("{what} has {bytes} bytes, the limit of {transport} is {limit}")]
     TooLarge {

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 
-use helio_core::{ProducerName, TopicName};
+use helio_core::{ProducerName, Qos, TopicName};
 
 use crate::bell::locked;
 use crate::bus_core::BusCore;
 use crate::error::{TopicError, TransportError};
 use crate::topic::TopicSpec;
 use crate::topic_core::TopicCore;
+use crate::transport::{TransportTopic, first_difference};
 
 /// Open topics by name.
 #[derive(Default)]
@@ -31,6 +32,10 @@ impl TopicHandles {
     fn all(&self) -> Vec<Arc<TopicCore>> {
         locked(&self.open).values().filter_map(Weak::upgrade).collect()
     }
+}
+
+fn is_same(name: &TopicName, qos: &Qos, open: &dyn TransportTopic) -> bool {
+    first_difference(name, open.qos(), qos).is_none()
 }
 
 impl OpenTopics {
@@ -55,7 +60,8 @@ impl OpenTopics {
         let _one = locked(&handles.opening);
         let open = locked(&handles.open).get(&producer).and_then(Weak::upgrade);
         if let Some(open) = open
-            && spec.qos.as_ref().is_none_or(|qos| qos == open.transport.qos())
+            && spec.qos.as_ref().is_none_or(|qos| is_same(name, qos, &*open.transport))
+            && open.transport.is_current()
         {
             return Ok(open);
         }

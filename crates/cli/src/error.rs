@@ -91,6 +91,7 @@ impl From<TransportError> for CliError {
             | TransportError::Fenced { .. }
             | TransportError::TooLarge { .. }
             | TransportError::Unsupported { .. } => Self::Refused(error.to_string()),
+            TransportError::TopicGone { .. } => Self::NotFound(error.to_string()),
             error => Self::Failure(error.to_string()),
         }
     }

@@ -39,6 +39,7 @@ mod screen;
 mod show;
 mod stop;
 mod subscribe;
+mod topic;
 mod topics;
 mod typed;
 mod units;
@@ -75,6 +76,7 @@ fn run(cli: &Cli) -> CliResult {
     match &cli.command {
         Command::Topics(args) => topics::run(args, url),
         Command::Journal(args::JournalCommand::Repair(args)) => journal::repair(args, url),
+        Command::Topic(command) => topic::run(command, url),
         Command::Pub(args) => publish::run(args, url, &stop),
         Command::Sub(args) => subscribe::run(args, url, &stop),
         Command::Hz(args) => hz::run(args, url, &stop),

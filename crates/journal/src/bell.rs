@@ -150,7 +150,7 @@ impl Bell {
             partition.arm(slot);
         }
         self.watch(reader, partition, pos);
-        partition.log_end().0 > pos
+        partition.log_end().0 > pos || partition.is_gone()
     }
 
     /// Stores the tail that a reader saw, for the sweep.
@@ -245,14 +245,14 @@ impl BellInner {
         sleeping.store(AWAKE, SeqCst);
     }
 
-    /// Removes and returns the watched partitions whose tail has moved; removes closed ones, too.
+    /// Removes and returns the watched partitions whose tail has moved or that were deleted; removes closed ones, too.
     fn overlooked(&self) -> Vec<Hint> {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         let mut moved = Vec::new();
         watched.retain(|_, ArmedTail { reader, partition, tail }| {
             let partition = partition.upgrade().filter(|_| reader.strong_count() > 0);
             let Some(partition) = partition else { return false };
-            let still = partition.tail() == *tail;
+            let still = partition.tail() == *tail && !partition.has_ended();
             if !still {
                 moved.push(partition.hint());
             }

@@ -144,13 +144,27 @@ fn check(words: [u64; 3]) -> u64 {
     (sum ^ c.wrapping_mul(0x1656_67b1_9e37_79f9)) | 1
 }
 
+/// Reads words of a control page that is not mapped; `None` if the file is missing or damaged.
+fn peek<const N: usize>(path: &Path, at: [usize; N]) -> Option<[u64; N]> {
+    let mut page = [0; CONTROL_BYTES];
+    File::open(path).and_then(|file| file.read_exact_at(&mut page, 0)).ok()?;
+    if !Control::is_head(&page) {
+        return None;
+    }
+    let word = |at: usize| page[at..].first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
+    Some(at.map(word))
+}
+
 /// Returns whether the partition with this control page was ever synced.
 pub(crate) fn was_synced(path: &Path) -> bool {
-    let mut page = [0; CONTROL_BYTES];
-    let read = File::open(path).and_then(|file| file.read_exact_at(&mut page, 0));
-    let word = |at: usize| page[at..].first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
-    let found = [word(DURABLE_POS), word(DURABLE_END), word(DURABLE_SEQ)];
-    read.is_ok() && found[2] != 0 && word(DURABLE_CHECK) == check(found)
+    let words = peek(path, [DURABLE_POS, DURABLE_END, DURABLE_SEQ, DURABLE_CHECK]);
+    words.is_some_and(|[pos, end, seq, found]| seq != 0 && found == check([pos, end, seq]))
+}
+
+/// Returns the seed of a control page's partition, which no other one has, and whether its topic
+/// was deleted.
+pub(crate) fn identity(path: &Path) -> Option<(u64, bool)> {
+    peek(path, [SEED, GONE]).map(|[seed, mark]| (seed, mark == GONE_MARK))
 }
 
 /// A mapped control page.
@@ -562,7 +576,6 @@ impl Control {
     }
 
     /// Marks the partition as deleted, for ever. Under the lock.
-    #[expect(dead_code, reason = "reserved by the format; deletion marks next")]
     pub(crate) fn set_gone(&self) {
         self.word(GONE).store(GONE_MARK, Release);
     }

@@ -281,6 +281,7 @@ impl Cursor {
 
     /// Updates the readable limit. Returns false at the end of the log.
     fn refresh(&mut self, partition: &Partition) -> Result<bool, JournalError> {
+        partition.check_gone()?;
         let (tail, end) = partition.log_end();
         if self.pos >= tail {
             if self.pos > tail {
@@ -362,6 +363,7 @@ impl Cursor {
     /// Finds the segment of the position if the current one is gone, or there is none.
     #[cold]
     fn relocate(&mut self, partition: &Partition, least: u64) -> Result<(), JournalError> {
+        partition.check_gone()?;
         self.segment = None;
         // If the next line fails, the next step searches again.
         self.limit = (self.pos, self.next);

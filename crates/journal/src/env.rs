@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::doorbells::Doorbells;
 use crate::error::IoContext;
 use crate::hash::{mix, random};
-use crate::map::Mode;
+use crate::map::{Map, Mode};
 use crate::process::{BootId, Token};
 use crate::running_time;
 use crate::signal::Signal;
@@ -105,6 +105,13 @@ impl Env {
         let file = File::open(path).at("open", path)?;
         self.about_to_sync(path)?;
         file.sync_data().at("sync", path)
+    }
+
+    /// Writes a mapped file to the disk. The path is for the hook and the error: the file may have
+    /// lost its name.
+    pub(crate) fn sync_map(&self, map: &Map, path: &Path) -> Result<(), JournalError> {
+        self.about_to_sync(path)?;
+        map.sync().at("sync", path)
     }
 
     /// Writes a folder's entries to the disk.

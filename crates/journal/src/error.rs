@@ -72,6 +72,12 @@ pub enum JournalError {
          mount /proc, or use Access::ReadOnly"
     )]
     NoBootId,
+    /// The topic was deleted or purged, or its folder was removed or replaced.
+    #[error("the topic {topic} was deleted, purged or recreated; open it again")]
+    TopicGone {
+        /// The topic.
+        topic: String,
+    },
     /// The journal is open for reading only.
     #[error("the journal is open for reading only; open it with Access::ReadWrite to write")]
     ReadOnly,
@@ -189,12 +195,6 @@ pub enum JournalError {
         /// The time waited.
         waited: Duration,
     },
-    /// The topic was deleted while it was open.
-    #[error("{}: the topic was deleted; open it again to create a new one", path.display())]
-    TopicGone {
-        /// The partition.
-        path: PathBuf,
-    },
     /// The member does not own the partition any more.
     #[error(
         "group {group}: partition {partition} is not this member's; query its partitions again"
@@ -223,6 +223,12 @@ impl JournalError {
             }
             _ => Self::Io { action, path, source: Arc::new(source) },
         }
+    }
+
+    /// The topic in a folder was deleted.
+    pub(crate) fn gone(topic: &Path) -> Self {
+        let name = topic.file_name().unwrap_or_default().to_string_lossy();
+        Self::TopicGone { topic: name.replace('+', "/") }
     }
 
     pub(crate) fn damaged(path: &Path, what: &'static str) -> Self {

@@ -309,7 +309,7 @@ impl GroupInner {
     pub(crate) fn sync(&self) -> Result<(), JournalError> {
         let changes = self.map.u64(CHANGES).load(Acquire);
         if changes != self.synced.load(Relaxed) {
-            self.env.sync_file(&self.path)?;
+            self.env.sync_map(&self.map, &self.path)?;
             if self.synced.load(Relaxed) == 0 {
                 // The file may be new: sync its folder, and the folder's own name.
                 let above = self.path.ancestors().skip(1).take(2);
@@ -365,7 +365,7 @@ pub(crate) fn cut(env: &Env, folder: &Path, partition: u32, end: u64) -> Result<
         let map = Map::of(&file, len, Mode::Write).at("map", &path)?;
         if slots(&map, partition).is_some_and(|(_, offset)| offset > end) {
             store(&map, partition, end);
-            env.sync_file(&path)?;
+            env.sync_map(&map, &path)?;
         }
     }
     Ok(())

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use helio_core::{SchemaId, TopicName};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 
 use crate::bell::Bell;
 use crate::doorbells::{Doorbells, FILE_BYTES};
@@ -144,13 +144,13 @@ impl Journal {
     /// Creates a topic, one process at a time.
     fn make_topic(&self, name: &TopicName, config: &TopicConfig) -> Result<(), JournalError> {
         let env = &self.inner.env;
-        let folder = env.dir.join("topics");
-        let lock = File::open(&folder).at("open", &folder)?;
-        // Released when `lock` is closed.
-        flock(&lock, FlockOperation::LockExclusive).at("lock", &folder)?;
+        let _lock = self.lock_topics()?;
         match TopicInner::open(env, &self.inner.housekeeper, name) {
             Ok(Some(_)) => return Ok(()),
             Ok(None) if !topic::dir(env, name).exists() => {}
+            Ok(None) if topic::was_deleted(&topic::dir(env, name)) => {
+                self.take_down(name)?;
+            }
             Ok(None) => topic::remove_unborn(env, name)?,
             Err(JournalError::Damaged { path, what }) => {
                 let dir = topic::dir(env, name);
@@ -165,14 +165,26 @@ impl Journal {
         topic::create(env, name, config)
     }
 
+    /// Takes the lock under which topics are created and deleted. Closing the file releases it.
+    fn lock_topics(&self) -> Result<File, JournalError> {
+        let folder = self.inner.env.dir.join("topics");
+        let lock = File::open(&folder).at("open", &folder)?;
+        flock(&lock, FlockOperation::LockExclusive).at("lock", &folder)?;
+        Ok(lock)
+    }
+
     /// Opens a topic; `None` if there is none of that name.
     ///
     /// # Errors
     /// [`JournalError`] if its files cannot be used.
     pub fn topic(&self, name: &TopicName) -> Result<Option<Topic>, JournalError> {
         let mut topics = self.open_topics();
-        if let Some(inner) = topics.get(name) {
-            return Ok(Some(Topic::new(Arc::clone(inner))));
+        match topics.get(name) {
+            Some(inner) if inner.is_current() => {
+                return Ok(Some(Topic::new(Arc::clone(inner))));
+            }
+            // Deleted, and perhaps recreated, meanwhile.
+            _ => drop(topics.remove(name)),
         }
         let Some(inner) = TopicInner::open(&self.inner.env, &self.inner.housekeeper, name)? else {
             return Ok(None);
@@ -182,26 +194,107 @@ impl Journal {
         Ok(Some(Topic::new(inner)))
     }
 
-    /// Removes a topic with all its records; returns whether there was one. Handles that are still
-    /// open keep using the removed files, so make sure that no process has the topic open.
+    /// Removes a topic with all its records; returns whether there was one. Open handles, also
+    /// those of other processes, get [`JournalError::TopicGone`] from then on: appends and syncs,
+    /// including those that are waiting, and reads, whose waiting readers are woken.
     ///
     /// # Errors
-    /// [`JournalError`] if its files cannot be removed.
+    /// [`JournalError`] if its files cannot be removed; [`JournalError::Stuck`] if a stopped process
+    /// holds a partition's lock. The deletion may be decided then: try again.
     pub fn remove_topic(&self, name: &TopicName) -> Result<bool, JournalError> {
+        if !self.inner.env.writable() {
+            return Err(JournalError::ReadOnly);
+        }
+        let _lock = self.lock_topics()?;
+        self.take_down(name)
+    }
+
+    /// Removes all records of a topic, which begins again under the same configuration; returns
+    /// whether there was one. Open handles get [`JournalError::TopicGone`]: their positions belong
+    /// to the removed records.
+    ///
+    /// # Errors
+    /// As [`Journal::remove_topic`].
+    pub fn purge_topic(&self, name: &TopicName) -> Result<bool, JournalError> {
         let env = &self.inner.env;
         if !env.writable() {
             return Err(JournalError::ReadOnly);
         }
+        let _lock = self.lock_topics()?;
+        let dir = topic::dir(env, name);
+        if topic::was_deleted(&dir) {
+            return Ok(false);
+        }
+        let Some(config) = topic::read_config(&dir)? else { return Ok(false) };
+        let next = topic::prepare(env, &config)?;
+        self.mark_deleted(name)?;
+        // At each moment, one of the two has the name.
+        let flags = RenameFlags::EXCHANGE;
+        renameat_with(CWD, &next, CWD, &dir, flags).at("put into place", &dir)?;
+        env.sync_dir(&env.dir.join("topics"))?;
+        fs::remove_dir_all(&next).at("remove", &next)?;
+        Ok(true)
+    }
+
+    /// Changes the limits of bytes and age, and the description, of a topic; returns whether there
+    /// is one. Processes that have the topic open apply the new limits within a second.
+    ///
+    /// # Errors
+    /// [`JournalError::Mismatch`] if another field differs.
+    pub fn alter_topic(
+        &self,
+        name: &TopicName,
+        config: &TopicConfig,
+    ) -> Result<bool, JournalError> {
+        config.check()?;
+        let env = &self.inner.env;
+        if !env.writable() {
+            return Err(JournalError::ReadOnly);
+        }
+        let _lock = self.lock_topics()?;
+        let Some(topic) = self.topic(name)? else { return Ok(false) };
+        let description = topic.config().description.clone();
+        let same = TopicConfig { description, ..config.clone() };
+        topic.config().same_as(&same, name.as_str())?;
+        topic::alter(env, name, config)?;
+        // Opened again with the new configuration.
         self.open_topics().remove(name);
+        Ok(true)
+    }
+
+    /// Marks the partitions of a topic as deleted, then removes it. A process that dies in between
+    /// leaves a folder that counts as deleted; it is removed with the next creation or deletion.
+    /// Under the topics' lock.
+    fn take_down(&self, name: &TopicName) -> Result<bool, JournalError> {
+        let env = &self.inner.env;
         let dir = topic::dir(env, name);
         if !dir.exists() {
             return Ok(false);
         }
+        self.mark_deleted(name)?;
         // Atomic for other processes. After a crash the left-over is an orphan.
         let aside = env.temporary(&env.dir.join("topics"));
         fs::rename(&dir, &aside).at("put aside", &dir)?;
+        env.sync_dir(&env.dir.join("topics"))?;
         fs::remove_dir_all(&aside).at("remove", &aside)?;
         Ok(true)
+    }
+
+    fn mark_deleted(&self, name: &TopicName) -> Result<(), JournalError> {
+        let env = &self.inner.env;
+        let open = self.open_topics().remove(name).filter(|open| open.is_current());
+        let open = match open {
+            Some(open) => Ok(Some(open)),
+            None => {
+                TopicInner::open_named(env, &self.inner.housekeeper, name).map(|t| t.map(Arc::new))
+            }
+        };
+        match open {
+            Ok(Some(open)) => open.delete(),
+            // Nobody can open it.
+            Ok(None) | Err(JournalError::Damaged { .. }) => Ok(()),
+            Err(e) => Err(e),
+        }
     }
 
     /// Lists all topics, by name.
@@ -213,7 +306,9 @@ impl Journal {
         let mut found = Vec::new();
         for entry in fs::read_dir(&folder).at("list", &folder)? {
             let entry = entry.at("list", &folder)?;
-            if let Some(name) = entry.file_name().to_str().and_then(topic::unescape) {
+            if let Some(name) = entry.file_name().to_str().and_then(topic::unescape)
+                && !topic::was_deleted(&entry.path())
+            {
                 let config = topic::read_config(&entry.path())?;
                 found.extend(config.map(|config| TopicInfo { name, config }));
             }

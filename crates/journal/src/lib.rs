@@ -24,6 +24,7 @@ mod cursor;
 mod doorbells;
 mod env;
 mod error;
+mod file_id;
 mod frame;
 mod futex;
 mod groups;

@@ -206,6 +206,16 @@ impl Map {
         self.advise(at, len, libc::MADV_POPULATE_READ);
     }
 
+    /// Writes the file's changed pages to the disk, as `fdatasync` does. It is the mapped file
+    /// that is synced, whatever is at its path by now.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        // SAFETY: the range is this mapping.
+        match unsafe { libc::msync(self.base.as_ptr().cast(), self.len, libc::MS_SYNC) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
     fn advise(&self, at: usize, len: usize, advice: libc::c_int) {
         let from = at / PAGE_BYTES * PAGE_BYTES;
         let end = at.saturating_add(len).min(self.len);

@@ -123,7 +123,8 @@ pub enum SyncPolicy {
     OnRequest,
 }
 
-/// A topic's configuration, fixed when it is created.
+/// A topic's configuration, fixed when it is created but for the limits of bytes and age, and for
+/// the description ([`Journal::alter_topic`](crate::Journal::alter_topic)).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopicConfig {
     /// Number of partitions, 1 to [`MAX_PARTITIONS`].
@@ -172,21 +173,12 @@ impl TopicConfig {
         within("retention_bytes", self.retention_bytes.unwrap_or(1), 1, u64::MAX)
     }
 
-    /// Fails with the first field in which two configurations differ.
+    /// Fails with the first field in which two configurations differ. The limits of bytes and age are
+    /// no part of a topic's identity: they may be altered.
     pub(crate) fn same_as(&self, asked: &Self, topic: &str) -> Result<(), JournalError> {
         let pairs = [
             ("partitions", self.partitions.to_string(), asked.partitions.to_string()),
             ("segment_bytes", self.segment_bytes.to_string(), asked.segment_bytes.to_string()),
-            (
-                "retention_bytes",
-                format!("{:?}", self.retention_bytes),
-                format!("{:?}", asked.retention_bytes),
-            ),
-            (
-                "retention_age_ns",
-                format!("{:?}", self.retention_age_ns),
-                format!("{:?}", asked.retention_age_ns),
-            ),
             ("last_value", format!("{:?}", self.last_value), format!("{:?}", asked.last_value)),
             ("sync", format!("{:?}", self.sync), format!("{:?}", asked.sync)),
             ("description", self.description.clone(), asked.description.clone()),

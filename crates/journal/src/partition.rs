@@ -15,11 +15,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::control::{self, Beginning, CONTROL_BYTES, Control, LOCK, LogId};
 use crate::env::Env;
 use crate::error::IoContext;
+use crate::file_id::FileId;
 use crate::hash::KeyHash;
 use crate::lock::{self, Acquired, LockFailure};
 use crate::log_scan::LogScan;
@@ -40,6 +41,9 @@ const REPOPULATE_BYTES: u64 = 32 << 10;
 
 /// The limit of segments that are tried one by one before the folder is listed.
 const MAX_TRIED_SEGMENTS: u64 = 10_000;
+
+/// How often the folder is looked at, to notice that it was removed by hand.
+pub(crate) const FOLDER_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The requirements of a frame on its segment.
 #[derive(Debug, Clone, Copy, Default)]
@@ -88,6 +92,12 @@ pub(crate) struct Partition {
     pub(crate) in_turn: AtomicBool,
     /// The first segment's number and seal, cached because retention checks it every second.
     pub(crate) oldest_seal: Mutex<Option<(u64, Seal)>>,
+    /// The control page's file.
+    file: FileId,
+    /// Whether this process found that the folder was removed or replaced by hand.
+    lost: AtomicBool,
+    /// When a process without write access, which has no maintenance, last looked at the folder.
+    looked: Mutex<Option<Instant>>,
     /// Whether the left-overs of dead processes were removed from the folder.
     pub(crate) swept: AtomicBool,
 }
@@ -168,6 +178,7 @@ impl Partition {
         let control = Control::attach(map, &path)?;
         let (env, config) = (Arc::clone(env), Arc::clone(config));
         let mark = mark(env.boot, &file, &path)?;
+        let id = FileId::of(&file.metadata().at("look at", &path)?);
         let mut partition = Self {
             env,
             dir,
@@ -185,6 +196,9 @@ impl Partition {
             last_turn: AtomicU64::new(u64::MAX),
             in_turn: AtomicBool::new(false),
             oldest_seal: Mutex::default(),
+            file: id,
+            lost: AtomicBool::new(false),
+            looked: Mutex::default(),
             swept: AtomicBool::new(false),
         };
         partition.note_recoveries();
@@ -270,6 +284,7 @@ impl Partition {
         }
         self.control.holder(at).store(self.env.token.0, Relaxed);
         if at == LOCK {
+            self.check_gone()?;
             if acquired == Acquired::OwnerDied {
                 self.control.dirty().store(1, Release);
             }
@@ -278,6 +293,58 @@ impl Partition {
             }
         }
         Ok(guard)
+    }
+
+    /// Fails if the topic was deleted, or was found to be removed by hand.
+    #[inline]
+    pub(crate) fn check_gone(&self) -> Result<(), JournalError> {
+        if self.is_gone() { Err(self.gone()) } else { Ok(()) }
+    }
+
+    #[inline]
+    pub(crate) fn is_gone(&self) -> bool {
+        self.control.is_gone() || self.lost.load(Relaxed)
+    }
+
+    #[cold]
+    fn gone(&self) -> JournalError {
+        JournalError::gone(self.dir.parent().unwrap_or(&self.dir))
+    }
+
+    /// The same, and looks at the folder. The mark in the control page is for deletions only: a
+    /// journal's folder may be moved while it is open, and must be whole at its new place.
+    pub(crate) fn check_present(&self) -> Result<(), JournalError> {
+        if !self.is_gone() && !self.file.is_at(&control_path(&self.dir)) {
+            self.lost.store(true, Relaxed);
+            self.ring();
+        }
+        self.check_gone()
+    }
+
+    /// Returns whether a waiting reader must be woken for the topic's end. Without write access no
+    /// maintenance looks at the folder: then this does, once a second.
+    pub(crate) fn has_ended(&self) -> bool {
+        if self.env.writable() {
+            return self.is_gone();
+        }
+        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        if looked.is_none_or(|at| at.elapsed() >= FOLDER_CHECK_INTERVAL) {
+            *looked = Some(Instant::now());
+            return self.check_present().is_err();
+        }
+        self.is_gone()
+    }
+
+    /// Marks the partition as deleted: no append and no sync succeeds from now on, and waiting
+    /// readers are woken. An earlier mark is no error.
+    pub(crate) fn delete(&self) -> Result<(), JournalError> {
+        match self.lock() {
+            Ok(_guard) => self.control.set_gone(),
+            Err(JournalError::TopicGone { .. }) => {}
+            Err(e) => return Err(e),
+        }
+        self.ring();
+        Ok(())
     }
 
     /// Completes or undoes the work of a dead holder, and wakes the waiters that it may not have
@@ -319,18 +386,23 @@ impl Partition {
         self.cached().is_some()
     }
 
+    /// Returns the segment of that number if this process writes to it.
+    pub(crate) fn written(&self, seq: u64) -> Option<Arc<Segment>> {
+        let cached = self.cached();
+        cached.as_ref().filter(|s| s.head.seq == seq && s.is_live()).map(Arc::clone)
+    }
+
     /// Opens the current segment; `None` if it is missing or damaged.
     fn open_current(&self) -> Result<Option<Arc<Segment>>, JournalError> {
         let seq = self.control.seq();
-        let mut cached = self.cached();
-        if let Some(segment) = cached.as_ref().filter(|s| s.head.seq == seq && s.is_live()) {
-            return Ok(Some(Arc::clone(segment)));
+        if let Some(segment) = self.written(seq) {
+            return Ok(Some(segment));
         }
         let found = match Segment::open(&self.dir, seq, Mode::Write, SegmentHold::Loose) {
             Err(JournalError::Damaged { .. }) => None,
             other => other?.map(Arc::new),
         };
-        cached.clone_from(&found);
+        self.cached().clone_from(&found);
         Ok(found)
     }
 

@@ -342,7 +342,7 @@ impl Producers {
             map.u64(at + EXCLUSIVE).store(alone | elsewhere | check, Release);
             map.u64(at + INCARNATION).store(incarnation, Release);
             map.u64(at + CLAIM).store(token.0, Release);
-            if let Err(e) = self.env.sync_file(&self.path) {
+            if let Err(e) = self.env.sync_map(&map, &self.path) {
                 // Released, so that the next attempt meets no live claim.
                 map.u64(at + CLAIM).store(0, Release);
                 return Err(e);
@@ -633,7 +633,7 @@ impl Claim {
             let check = incarnation_check(&map, self.id, incarnation) << CHECK_SHIFT;
             map.u64(at + EXCLUSIVE).store(flags | check, Release);
             map.u64(at + INCARNATION).store(incarnation, Release);
-            self.producers.env.sync_file(&self.producers.path).map(Ok)
+            self.producers.env.sync_map(&map, &self.producers.path).map(Ok)
         };
         self.producers.locked(raise)?
     }

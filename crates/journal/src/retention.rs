@@ -52,6 +52,7 @@ impl Partition {
 
     /// Applies retention, and saves the keys index to keep recovery short.
     pub(crate) fn keep(&self) -> Result<(), JournalError> {
+        self.check_present()?;
         if !self.swept.swap(true, Relaxed) {
             self.sweep()?;
         }

@@ -22,7 +22,9 @@ use std::sync::atomic::fence;
 use helio_core::Tai;
 
 use crate::JournalError;
+use crate::env::Env;
 use crate::error::IoContext;
+use crate::file_id::FileId;
 use crate::frame::{self, Body, FRAME_HEADER_BYTES, FrameHeader};
 use crate::map::{Map, Mode, reserve};
 
@@ -191,6 +193,7 @@ pub(crate) enum FrameFault {
 #[derive(Debug)]
 pub(crate) struct Segment {
     map: Map,
+    file: FileId,
     pub(crate) head: Head,
     hold: SegmentHold,
 }
@@ -277,7 +280,8 @@ impl Segment {
         map.u64(SEAL_CLOSED).store(0, Relaxed);
         map.write(0, &head.bytes());
         map.u64(LIVE).store(head.id, Release);
-        Ok(Self { map, head, hold: SegmentHold::Loose })
+        let file = FileId::of(&file.metadata().at("look at", path)?);
+        Ok(Self { map, file, head, hold: SegmentHold::Loose })
     }
 
     /// Opens the segment of that number. `None` if it is gone.
@@ -293,17 +297,19 @@ impl Segment {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             other => other.at("open", &path)?,
         };
-        let len = file.metadata().at("look at", &path)?.len();
+        let data = file.metadata().at("look at", &path)?;
+        let (id, len) = (FileId::of(&data), data.len());
         let len = usize::try_from(len).map_err(|_| JournalError::damaged(&path, "file size"))?;
         if (len as u64) < HEADER_BYTES {
             return Err(JournalError::damaged(&path, "segment shorter than its header"));
         }
         let map = Map::of(&file, len, mode).at("map", &path)?;
-        Self::attach(map, seq, hold, &path)
+        Self::attach(map, id, seq, hold, &path)
     }
 
     fn attach(
         map: Map,
+        file: FileId,
         seq: u64,
         hold: SegmentHold,
         path: &Path,
@@ -319,7 +325,7 @@ impl Segment {
         let still = map.u64(LIVE).load(SeqCst) == live && live != 0;
         // From here on, dropping `segment` unpins.
         let nothing = Head { id: 0, seq: 0, base_pos: 0, base_offset: 0, ..EMPTY };
-        let mut segment = Self { map, head: nothing, hold };
+        let mut segment = Self { map, file, head: nothing, hold };
         if !still {
             return Ok(None);
         }
@@ -335,6 +341,16 @@ impl Segment {
         }
         segment.head = head;
         Ok(Some(segment))
+    }
+
+    /// Writes the segment to the disk: the file that was mapped, which must still have its name.
+    pub(crate) fn sync(&self, env: &Env, dir: &Path) -> Result<(), JournalError> {
+        let path = path(dir, self.head.seq);
+        env.sync_map(&self.map, &path)?;
+        match self.file.is_at(&path) {
+            true => Ok(()),
+            false => Err(JournalError::damaged(&path, "removed or replaced while in use")),
+        }
     }
 
     /// Returns whether the contents are still those of this segment.

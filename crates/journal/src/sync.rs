@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 
 use crate::JournalError;
 use crate::control::{self, Beginning, Checkpoint, SYNC_LOCK};
+use crate::map::Mode;
 use crate::partition::{OnDurable, Partition, control_path};
-use crate::segment;
+use crate::segment::{self, Segment, SegmentHold};
 
 /// The limit of log behind the newest checkpoint that is itself on the disk.
 const CHECKPOINT_INTERVAL_BYTES: u64 = 32 << 20;
@@ -37,6 +38,7 @@ impl Partition {
         if self.durable() > offset {
             return Ok(());
         }
+        self.check_gone()?;
         if !self.env.writable() {
             return Err(JournalError::ReadOnly);
         }
@@ -45,7 +47,7 @@ impl Partition {
         if self.durable() > offset {
             return Ok(());
         }
-        self.sync_all().map_err(|e| self.remember(e))
+        self.sync_all()
     }
 
     /// Syncs everything up to the current tail.
@@ -56,8 +58,18 @@ impl Partition {
         }
     }
 
-    /// Syncs the segments that have changed since the last sync. Under the sync lock.
+    /// Syncs everything up to the current tail, and stores the disk's error for all later waiters.
+    /// Under the sync lock.
     fn sync_all(&self) -> Result<(), JournalError> {
+        // What a missing folder causes is no error of the disk.
+        self.sync_changed().map_err(|e| match self.check_present() {
+            Ok(()) => self.remember(e),
+            Err(gone) => gone,
+        })
+    }
+
+    /// Syncs the segments that have changed since the last sync.
+    fn sync_changed(&self) -> Result<(), JournalError> {
         let control = &self.control;
         let (tail, end, last) = self.log_end_in_segment();
         let time = control.max_time().nanos();
@@ -68,7 +80,7 @@ impl Partition {
             self.sync_topic()?;
         }
         for seq in synced.max(first)..=last {
-            match self.env.sync_file(&segment::path(&self.dir, seq)) {
+            match self.sync_segment(seq) {
                 // Retired meanwhile: it is not needed any more.
                 Err(_) if control.first_seq() > seq => {}
                 other => other?,
@@ -77,6 +89,8 @@ impl Partition {
         if last > synced {
             self.env.sync_dir(&self.dir)?;
         }
+        // Without its name nobody finds what was synced.
+        self.check_present()?;
         control.set_checkpoint(Checkpoint { seq: last, pos: tail, end, time });
         if synced == 0 {
             // Without a checkpoint, recovery assumes that nothing was durable.
@@ -84,6 +98,17 @@ impl Partition {
         }
         control.set_durable(tail, end, last);
         Ok(())
+    }
+
+    /// Syncs a segment's file: the one that this process has written, if it has.
+    fn sync_segment(&self, seq: u64) -> Result<(), JournalError> {
+        if let Some(written) = self.written(seq) {
+            return written.sync(&self.env, &self.dir);
+        }
+        match Segment::open(&self.dir, seq, Mode::Write, SegmentHold::Loose)? {
+            Some(segment) => segment.sync(&self.env, &self.dir),
+            None => Err(JournalError::damaged(&segment::path(&self.dir, seq), "missing")),
+        }
     }
 
     /// Returns tail, end offset and current segment of one moment.
@@ -107,7 +132,7 @@ impl Partition {
     ) -> Result<(), JournalError> {
         self.sync_failure()?;
         let _guard = self.lock_within(SYNC_LOCK, self.env.options.lock_timeout)?;
-        self.sync_all().map_err(|e| self.remember(e))?;
+        self.sync_all()?;
         debug_assert!(self.control.checkpoint().is_some_and(|c| c.seq > seq));
         // Only now: what replaces the retired records is on the disk.
         begin.into_iter().for_each(|begin| self.control.set_beginning(begin));
@@ -144,7 +169,7 @@ impl Partition {
         if durable < saved.saturating_add(CHECKPOINT_INTERVAL_BYTES) {
             return Ok(());
         }
-        self.env.sync_file(&self.dir.join("control"))?;
+        self.sync_control()?;
         self.checkpoint_saved.store(durable, Relaxed);
         Ok(())
     }
@@ -260,6 +285,6 @@ impl Partition {
 
     /// Syncs the control page's file (after recovery).
     pub(crate) fn sync_control(&self) -> Result<(), JournalError> {
-        self.env.sync_file(&self.dir.join("control"))
+        self.env.sync_map(&self.control.map, &control_path(&self.dir))
     }
 }

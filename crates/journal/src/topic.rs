@@ -3,12 +3,14 @@
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use helio_core::{ProducerName, Tai, TopicName};
 
-use crate::control::{RecoveryReport, Taken};
+use crate::control::{self, RecoveryReport, Taken};
 use crate::env::Env;
 use crate::error::IoContext;
 use crate::groups::Group;
@@ -30,6 +32,8 @@ pub(crate) struct TopicInner {
     housekeeper: Arc<Housekeeper>,
     name: TopicName,
     dir: PathBuf,
+    /// The first partition's seed, by which a recreated topic is noticed; 0 for unknown.
+    seed: AtomicU64,
     config: Arc<TopicConfig>,
     producers: OnceLock<Arc<Producers>>,
     partitions: Vec<OnceLock<Arc<Partition>>>,
@@ -86,6 +90,16 @@ pub(crate) fn read_config(dir: &Path) -> Result<Option<TopicConfig>, JournalErro
     Ok(Some(config))
 }
 
+fn first_control(dir: &Path) -> PathBuf {
+    partition::control_path(&dir.join("0"))
+}
+
+/// Returns whether a topic whose folder is still in place was deleted: the process that did it died
+/// before it could remove the folder.
+pub(crate) fn was_deleted(dir: &Path) -> bool {
+    control::identity(&first_control(dir)).is_some_and(|(_, deleted)| deleted)
+}
+
 /// Removes the folder of a topic that cannot be opened. Its description is on the disk before any
 /// of its records is durable, so it was created shortly before a power loss. If it has a valid
 /// segment all the same, it is renamed and kept for inspection.
@@ -131,13 +145,11 @@ pub(crate) fn create(
     config: &TopicConfig,
 ) -> Result<(), JournalError> {
     let target = dir(env, name);
-    let temporary = env.temporary(&env.dir.join("topics"));
-    fs::create_dir(&temporary).at("create", &temporary)?;
-    let filled = fill(env, &temporary, config);
-    let named = filled.and_then(|()| match fs::rename(&temporary, &target) {
+    let temporary = prepare(env, config)?;
+    let named = match fs::rename(&temporary, &target) {
         Err(_) if target.join("topic.json").exists() => Ok(()),
         other => other.at("name", &target),
-    });
+    };
     if temporary.exists() {
         // A left-over would only take space; the first error is the one to report.
         let _ = fs::remove_dir_all(&temporary);
@@ -145,11 +157,29 @@ pub(crate) fn create(
     named
 }
 
+/// Creates a topic's folder under a temporary name, which is returned.
+pub(crate) fn prepare(env: &Env, config: &TopicConfig) -> Result<PathBuf, JournalError> {
+    let temporary = env.temporary(&env.dir.join("topics"));
+    fs::create_dir(&temporary).at("create", &temporary)?;
+    fill(env, &temporary, config).map(|()| temporary.clone()).inspect_err(|_| {
+        // A left-over would only take space; the first error is the one to report.
+        let _ = fs::remove_dir_all(&temporary);
+    })
+}
+
+/// Replaces a topic's description.
+pub(crate) fn alter(env: &Env, name: &TopicName, config: &TopicConfig) -> Result<(), JournalError> {
+    let path = dir(env, name).join("topic.json");
+    env.publish(&path, describe(config, &path)?.as_bytes())
+}
+
+fn describe(config: &TopicConfig, path: &Path) -> Result<String, JournalError> {
+    serde_json::to_string_pretty(config).map_err(|e| JournalError::io("describe", path, e.into()))
+}
+
 fn fill(env: &Env, dir: &Path, config: &TopicConfig) -> Result<(), JournalError> {
     let path = dir.join("topic.json");
-    let text = serde_json::to_string_pretty(config)
-        .map_err(|e| JournalError::io("describe", &path, e.into()))?;
-    fs::write(&path, text).at("write", &path)?;
+    fs::write(&path, describe(config, &path)?).at("write", &path)?;
     producers::create(&dir.join("producers"))?;
     (0..config.partitions).try_for_each(|p| partition::create(env, &dir.join(p.to_string())))
 }
@@ -160,12 +190,59 @@ impl TopicInner {
         housekeeper: &Arc<Housekeeper>,
         name: &TopicName,
     ) -> Result<Option<Self>, JournalError> {
+        match was_deleted(&dir(env, name)) {
+            true => Ok(None),
+            false => Self::open_named(env, housekeeper, name),
+        }
+    }
+
+    /// The same, also of a topic whose deletion was interrupted.
+    pub(crate) fn open_named(
+        env: &Arc<Env>,
+        housekeeper: &Arc<Housekeeper>,
+        name: &TopicName,
+    ) -> Result<Option<Self>, JournalError> {
         let dir = dir(env, name);
         let Some(config) = read_config(&dir)? else { return Ok(None) };
+        let seed = control::identity(&first_control(&dir)).map_or(0, |(seed, _)| seed);
+        let seed = AtomicU64::new(seed);
         let partitions = (0..config.partitions).map(|_| OnceLock::new()).collect();
         let (env, name, config) = (Arc::clone(env), name.clone(), Arc::new(config));
         let (housekeeper, producers) = (Arc::clone(housekeeper), OnceLock::new());
-        Ok(Some(Self { env, housekeeper, name, dir, config, producers, partitions }))
+        Ok(Some(Self { env, housekeeper, name, dir, seed, config, producers, partitions }))
+    }
+
+    /// Returns whether this is the topic that has the name: it was not deleted, and neither its
+    /// folder nor a partition's was removed or replaced.
+    pub(crate) fn is_current(&self) -> bool {
+        let known = self.seed.load(Relaxed);
+        let named = match control::identity(&first_control(&self.dir)) {
+            Some((seed, deleted)) => !deleted && (seed == known || known == 0),
+            // Opening the partition rebuilds it.
+            None => self.dir.join("topic.json").exists(),
+        };
+        named
+            && self.partitions.iter().filter_map(OnceLock::get).all(|p| p.check_present().is_ok())
+    }
+
+    fn check_current(&self) -> Result<(), JournalError> {
+        match self.is_current() {
+            true => Ok(()),
+            false => Err(JournalError::gone(&self.dir)),
+        }
+    }
+
+    /// Marks all partitions as deleted, the first one first: with its mark the deletion is decided.
+    pub(crate) fn delete(&self) -> Result<(), JournalError> {
+        for number in 0..self.config.partitions {
+            match self.open_partition(number) {
+                Ok(partition) => partition.delete()?,
+                // Nobody can write to it.
+                Err(JournalError::Damaged { .. } | JournalError::TopicGone { .. }) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn partition(&self, number: u32) -> Result<Arc<Partition>, JournalError> {
@@ -179,8 +256,21 @@ impl TopicInner {
         if let Some(partition) = slot.get() {
             return Ok(Arc::clone(partition));
         }
+        self.check_current()?;
+        self.open_partition(number)
+    }
+
+    fn open_partition(&self, number: u32) -> Result<Arc<Partition>, JournalError> {
+        let slot = &self.partitions[number as usize];
+        if let Some(partition) = slot.get() {
+            return Ok(Arc::clone(partition));
+        }
         let dir = self.dir.join(number.to_string());
         let opened = Arc::new(Partition::open(&self.env, dir, &self.config)?);
+        if number == 0 {
+            // A damaged page was rebuilt, with another seed.
+            self.seed.store(opened.control.seed(), Relaxed);
+        }
         let mut fresh = false;
         let kept = slot.get_or_init(|| {
             fresh = true;
@@ -196,6 +286,7 @@ impl TopicInner {
         if let Some(producers) = self.producers.get() {
             return Ok(Arc::clone(producers));
         }
+        self.check_current()?;
         let path = self.dir.join("producers");
         let opened = Arc::new(Producers::open(&self.env, path, self.name.as_str())?);
         Ok(Arc::clone(self.producers.get_or_init(|| opened)))
@@ -237,6 +328,14 @@ impl Topic {
     #[must_use]
     pub fn name(&self) -> &TopicName {
         &self.inner.name
+    }
+
+    /// Returns whether this handle's topic still has the name. If not, it was deleted, purged or
+    /// recreated: appends, syncs and reads through the handle fail with
+    /// [`JournalError::TopicGone`]; open it again.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        self.inner.is_current()
     }
 
     /// Its configuration.
@@ -291,6 +390,7 @@ impl Topic {
         lease: Option<Lease>,
         elsewhere: Option<u64>,
     ) -> Result<ProducerClaim, JournalError> {
+        self.inner.check_current()?;
         let producers = self.inner.producers()?;
         let inner = Arc::new(producers.claim(options, lease, elsewhere)?);
         Ok(ProducerClaim { inner })
@@ -341,6 +441,7 @@ impl Topic {
         let file = name.as_str().replace('/', "+");
         let path = self.inner.dir.join("groups").join(file);
         let partitions = self.inner.config.partitions;
+        self.inner.check_current()?;
         let group = Group::open(&self.inner.env, path, name.as_str(), partitions)?;
         self.inner.housekeeper.groups.push(&group.inner);
         Ok(group)

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use helio_core::qos::Retention;
 use helio_core::{Producer, Qos, SchemaId, TopicName};
 
 use super::{
@@ -94,6 +95,18 @@ impl<T: Decorator> Transport for T {
         self.inner().remove_topic(name)
     }
 
+    fn purge_topic(&self, name: &TopicName) -> Result<bool, TransportError> {
+        self.inner().purge_topic(name)
+    }
+
+    fn alter_topic(
+        &self,
+        name: &TopicName,
+        retention: &Retention,
+    ) -> Result<bool, TransportError> {
+        self.inner().alter_topic(name, retention)
+    }
+
     fn topics(&self) -> Result<Vec<TopicName>, TransportError> {
         self.inner().topics()
     }
@@ -153,6 +166,10 @@ pub trait TopicDecorator: Send + Sync + 'static {
 }
 
 impl<T: TopicDecorator> TransportTopic for T {
+    fn is_current(&self) -> bool {
+        self.inner().is_current()
+    }
+
     fn qos(&self) -> &Qos {
         self.inner().qos()
     }

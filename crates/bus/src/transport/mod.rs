@@ -23,7 +23,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use helio_core::qos::Guarantee;
+use helio_core::qos::{Guarantee, Retention};
 use helio_core::{HeadersRef, Producer, ProducerName, Qos, SchemaId, Tai, TopicName, TraceId};
 use thiserror::Error;
 
@@ -91,17 +91,42 @@ pub trait Transport: Send + Sync + 'static {
     ) -> Result<(), TransportError> {
         Ok(())
     }
-    /// Removes a topic with its samples; returns whether it existed. No handle is open. Few
-    /// transports support it.
+    /// Removes a topic with its samples; returns whether it existed. Open handles fail with
+    /// [`TransportError::TopicGone`]. Few transports support it.
     ///
     /// # Errors
     /// [`TransportError::Unsupported`]; the engine's error.
     fn remove_topic(&self, _name: &TopicName) -> Result<bool, TransportError> {
-        Err(TransportError::Unsupported {
+        Err(self.unsupported("remove a topic"))
+    }
+    /// Removes all samples of a topic, which begins again as a new one of the same quality of
+    /// service and schemas; returns whether it existed. Open handles fail with
+    /// [`TransportError::TopicGone`], as their positions belong to the removed samples.
+    ///
+    /// # Errors
+    /// [`TransportError::Unsupported`]; the engine's error.
+    fn purge_topic(&self, _name: &TopicName) -> Result<bool, TransportError> {
+        Err(self.unsupported("purge a topic"))
+    }
+    /// Changes a topic's retention, by age and by bytes, also for those that have it open; returns
+    /// whether it exists. Whether last values are stored cannot be changed.
+    ///
+    /// # Errors
+    /// [`TransportError::Unsupported`]; the engine's error.
+    fn alter_topic(
+        &self,
+        _name: &TopicName,
+        _retention: &Retention,
+    ) -> Result<bool, TransportError> {
+        Err(self.unsupported("alter a topic"))
+    }
+    /// The error of an operation that only the engine's own tools offer.
+    fn unsupported(&self, what: &str) -> TransportError {
+        TransportError::Unsupported {
             transport: self.capabilities().transport.clone(),
-            what: "remove a topic".to_owned(),
+            what: what.to_owned(),
             remedy: "use the engine's own tools".to_owned(),
-        })
+        }
     }
     /// All topics, by name, without internal ones.
     ///
@@ -144,6 +169,11 @@ pub enum Declared {
 
 /// One topic of one engine.
 pub trait TransportTopic: Send + Sync + 'static {
+    /// Whether it is the topic that has the name: false once it was deleted, even if another one
+    /// was created under its name. The bus then opens that one for new handles.
+    fn is_current(&self) -> bool {
+        true
+    }
     /// The quality of service that it was created with.
     fn qos(&self) -> &Qos;
     /// The declared schemas, oldest first.
@@ -636,9 +666,13 @@ pub enum Alive {
 }
 
 /// The error for the first field in which a topic differs from the request, for transports; `None`
-/// if they are equal.
+/// if they are equal. The limits of bytes and age are no part of a topic's identity: an existing
+/// topic keeps its own until it is [altered](Transport::alter_topic).
 #[must_use]
 pub fn first_difference(topic: &TopicName, existing: &Qos, asked: &Qos) -> Option<TransportError> {
+    let last_value = asked.retention.last_value;
+    let retention = Retention { last_value, ..existing.retention.clone() };
+    let asked = &Qos { retention, ..asked.clone() };
     if existing == asked {
         return None;
     }

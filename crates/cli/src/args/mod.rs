@@ -7,6 +7,7 @@ pub(crate) mod dev;
 pub(crate) mod instances;
 pub(crate) mod log;
 mod start;
+pub(crate) mod topic;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -24,6 +25,7 @@ use self::component::ComponentCommand;
 use self::dev::DevCommand;
 use self::instances::Instances;
 use self::log::LogCommand;
+use self::topic::TopicCommand;
 use crate::units;
 
 const EXIT_CODES: &str = "\
@@ -62,6 +64,9 @@ pub(crate) enum Command {
     /// Repair a journal.
     #[command(subcommand)]
     Journal(JournalCommand),
+    /// Create, alter, delete and purge topics.
+    #[command(subcommand)]
+    Topic(TopicCommand),
     /// Publish values from the command line, from files, or one per line of standard input.
     Pub(PubArgs),
     /// Subscribe to topics and print their samples.

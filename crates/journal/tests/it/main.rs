@@ -6,6 +6,7 @@ mod support;
 
 mod basic;
 mod damage_matrix;
+mod deletion;
 mod failing;
 mod golden;
 mod groups;

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use helio_core::qos::{Durability, Guarantee, Reliability};
+use helio_core::qos::{Durability, Guarantee, Reliability, Retention};
 use helio_core::{Qos, SchemaId, TopicName};
 use helio_journal::{
     Access, Journal, JournalError, JournalOptions, LastValue, MAX_KEY_BYTES, MAX_PARTITIONS,
@@ -37,7 +37,7 @@ use crate::error::{ConnectError, TransportError, engine};
 use crate::url::BusUrl;
 use bell::JournalBell;
 use schemas::Schemas;
-use topic::JournalTopic;
+use topic::{JournalTopic, described};
 
 const SCHEME: &str = "journal";
 /// The prefix of internal topics.
@@ -152,7 +152,10 @@ fn config(qos: &Qos) -> TopicConfig {
 
 /// Converts a journal's error.
 fn failed(what: &str) -> impl Fn(JournalError) -> TransportError + '_ {
-    move |error| engine(SCHEME, what, error)
+    move |error| match error {
+        JournalError::TopicGone { topic } => TransportError::TopicGone { topic },
+        error => engine(SCHEME, what, error),
+    }
 }
 
 impl JournalTransport {
@@ -161,7 +164,8 @@ impl JournalTransport {
         topic: helio_journal::Topic,
     ) -> Result<Arc<dyn TransportTopic>, TransportError> {
         let mut topics = locked(&self.topics);
-        if let Some(open) = topics.get(topic.name()).and_then(Weak::upgrade) {
+        let open = topics.get(topic.name()).and_then(Weak::upgrade);
+        if let Some(open) = open.filter(|open| open.is_current()) {
             return Ok(open);
         }
         let name = topic.name().clone();
@@ -197,17 +201,15 @@ impl Transport for JournalTransport {
     ) -> Result<Arc<dyn TransportTopic>, TransportError> {
         self.shared.check_open()?;
         if let Some(topic) = self.open_topic(name)? {
-            return match super::first_difference(name, topic.qos(), qos) {
-                Some(error) => Err(error),
-                None => Ok(topic),
-            };
+            return super::first_difference(name, topic.qos(), qos).map_or(Ok(topic), Err);
         }
         match self.shared.journal.create_topic(name, &config(qos)) {
             Ok(topic) => self.opened(topic),
-            // Another process created it first, with another quality of service.
-            Err(JournalError::Mismatch { field, existing, asked, .. }) => {
-                let field = field.to_owned();
-                Err(TransportError::Differs { topic: name.clone(), field, existing, asked })
+            // Another process created it first, perhaps with another quality of service.
+            Err(JournalError::Mismatch { topic, .. }) => {
+                let gone = TransportError::TopicGone { topic };
+                let topic = self.open_topic(name)?.ok_or(gone)?;
+                super::first_difference(name, topic.qos(), qos).map_or(Ok(topic), Err)
             }
             Err(error) => Err(failed("create a topic")(error)),
         }
@@ -218,6 +220,30 @@ impl Transport for JournalTransport {
         locked(&self.topics).remove(name);
         self.shared.schemas.forget(name)?;
         self.shared.journal.remove_topic(name).map_err(failed("remove a topic"))
+    }
+
+    fn purge_topic(&self, name: &TopicName) -> Result<bool, TransportError> {
+        self.shared.check_open()?;
+        locked(&self.topics).remove(name);
+        self.shared.journal.purge_topic(name).map_err(failed("purge a topic"))
+    }
+
+    fn alter_topic(
+        &self,
+        name: &TopicName,
+        retention: &Retention,
+    ) -> Result<bool, TransportError> {
+        self.shared.check_open()?;
+        let topic = self.shared.journal.topic(name).map_err(failed("open a topic"))?;
+        let Some(topic) = topic else { return Ok(false) };
+        let Description { mut qos } = described(&topic)?;
+        qos.retention = Retention { last_value: qos.retention.last_value, ..retention.clone() };
+        let altered = TopicConfig {
+            partitions: topic.config().partitions,
+            segment_bytes: topic.config().segment_bytes,
+            ..config(&qos)
+        };
+        self.shared.journal.alter_topic(name, &altered).map_err(failed("alter a topic"))
     }
 
     fn topics(&self) -> Result<Vec<TopicName>, TransportError> {

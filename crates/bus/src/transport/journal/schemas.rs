@@ -45,15 +45,26 @@ impl Schemas {
     /// A topic's schemas, oldest first.
     pub(super) fn of(&self, topic: &TopicName) -> Result<Vec<SchemaId>, TransportError> {
         let mut known = locked(&self.known);
+        match self.read(&mut known) {
+            Err(TransportError::TopicGone { .. }) => {
+                *known = SchemaLog::default();
+                self.read(&mut known)?;
+            }
+            read => read?,
+        }
+        Ok(known.by_topic.get(topic).cloned().unwrap_or_default())
+    }
+
+    /// Reads the new declarations.
+    fn read(&self, known: &mut SchemaLog) -> Result<(), TransportError> {
         if known.reader.is_none() {
             let name = internal()?;
             let log = self.journal.topic(&name).map_err(failed("open the schemas' topic"))?;
-            let Some(log) = log else { return Ok(Vec::new()) };
+            let Some(log) = log else { return Ok(()) };
             let reader = log.reader(0, From::Earliest);
             known.reader = Some(reader.map_err(failed("read the schemas' topic"))?);
         }
-        known.catch_up()?;
-        Ok(known.by_topic.get(topic).cloned().unwrap_or_default())
+        known.catch_up()
     }
 
     /// Adds a schema if the topic still has `after` and it is not among them.

@@ -120,7 +120,7 @@ impl JournalTopic {
 
 /// Parses a topic's description. A bus's description that cannot be read has an error of its own: a
 /// newer version may have written it.
-fn described(topic: &Topic) -> Result<Description, TransportError> {
+pub(super) fn described(topic: &Topic) -> Result<Description, TransportError> {
     let text = &topic.config().description;
     let json = serde_json::from_str::<serde_json::Value>(text).unwrap_or_default();
     if json.get("qos").is_none() {
@@ -158,6 +158,10 @@ pub(super) fn group_name(name: &str) -> Result<ProducerName, TransportError> {
 }
 
 impl TransportTopic for JournalTopic {
+    fn is_current(&self) -> bool {
+        self.topic.is_current()
+    }
+
     fn qos(&self) -> &Qos {
         &self.qos
     }

@@ -9,8 +9,8 @@ use helio_journal::{AppendError, JournalError, ProducerClaim, Topic};
 
 use super::super::{BatchError, Published, Receipt, Record, Writer};
 use super::topic::{Claims, unclaim};
-use super::{SCHEME, Shared};
-use crate::error::{PublishError, TransportError, engine};
+use super::{SCHEME, Shared, failed};
+use crate::error::{PublishError, TransportError};
 use crate::receipts::{PendingReceipt, pending_receipt};
 
 /// The most records appended under one lock of a partition.
@@ -94,14 +94,17 @@ impl JournalWriter {
             }
             AppendError::TooLong(bytes) => too_large("the record", bytes),
             AppendError::KeyTooLong(bytes) => too_large("the key", bytes),
-            AppendError::Journal(error) => engine(SCHEME, "append", error),
+            AppendError::Journal(error) => failed("append")(error),
         }
     }
 }
 
 /// The record is in the log, but it may not survive power loss.
 fn not_synced(error: JournalError) -> PublishError {
-    PublishError::Unknown { cause: error.to_string() }
+    match error {
+        JournalError::TopicGone { .. } => PublishError::Transport(failed("sync")(error)),
+        error => PublishError::Unknown { cause: error.to_string() },
+    }
 }
 
 fn too_large(what: &'static str, bytes: usize) -> TransportError {
