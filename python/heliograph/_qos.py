@@ -78,11 +78,14 @@ class Retention:
     """The limits of stored samples. All limits apply together; ``None`` is no limit.
 
     ``bytes`` is per partition. ``last_value`` stores the newest sample of each key without limit.
+    ``default`` marks the limits of a profile, which a journal may shorten to its share of the disk;
+    limits that were chosen are kept.
     """
 
     bytes: int | None = None
     age: timedelta | None = None
     last_value: bool = False
+    default: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +151,10 @@ def from_json(raw: dict[str, Any]) -> Qos:
         ownership=Ownership(raw["ownership"]),
         overload=Overload(raw["overload"]),
         retention=Retention(
-            bytes=kept["bytes"], age=_duration(kept["age"]), last_value=kept["last_value"]
+            bytes=kept["bytes"],
+            age=_duration(kept["age"]),
+            last_value=kept["last_value"],
+            default=kept.get("default", False),
         ),
         guarantee=Guarantee(raw["guarantee"]),
         liveliness=_duration(live["lease"]) if isinstance(live, dict) else None,
@@ -172,6 +178,7 @@ def _to_json(qos: Qos) -> dict[str, Any]:
             "bytes": qos.retention.bytes,
             "age": _duration_json(qos.retention.age),
             "last_value": qos.retention.last_value,
+            "default": qos.retention.default,
         },
         "guarantee": Guarantee(qos.guarantee),
         "liveliness": (
@@ -184,7 +191,7 @@ def _to_json(qos: Qos) -> dict[str, Any]:
 
 
 TELEMETRY = Qos.profile("telemetry")
-"""Measured values at a regular rate: the newest of each key for late joiners, a short history."""
+"""Measured values at a regular rate: the newest of each key for late joiners, days of history."""
 
 EVENT = Qos.profile("event")
 """Changes of state: stored for a time, and the newest of each key without limit."""

@@ -1,6 +1,6 @@
 //! `helio topics`: lists the topics of the bus.
 
-use helio_bus::transport::Carried;
+use helio_bus::transport::{Carried, Taken};
 use helio_bus::{TopicInfo, TopicName};
 use helio_core::name::fits;
 use serde::Serialize;
@@ -17,6 +17,9 @@ struct Line {
     partitions: Vec<Partition>,
     samples: u64,
     bytes: u64,
+    /// What retention has removed, if the engine counts it.
+    taken_samples: Option<u64>,
+    taken_bytes: Option<u64>,
     last_time: Option<String>,
     schemas: Vec<String>,
     /// `typed` or `enveloped`, if the transport has both forms.
@@ -36,6 +39,8 @@ struct Partition {
     bytes: u64,
     missing: u64,
     missing_from: Option<u64>,
+    taken_samples: Option<u64>,
+    taken_bytes: Option<u64>,
     last_time: Option<String>,
 }
 
@@ -57,6 +62,8 @@ impl Line {
             bytes: p.bytes,
             missing: p.missing,
             missing_from: (p.missing > 0).then_some(p.missing_from),
+            taken_samples: p.taken.map(|taken| taken.samples),
+            taken_bytes: p.taken.map(|taken| taken.bytes),
             last_time: p.last_time.map(|t| t.to_utc_string()),
         };
         let writer = |w: &helio_bus::transport::WriterInfo| Writer {
@@ -71,7 +78,13 @@ impl Line {
             Some(Carried::Enveloped) => (Some("enveloped"), None),
             None => (None, None),
         };
+        let taken = |part: fn(&Taken) -> u64| {
+            let all = info.partitions.iter().map(|p| p.taken.as_ref().map(part));
+            all.sum::<Option<u64>>()
+        };
         Self {
+            taken_samples: taken(|taken| taken.samples),
+            taken_bytes: taken(|taken| taken.bytes),
             carried,
             r#type,
             topic: info.name.to_string(),
@@ -91,6 +104,7 @@ impl Line {
             self.partitions.len().to_string(),
             human_count(self.samples),
             human_bytes(self.bytes as f64),
+            self.taken_samples.map_or_else(|| "-".to_owned(), human_count),
             self.writers.iter().filter(|w| w.alive == Some(true)).count().to_string(),
             self.last_time.as_deref().unwrap_or("-").to_owned(),
             self.schemas.last().map_or("-", String::as_str).to_owned(),
@@ -103,8 +117,17 @@ impl Line {
     }
 }
 
-const HEAD: [&str; 8] =
-    ["topic", "partitions", "samples", "bytes", "live writers", "last sample", "schema", "carried"];
+const HEAD: [&str; 9] = [
+    "topic",
+    "partitions",
+    "samples",
+    "bytes",
+    "taken by retention",
+    "live writers",
+    "last sample",
+    "schema",
+    "carried",
+];
 
 /// Runs `helio topics`.
 pub(crate) fn run(args: &TopicsArgs, url: Option<&str>) -> CliResult {

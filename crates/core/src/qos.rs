@@ -89,6 +89,23 @@ pub struct Retention {
     pub age: Option<Duration>,
     /// Whether the newest sample of each key is stored for ever, despite the limits.
     pub last_value: bool,
+    /// Whether the limits are a profile's default, which the engine may shorten: the journal, to
+    /// its share of the disk. Limits that were chosen are kept.
+    #[serde(default, skip_serializing_if = "is_no")]
+    pub default: bool,
+}
+
+// The signature is serde's.
+#[expect(clippy::trivially_copy_pass_by_ref)]
+fn is_no(flag: &bool) -> bool {
+    !flag
+}
+
+impl Retention {
+    /// The default limits of a profile.
+    const fn of(bytes: Option<u64>, age: Option<Duration>) -> Self {
+        Self { bytes, age, last_value: false, default: true }
+    }
 }
 
 /// How a writer shows that it is alive.
@@ -133,11 +150,15 @@ pub struct Qos {
 }
 
 const MIB: u64 = 1 << 20;
-const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// What is stored for audit is never shortened.
+const AUDIT: Retention =
+    Retention { bytes: None, age: Some(DAY.saturating_mul(30)), last_value: true, default: false };
 
 impl Qos {
-    /// Measured values at a regular rate: the newest of each key for late joiners, and a short
-    /// history.
+    /// Measured values at a regular rate: the newest of each key for late joiners, and the history
+    /// of some days.
     #[must_use]
     pub fn telemetry() -> Self {
         Self {
@@ -146,7 +167,7 @@ impl Qos {
             history: History::KeepLast(1),
             ownership: Ownership::Shared,
             overload: Overload::DropOldest,
-            retention: Retention { bytes: Some(64 * MIB), age: Some(HOUR), last_value: true },
+            retention: Retention { last_value: true, ..Retention::of(None, Some(DAY * 7)) },
             guarantee: Guarantee::Stored,
             liveliness: Liveliness::Automatic,
             deadline: None,
@@ -161,7 +182,7 @@ impl Qos {
         Self {
             durability: Durability::Persistent,
             overload: Overload::Block,
-            retention: Retention { bytes: None, age: Some(30 * 24 * HOUR), last_value: true },
+            retention: AUDIT,
             ..Self::telemetry()
         }
     }
@@ -173,7 +194,7 @@ impl Qos {
             durability: Durability::Volatile,
             history: History::None,
             overload: Overload::Refuse,
-            retention: Retention { bytes: None, age: Some(30 * 24 * HOUR), last_value: false },
+            retention: Retention { last_value: false, ..AUDIT },
             ..Self::telemetry()
         }
     }
@@ -185,7 +206,7 @@ impl Qos {
             durability: Durability::Persistent,
             history: History::KeepAll,
             overload: Overload::Block,
-            retention: Retention { bytes: Some(4096 * MIB), age: None, last_value: false },
+            retention: Retention::of(Some(4096 * MIB), None),
             ..Self::telemetry()
         }
     }
@@ -195,7 +216,7 @@ impl Qos {
     pub fn log() -> Self {
         Self {
             overload: Overload::ShedByLevel,
-            retention: Retention { bytes: Some(1024 * MIB), age: None, last_value: false },
+            retention: Retention::of(Some(1024 * MIB), None),
             ..Self::stream()
         }
     }
@@ -206,7 +227,7 @@ impl Qos {
         Self {
             ownership: Ownership::Exclusive,
             guarantee: Guarantee::Durable,
-            retention: Retention { bytes: None, age: None, last_value: true },
+            retention: Retention { age: None, ..AUDIT },
             ..Self::stream()
         }
     }
@@ -229,6 +250,23 @@ impl Qos {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The documentation's table has the values of the profiles.
+    #[test]
+    fn the_documented_profiles_are_these() {
+        let page = include_str!("../../../docs/durability.md");
+        let none = || "-".to_owned();
+        for name in ["telemetry", "event", "command", "stream", "log", "state"] {
+            let retention = Qos::profile(name).unwrap().retention;
+            let days = |age: Duration| format!("{} d", age.as_secs() / DAY.as_secs());
+            let age = retention.age.map_or_else(none, days);
+            let bytes = retention.bytes.map_or_else(none, |bytes| format!("{} MiB", bytes / MIB));
+            let yes = |flag| if flag { "yes" } else { "no" };
+            let (last_value, default) = (yes(retention.last_value), yes(retention.default));
+            let row = format!("| `{name}` | {age} | {bytes} | {last_value} | {default} |");
+            assert!(page.contains(&row), "docs/durability.md has no row {row}");
+        }
+    }
 
     #[test]
     fn a_topic_s_quality_of_service_survives_json() {
@@ -260,7 +298,7 @@ mod tests {
             history: History::KeepLast(3),
             ownership: Ownership::Exclusive,
             overload: Overload::ShedByLevel,
-            retention: Retention { bytes: None, age: None, last_value: true },
+            retention: Retention { age: None, ..AUDIT },
             guarantee: Guarantee::Durable,
             liveliness: Liveliness::Lease(Duration::from_millis(2_500)),
             lifespan: Some(Duration::from_millis(20)),
@@ -273,7 +311,8 @@ mod tests {
             "history":"keep_all",
             "ownership":"shared",
             "overload":"drop_oldest",
-            "retention":{"bytes":4096,"age":{"secs":3600,"nanos":0},"last_value":false},
+            "retention":{"bytes":4096,"age":{"secs":3600,"nanos":0},"last_value":false,
+                "default":true},
             "guarantee":"stored",
             "liveliness":"automatic",
             "deadline":{"secs":1,"nanos":0},
@@ -283,7 +322,7 @@ mod tests {
         let with_limits = Qos {
             durability: Durability::Persistent,
             history: History::KeepAll,
-            retention: Retention { bytes: Some(4096), age: Some(HOUR), last_value: false },
+            retention: Retention::of(Some(4096), Some(DAY / 24)),
             deadline: Some(Duration::from_secs(1)),
             ..Qos::telemetry()
         };

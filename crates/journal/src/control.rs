@@ -25,6 +25,8 @@ use crate::process::BootId;
 pub(crate) const CONTROL_BYTES: usize = 4096;
 /// The position of a partition's first frame; 0 means none.
 pub(crate) const FIRST_POS: u64 = 4096;
+/// The latest time of a log without records.
+pub(crate) const NO_TIME: Tai = Tai::from_nanos(i64::MIN);
 const MAGIC: &[u8; 8] = b"HELIOPAR";
 const VERSION: u32 = 1;
 const FIXED_BYTES: usize = 60;
@@ -179,7 +181,7 @@ impl Control {
         map.write(0, &Self::head(seed));
         let control = Self { map };
         control.reset_locks()?;
-        control.set_log(FIRST_POS, 0, Tai::from_nanos(i64::MIN));
+        control.set_log(FIRST_POS, 0, NO_TIME);
         control.set_durable(FIRST_POS, 0, 0);
         control.word(KEYS_UPTO).store(FIRST_POS, Relaxed);
         control.set_first(1, FIRST_POS, 0);
@@ -558,7 +560,6 @@ impl Control {
     }
 
     /// Counts what retention takes. Under the lock.
-    #[expect(dead_code, reason = "reserved by the format; retention counts next")]
     pub(crate) fn add_taken(&self, more: Taken) {
         let before = self.taken();
         let samples = before.samples.saturating_add(more.samples);

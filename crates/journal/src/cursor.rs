@@ -163,14 +163,17 @@ impl Cursor {
     }
 
     /// Moves to the first record with that time or a later one (by the latest time so far: a clock
-    /// that was stepped back does not hide records).
+    /// that was stepped back does not hide records). A record whose time was far ahead of the time
+    /// of day, and still is later than all others, is skipped.
     pub(crate) fn seek_time(
         &mut self,
         partition: &Partition,
         time: Tai,
     ) -> Result<(), JournalError> {
+        let (end, newest) = (partition.log_end().1, partition.newest_time());
         self.seek(partition, |_, t| t < time)?;
-        self.skip_while(partition, |f| f.time < time)?;
+        let is_ahead = |f: &FrameHeader| f.offset < end && f.time > newest;
+        self.skip_while(partition, |f| f.time < time || is_ahead(f))?;
         Ok(())
     }
 

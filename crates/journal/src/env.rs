@@ -6,8 +6,11 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::time::Duration;
+
+use helio_core::Tai;
 
 use crate::doorbells::Doorbells;
 use crate::error::IoContext;
@@ -21,6 +24,9 @@ use crate::{Access, JournalError, JournalOptions};
 /// Prefix of the names of unfinished files.
 pub(crate) const TEMPORARY_PREFIX: &str = ".tmp-";
 
+/// The limit by which a sample's time may be ahead of the time of day and still move seeks by time.
+const MAX_LEAD: Duration = Duration::from_secs(10);
+
 /// An open journal's environment. The housekeeping threads end when it is dropped.
 pub(crate) struct Env {
     pub(crate) dir: PathBuf,
@@ -31,6 +37,8 @@ pub(crate) struct Env {
     pub(crate) syncer: Arc<Signal>,
     pub(crate) keeper: Arc<Signal>,
     number: AtomicU64,
+    /// The latest plausible time of a sample, in nanoseconds, when the clock was last read.
+    horizon: AtomicI64,
     /// The number of journals that this process had opened before.
     opened: u64,
 }
@@ -60,6 +68,7 @@ impl Env {
             syncer: Arc::default(),
             keeper: Arc::default(),
             number: AtomicU64::new(0),
+            horizon: AtomicI64::new(i64::MIN),
             opened: OPENED.fetch_add(1, Relaxed),
         }
     }
@@ -79,6 +88,21 @@ impl Env {
             true => running_time::advance(map, self.boot, (self.options.uptime)()),
             false => running_time::stored(map),
         }
+    }
+
+    /// Returns whether a sample's time is at most [`MAX_LEAD`] ahead of the time of day. The clock
+    /// is read at most once in that time while samples are not ahead of it.
+    #[inline]
+    pub(crate) fn is_plausible(&self, time: Tai) -> bool {
+        time.nanos() <= self.horizon.load(Relaxed) || self.is_near(time)
+    }
+
+    #[cold]
+    fn is_near(&self, time: Tai) -> bool {
+        let lead = i64::try_from(MAX_LEAD.as_nanos()).unwrap_or(i64::MAX);
+        let horizon = (self.options.clock)().nanos().saturating_add(lead);
+        self.horizon.store(horizon, Relaxed);
+        time.nanos() <= horizon
     }
 
     pub(crate) fn file_path(&self) -> PathBuf {

@@ -66,6 +66,27 @@ pub enum JournalError {
         /// The inconsistent part.
         what: &'static str,
     },
+    /// The limit of bytes that was chosen for a topic does not fit into the journal's budget.
+    #[error(
+        "{wanted} bytes in all partitions exceed the journal's budget of {budget}; choose a lower \
+         limit, or a larger budget"
+    )]
+    OverBudget {
+        /// The limit of all partitions together.
+        wanted: u64,
+        /// The budget.
+        budget: u64,
+    },
+    /// A topic's description does not match its check.
+    #[error(
+        "{}: was edited or damaged, its check differs; undo the edit: `helio topic alter` changes a \
+         topic",
+        path.display()
+    )]
+    Edited {
+        /// The file.
+        path: PathBuf,
+    },
     /// The system's boot id is unavailable, so a power loss could not be detected.
     #[error(
         "/proc/sys/kernel/random/boot_id cannot be read, so a power loss could not be detected; \

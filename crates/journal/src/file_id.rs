@@ -22,10 +22,7 @@ impl FileId {
     pub(crate) fn is_at(self, path: &Path) -> bool {
         match fs::metadata(path) {
             Ok(data) => Self::of(&data) == self,
-            Err(e) => !matches!(
-                e.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-            ),
+            Err(e) => !matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory),
         }
     }
 }

@@ -12,6 +12,8 @@ use helio_core::{SchemaId, TopicName};
 use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 
 use crate::bell::Bell;
+use crate::budget;
+use crate::description;
 use crate::doorbells::{Doorbells, FILE_BYTES};
 use crate::env::{Env, TEMPORARY_PREFIX};
 use crate::error::IoContext;
@@ -96,7 +98,7 @@ impl Journal {
 
     /// Runs all maintenance tasks once, for journals opened with [`Maintenance::Manual`].
     pub fn maintain(&self) {
-        self.inner.housekeeper.once();
+        self.inner.housekeeper.once(&self.inner.env);
     }
 
     /// Creates a bell for one waiting thread.
@@ -132,6 +134,7 @@ impl Journal {
             _ if !self.inner.env.writable() => return Err(JournalError::ReadOnly),
             _ => {}
         }
+        budget::check(&self.inner.env, config)?;
         self.make_topic(name, config)?;
         let made = self.topic(name)?.ok_or_else(|| {
             JournalError::damaged(&topic::dir(&self.inner.env, name), "topic vanished")
@@ -225,7 +228,7 @@ impl Journal {
         if topic::was_deleted(&dir) {
             return Ok(false);
         }
-        let Some(config) = topic::read_config(&dir)? else { return Ok(false) };
+        let Some(config) = description::read(&dir)? else { return Ok(false) };
         let next = topic::prepare(env, &config)?;
         self.mark_deleted(name)?;
         // At each moment, one of the two has the name.
@@ -251,6 +254,7 @@ impl Journal {
         if !env.writable() {
             return Err(JournalError::ReadOnly);
         }
+        budget::check(env, config)?;
         let _lock = self.lock_topics()?;
         let Some(topic) = self.topic(name)? else { return Ok(false) };
         let description = topic.config().description.clone();
@@ -309,7 +313,7 @@ impl Journal {
             if let Some(name) = entry.file_name().to_str().and_then(topic::unescape)
                 && !topic::was_deleted(&entry.path())
             {
-                let config = topic::read_config(&entry.path())?;
+                let config = description::read(&entry.path())?;
                 found.extend(config.map(|config| TopicInfo { name, config }));
             }
         }

@@ -19,8 +19,10 @@
 //! `journal` are the public entry points.
 
 mod bell;
+mod budget;
 mod control;
 mod cursor;
+mod description;
 mod doorbells;
 mod env;
 mod error;
@@ -65,8 +67,8 @@ pub use frame::{MAX_KEY_BYTES, MAX_RECORD_BYTES, PAYLOAD_ALIGNMENT};
 pub use groups::{Group, MAX_MEMBERS, Member, MemberInfo};
 pub use journal::{FORMAT_VERSION, Journal, MAX_SCHEMA_BYTES, TopicInfo};
 pub use options::{
-    Access, Clock, JournalOptions, LastValue, MAX_PARTITIONS, MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES,
-    Maintenance, SyncHook, SyncPolicy, TopicConfig, Uptime,
+    Access, Budget, Clock, JournalOptions, LastValue, MAX_PARTITIONS, MAX_SEGMENT_BYTES,
+    MIN_SEGMENT_BYTES, Maintenance, SyncHook, SyncPolicy, TopicConfig, Uptime,
 };
 pub use partition::OnDurable;
 pub use producers::{Lease, Ownership, ProducerInfo, WriterOptions};

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::bell::{BellInner, SWEEP_INTERVAL};
+use crate::budget;
 use crate::env::Env;
 use crate::groups::GroupInner;
 use crate::options::SyncPolicy;
@@ -114,8 +115,7 @@ impl Housekeeper {
                 self.each(Partition::prepare);
             }
             if last.elapsed() >= RETENTION_INTERVAL {
-                env.running_time();
-                self.each(Partition::keep);
+                self.keep(&env);
                 last = Instant::now();
             }
         }
@@ -135,11 +135,19 @@ impl Housekeeper {
         }
     }
 
+    /// Applies retention.
+    fn keep(&self, env: &Arc<Env>) {
+        env.running_time();
+        self.each(Partition::keep);
+        // As for `each`.
+        let _ = budget::keep(env, &self.partitions.all());
+    }
+
     /// Runs every task once, on the caller's thread.
-    pub(crate) fn once(&self) {
+    pub(crate) fn once(&self, env: &Arc<Env>) {
         self.sweep_bells();
         self.sync();
         self.each(Partition::prepare);
-        self.each(Partition::keep);
+        self.keep(env);
     }
 }

@@ -42,7 +42,17 @@ pub type SyncHook = Arc<dyn Fn(&Path) -> io::Result<()> + Send + Sync>;
 /// The machine's uptime, from which the journal's running time is counted.
 pub type Uptime = Arc<dyn Fn() -> Duration + Send + Sync>;
 
-/// The source of the current time, for retention.
+/// The room for topics whose limits are a default ([`TopicConfig::within_budget`]), together with
+/// all others of the journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Budget {
+    /// A share of the disk.
+    Percent(u8),
+    /// Bytes.
+    Bytes(u64),
+}
+
+/// The source of the time of day.
 pub type Clock = Arc<dyn Fn() -> Tai + Send + Sync>;
 
 /// Options of an open journal.
@@ -54,9 +64,11 @@ pub struct JournalOptions {
     pub sync_interval: Duration,
     /// The thread of the maintenance.
     pub maintenance: Maintenance,
+    /// The room for default retention.
+    pub budget: Budget,
     /// The time that a writer waits for a lock whose holder is alive.
     pub lock_timeout: Duration,
-    /// The current time, for retention by age.
+    /// The time of day. Samples more than 10 s ahead of it do not move seeks by time.
     pub clock: Clock,
     /// The uptime, without the time that the machine was asleep, for the age of segments.
     pub uptime: Uptime,
@@ -75,6 +87,7 @@ impl Default for JournalOptions {
             access: Access::ReadWrite,
             sync_interval: Duration::from_millis(100),
             maintenance: Maintenance::Background,
+            budget: Budget::Percent(25),
             lock_timeout: Duration::from_secs(5),
             clock: Arc::new(now),
             uptime: Arc::new(uptime),
@@ -134,14 +147,26 @@ pub struct TopicConfig {
     pub segment_bytes: u64,
     /// The limit of retained bytes of a partition, to within a segment; `None` for no limit.
     pub retention_bytes: Option<u64>,
-    /// The retention time of a record, to within a segment, in nanoseconds; `None` for no limit.
+    /// The time for which a record is retained, in nanoseconds; `None` for no limit. It counts the
+    /// journal's running time since the record's segment was closed, which is at most a tenth of
+    /// the age after the segment's first record.
     pub retention_age_ns: Option<u64>,
+    /// Whether the limits are a default, which the journal shortens to stay within its budget.
+    /// Other limits are kept, and refused if they cannot fit.
+    #[serde(default, skip_serializing_if = "is_no")]
+    pub within_budget: bool,
     /// Whether the newest record of each key is retained for ever.
     pub last_value: LastValue,
     /// When records are synced to the disk.
     pub sync: SyncPolicy,
     /// The user's own description of the topic, for example its quality of service as JSON.
     pub description: String,
+}
+
+// The signature is serde's.
+#[expect(clippy::trivially_copy_pass_by_ref)]
+fn is_no(flag: &bool) -> bool {
+    !flag
 }
 
 impl Default for TopicConfig {
@@ -151,6 +176,7 @@ impl Default for TopicConfig {
             segment_bytes: 16 << 20,
             retention_bytes: None,
             retention_age_ns: None,
+            within_budget: false,
             last_value: LastValue::Keep,
             sync: SyncPolicy::Background,
             description: String::new(),
@@ -190,12 +216,5 @@ impl TopicConfig {
             }
         }
         Ok(())
-    }
-
-    /// Returns the size up to which this topic's segments grow: small enough that retention can
-    /// drop whole ones.
-    pub(crate) fn largest_segment(&self) -> u64 {
-        let share = self.retention_bytes.map_or(u64::MAX, |bytes| bytes / 4);
-        self.segment_bytes.min(share).max(MIN_SEGMENT_BYTES)
     }
 }

@@ -17,7 +17,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use helio_core::Tai;
+
 use crate::control::{self, Beginning, CONTROL_BYTES, Control, LOCK, LogId};
+use crate::description::Limits;
 use crate::env::Env;
 use crate::error::IoContext;
 use crate::file_id::FileId;
@@ -70,6 +73,7 @@ pub(crate) struct Partition {
     pub(crate) env: Arc<Env>,
     pub(crate) dir: PathBuf,
     pub(crate) config: Arc<TopicConfig>,
+    pub(crate) limits: Arc<Limits>,
     pub(crate) control: Control,
     /// The hash of the empty key, the only one of most topics.
     pub(crate) unkeyed: KeyHash,
@@ -92,6 +96,11 @@ pub(crate) struct Partition {
     pub(crate) in_turn: AtomicBool,
     /// The first segment's number and seal, cached because retention checks it every second.
     pub(crate) oldest_seal: Mutex<Option<(u64, Seal)>>,
+    /// The current segment's number, first position and creation, cached likewise.
+    pub(crate) current_begin: Mutex<Option<(u64, u64, u64)>>,
+    /// The segments that this process has closed and not trimmed yet: their numbers, and whether
+    /// recovery had closed them.
+    untrimmed: Mutex<Vec<(u64, bool)>>,
     /// The control page's file.
     file: FileId,
     /// Whether this process found that the folder was removed or replaced by hand.
@@ -162,6 +171,7 @@ impl Partition {
         env: &Arc<Env>,
         dir: PathBuf,
         config: &Arc<TopicConfig>,
+        limits: &Arc<Limits>,
     ) -> Result<Self, JournalError> {
         let path = control_path(&dir);
         if env.writable() {
@@ -176,13 +186,14 @@ impl Partition {
             map => map.at("map", &path)?,
         };
         let control = Control::attach(map, &path)?;
-        let (env, config) = (Arc::clone(env), Arc::clone(config));
+        let (env, config, limits) = (Arc::clone(env), Arc::clone(config), Arc::clone(limits));
         let mark = mark(env.boot, &file, &path)?;
         let id = FileId::of(&file.metadata().at("look at", &path)?);
         let mut partition = Self {
             env,
             dir,
             config,
+            limits,
             unkeyed: KeyHash::of(&[], control.seed()),
             hint: Hint::of(control.seed()),
             control,
@@ -196,6 +207,8 @@ impl Partition {
             last_turn: AtomicU64::new(u64::MAX),
             in_turn: AtomicBool::new(false),
             oldest_seal: Mutex::default(),
+            current_begin: Mutex::default(),
+            untrimmed: Mutex::default(),
             file: id,
             lost: AtomicBool::new(false),
             looked: Mutex::default(),
@@ -252,6 +265,24 @@ impl Partition {
         self.recovered_view().map_or_else(|| self.control.tail(), |view| view.pos)
     }
 
+    /// Advances the latest time, by which records are sought. A time that is far ahead of the time
+    /// of day does not. Under the lock.
+    #[inline]
+    pub(crate) fn advance_time(&self, time: Tai) -> Tai {
+        match self.env.is_plausible(time) {
+            true => self.control.advance_time(time),
+            false => self.control.max_time(),
+        }
+    }
+
+    /// Returns the latest time of any record that was not ahead of the time of day, as far as known.
+    pub(crate) fn newest_time(&self) -> Tai {
+        match self.recovered_view() {
+            None => self.control.max_time(),
+            Some(_) => Tai::from_nanos(i64::MAX),
+        }
+    }
+
     /// Takes the partition's lock; completes or undoes the work of a dead holder first.
     pub(crate) fn lock(&self) -> Result<Guard<'_>, JournalError> {
         self.lock_at(LOCK)
@@ -279,12 +310,9 @@ impl Partition {
             }
         };
         let guard = Guard { partition: self, at, _not_send: std::marker::PhantomData };
-        if self.control.is_gone() {
-            return Err(JournalError::TopicGone { path: self.dir.clone() });
-        }
+        self.check_gone()?;
         self.control.holder(at).store(self.env.token.0, Relaxed);
         if at == LOCK {
-            self.check_gone()?;
             if acquired == Acquired::OwnerDied {
                 self.control.dirty().store(1, Release);
             }
@@ -458,11 +486,11 @@ impl Partition {
         let seq = self.control.seq() + 1;
         let time = self.control.max_time();
         let closed = self.env.running_time();
-        let largest = self.config.largest_segment();
         // No id is used twice, though recovery reuses the numbers of segments that it removed.
         let epoch = self.control.recovered().count;
-        let grown = current.map_or(MIN_SEGMENT_BYTES, |c| c.head.capacity.saturating_mul(2));
-        let capacity = grown.min(largest).max(round_up(need.bytes));
+        let used = |c: &Segment| tail.saturating_sub(c.head.base_pos).min(c.head.capacity);
+        let used = current.map_or(0, used);
+        let capacity = self.next_capacity(used).max(round_up(need.bytes));
         let head = Head {
             id: segment_id(self.control.seed(), seq, epoch),
             seq,
@@ -477,14 +505,29 @@ impl Partition {
         };
         let next = Arc::new(self.place(head, round_up(need.bytes))?);
         // Recovery has sealed the last segment where its records end.
-        if let Some(current) = current.filter(|c| !matches!(c.sealed(), Ok(Some(_)))) {
-            current.seal(Seal { end: tail, offset: end, time, closed });
+        if let Some(current) = current {
+            let recovered = matches!(current.sealed(), Ok(Some(_)));
+            if !recovered {
+                current.seal(Seal { end: tail, offset: end, time, closed });
+            }
+            self.untrimmed().push((current.head.seq, recovered));
         }
         self.control.set_seq(seq);
         next.populate(tail, POPULATE_BYTES);
         *self.cached() = Some(Arc::clone(&next));
         self.want_keeper();
         Ok(next)
+    }
+
+    pub(crate) fn untrimmed(&self) -> MutexGuard<'_, Vec<(u64, bool)>> {
+        self.untrimmed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the capacity of the segment after one of which this many bytes were used: twice
+    /// that, so that segments follow the rate of appends.
+    pub(crate) fn next_capacity(&self, used: u64) -> u64 {
+        let grown = used.saturating_mul(2).checked_next_power_of_two().unwrap_or(u64::MAX);
+        grown.min(self.limits.largest_segment(&self.config)).max(MIN_SEGMENT_BYTES)
     }
 
     /// Creates a segment's file, or takes the prepared one, and renames it into place. On a full
@@ -711,6 +754,10 @@ impl Partition {
 
 impl Drop for Partition {
     fn drop(&mut self) {
+        if self.env.writable() && self.wants_keeper.load(Relaxed) {
+            // A process that lives for a moment applies retention too. Tried again by the next one.
+            let _ = self.retire();
+        }
         let background = self.config.sync == SyncPolicy::Background;
         if self.env.writable() && background && self.is_unsynced() {
             // No caller is left for an error; another process's background sync, or the next one,

@@ -206,14 +206,7 @@ impl Partition {
 
     /// Returns the numbers of the segments' files, in order.
     pub(crate) fn files(&self) -> Result<Vec<u64>, JournalError> {
-        let mut found = Vec::new();
-        for entry in fs::read_dir(&self.dir).at("list", &self.dir)? {
-            let name = entry.at("list", &self.dir)?.file_name();
-            let number = name.to_str().and_then(|n| n.strip_suffix(".seg"));
-            found.extend(number.and_then(|n| n.parse::<u64>().ok()));
-        }
-        found.sort_unstable();
-        Ok(found)
+        segment::files(&self.dir)
     }
 
     /// Removes segments that retention took, and whose removal did not reach the disk.

@@ -15,13 +15,11 @@ use std::fs;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, PoisonError};
 
-use helio_core::Tai;
-
-use crate::control::Beginning;
+use crate::control::{Beginning, Taken};
 use crate::error::IoContext;
 use crate::frame::{self, Body, FRAME_HEADER_BYTES};
 use crate::partition::{FrameDemand, Guard, Partition};
-use crate::segment::{self, Head, Seal, Segment, SegmentHold};
+use crate::segment::{self, Head, Seal, Segment, SegmentHold, Unused};
 use crate::{JournalError, SyncPolicy};
 
 /// The limit of log behind the newest snapshot of the keys index, which recovery replays.
@@ -31,6 +29,9 @@ const SPARE_ROOM: u64 = 4;
 /// The smallest segment that is prepared ahead of its use; smaller ones are created at once.
 pub(crate) const MIN_PREPARED_SEGMENT_BYTES: u64 = 1 << 20;
 
+/// The number of times in a retention age that a segment with records is closed, at least.
+const CLOSINGS_PER_AGE: u64 = 10;
+
 /// Records that compaction retains: their positions in ascending order, the first one's offset, and
 /// their bytes. They are copied one by one, because they may not fit in memory.
 #[derive(Default)]
@@ -38,6 +39,8 @@ struct RetainedRecords {
     places: Vec<u64>,
     offset: u64,
     bytes: u64,
+    /// Those that it does not retain.
+    dropped: Taken,
 }
 
 impl Partition {
@@ -53,6 +56,7 @@ impl Partition {
     /// Applies retention, and saves the keys index to keep recovery short.
     pub(crate) fn keep(&self) -> Result<(), JournalError> {
         self.check_present()?;
+        self.limits.refresh();
         if !self.swept.swap(true, Relaxed) {
             self.sweep()?;
         }
@@ -96,8 +100,7 @@ impl Partition {
             return Ok(());
         }
         let Some(current) = self.segment(last)? else { return Ok(()) };
-        let largest = self.config.largest_segment();
-        let capacity = current.head.capacity.saturating_mul(2).min(largest);
+        let capacity = self.next_capacity(current.head.capacity);
         if capacity < MIN_PREPARED_SEGMENT_BYTES {
             return Ok(());
         }
@@ -133,19 +136,15 @@ impl Partition {
 
     /// Returns the last of the segments that must be retired; `None` if all may stay.
     fn due(&self) -> Result<Option<u64>, JournalError> {
-        let config = &self.config;
+        let (bytes, age) = (self.limits.bytes(), self.limits.age());
         let (first, last) = self.segments();
-        if config.retention_bytes.is_none() && config.retention_age_ns.is_none() || first >= last {
+        if bytes.is_none() && age.is_none() || first >= last {
             return Ok(None);
         }
-        let tail = self.tail();
-        let oldest = config.retention_age_ns.map(|age| {
-            let age = i64::try_from(age).unwrap_or(i64::MAX);
-            Tai::from_nanos((self.env.options.clock)().nanos().saturating_sub(age))
-        });
+        let (tail, now) = (self.tail(), self.env.running_time());
         let stays = |seal: &Seal| {
-            let too_many = config.retention_bytes.is_some_and(|b| tail - seal.end.min(tail) >= b);
-            let too_old = oldest.is_some_and(|oldest| seal.time < oldest);
+            let too_many = bytes.is_some_and(|b| tail - seal.end.min(tail) >= b);
+            let too_old = age.is_some_and(|age| now.saturating_sub(seal.closed) > age);
             !too_many && !too_old
         };
         let mut oldest_seal = self.oldest_seal.lock().unwrap_or_else(PoisonError::into_inner);
@@ -168,28 +167,55 @@ impl Partition {
         Ok(due)
     }
 
-    fn retire(&self) -> Result<(), JournalError> {
-        self.roll_old()?;
+    /// Closes the current segment if it is due, trims closed segments, and drops those that are
+    /// beyond the limits.
+    pub(crate) fn retire(&self) -> Result<(), JournalError> {
+        self.close_old()?;
+        self.trim()?;
         match self.due()? {
             Some(last) => self.retire_upto(last, CompactionPolicy::Enough),
             None => Ok(()),
         }
     }
 
-    /// Rolls the current segment if all its records are too old, so that it can be retired.
-    fn roll_old(&self) -> Result<(), JournalError> {
-        let Some(age) = self.config.retention_age_ns else { return Ok(()) };
-        let age = i64::try_from(age).unwrap_or(i64::MAX);
-        let oldest = (self.env.options.clock)().nanos().saturating_sub(age);
-        let old = || self.control.max_time().nanos() < oldest;
-        if self.control.seq() == 0 || !old() {
+    /// Closes the current segment a tenth of the retention age after its creation, if it has
+    /// records: their age counts from then on.
+    fn close_old(&self) -> Result<(), JournalError> {
+        let Some(age) = self.limits.age() else { return Ok(()) };
+        let Some((seq, begin, created)) = self.current_begin()? else { return Ok(()) };
+        let old = self.env.running_time().saturating_sub(created) > age / CLOSINGS_PER_AGE;
+        if !old || self.tail() <= begin {
             return Ok(());
         }
         let guard = self.lock()?;
-        let mut seen = None;
-        let segment = self.room(&guard, &mut seen, FrameDemand::default())?;
-        if old() && self.tail() > segment.head.base_pos {
-            self.roll(&guard, Some(&segment), FrameDemand::default())?;
+        if self.control.seq() == seq {
+            let mut seen = None;
+            let segment = self.room(&guard, &mut seen, FrameDemand::default())?;
+            if segment.head.seq == seq {
+                self.roll(&guard, Some(&segment), FrameDemand::default())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns number, first position and creation of the current segment.
+    fn current_begin(&self) -> Result<Option<(u64, u64, u64)>, JournalError> {
+        let seq = self.control.seq();
+        let mut known = self.current_begin.lock().unwrap_or_else(PoisonError::into_inner);
+        if seq != 0 && known.is_none_or(|known| known.0 != seq) {
+            let head = self.segment(seq)?.map(|segment| segment.head);
+            *known = head.map(|head| (seq, head.base_pos, head.created));
+        }
+        Ok(known.filter(|known| known.0 == seq))
+    }
+
+    /// Gives back the unused room of the segments that this process has closed.
+    fn trim(&self) -> Result<(), JournalError> {
+        let closed = std::mem::take(&mut *self.untrimmed());
+        for (seq, recovered) in closed {
+            if let Some(segment) = self.segment(seq)? {
+                segment.trim(&self.dir, if recovered { Unused::Zeros } else { Unused::All })?;
+            }
         }
         Ok(())
     }
@@ -238,11 +264,27 @@ impl Partition {
         }
         if kept.places.is_empty() {
             let guard = self.lock()?;
+            if !self.keeps_last() {
+                let control = &self.control;
+                kept.dropped = Taken {
+                    samples: end.offset.saturating_sub(control.first_offset()),
+                    bytes: end.end.saturating_sub(control.first_pos()),
+                };
+            }
             self.control.set_first(last + 1, end.end, end.offset);
+            self.control.add_taken(kept.dropped);
             drop(guard);
             return self.dispose(first..=last);
         }
         self.compact(first, last, end, &kept)
+    }
+
+    /// Drops the segments up to one, for the journal's budget. The current one stays.
+    pub(crate) fn shorten(&self, last: u64) -> Result<(), JournalError> {
+        match self.control.seq() {
+            0 => Ok(()),
+            current => self.retire_upto(last.min(current - 1), CompactionPolicy::Enough),
+        }
     }
 
     fn seal_of(&self, seq: u64) -> Result<Option<Seal>, JournalError> {
@@ -293,10 +335,14 @@ impl Partition {
         let mut kept = RetainedRecords::default();
         self.walk(start.head.base_pos, end.end, |pos, header, body| {
             let hash = self.hash(frame::split(header, body).key);
+            let bytes = header.stride() as u64;
             if newest.get(&hash) == Some(&pos) {
                 kept.offset = if kept.places.is_empty() { header.offset } else { kept.offset };
                 kept.places.push(pos);
-                kept.bytes += header.stride() as u64;
+                kept.bytes += bytes;
+            } else {
+                kept.dropped.samples += 1;
+                kept.dropped.bytes += bytes;
             }
         })?;
         Ok(Some(kept))
@@ -337,6 +383,7 @@ impl Partition {
             return Err(JournalError::io("name", &target, e));
         }
         self.finish_compaction(&guard)?;
+        self.control.add_taken(kept.dropped);
         drop(guard);
         self.env.about_to_sync(&target)?;
         self.env.sync_dir(&self.dir)?;
@@ -402,10 +449,12 @@ impl Partition {
             let path = segment::path(&self.dir, seq);
             let mode = self.env.mode();
             let opened = Segment::open(&self.dir, seq, mode, SegmentHold::Loose).ok().flatten();
-            let free = opened.as_ref().filter(|s| s.retire()).map(|s| s.head.capacity);
-            let fits = free.filter(|c| {
-                *c == self.config.largest_segment() && *c >= MIN_PREPARED_SEGMENT_BYTES
-            });
+            // A trimmed file has holes, into which no write may go: the disk may be full.
+            let whole = |s: &Segment| matches!(s.sealed(), Ok(Some(seal)) if !s.is_trimmed(seal));
+            let reusable = opened.as_ref().is_some_and(whole);
+            let free = opened.filter(|s| s.retire() && reusable).map(|s| s.head.capacity);
+            let largest = self.limits.largest_segment(&self.config);
+            let fits = free.filter(|c| *c == largest && *c >= MIN_PREPARED_SEGMENT_BYTES);
             let done = match fits {
                 Some(capacity) => {
                     let _guard = self.lock()?;

@@ -15,18 +15,21 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 
 use helio_core::Tai;
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 
 use crate::JournalError;
 use crate::env::Env;
 use crate::error::IoContext;
 use crate::file_id::FileId;
 use crate::frame::{self, Body, FRAME_HEADER_BYTES, FrameHeader};
-use crate::map::{Map, Mode, reserve};
+use crate::map::{Map, Mode, PAGE_BYTES, reserve};
 
 /// Bytes before the frames.
 pub(crate) const HEADER_BYTES: u64 = 4096;
@@ -171,6 +174,16 @@ pub(crate) struct Seal {
     pub closed: u64,
 }
 
+/// What [`Segment::trim`] may remove.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unused {
+    /// Everything behind the last frame.
+    All,
+    /// Only pages of zeros, where recovery has closed the segment: what is behind the last frame may
+    /// be all that is left of damaged ones.
+    Zeros,
+}
+
 /// Whether a segment is held against recycling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SegmentHold {
@@ -201,6 +214,18 @@ pub(crate) struct Segment {
 /// The file of a segment.
 pub(crate) fn path(dir: &Path, seq: u64) -> PathBuf {
     dir.join(format!("{seq:016}.seg"))
+}
+
+/// Returns the numbers of the segments' files in a partition's folder, in order.
+pub(crate) fn files(dir: &Path) -> Result<Vec<u64>, JournalError> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).at("list", dir)? {
+        let name = entry.at("list", dir)?.file_name();
+        let number = name.to_str().and_then(|n| n.strip_suffix(".seg"));
+        found.extend(number.and_then(|n| n.parse::<u64>().ok()));
+    }
+    found.sort_unstable();
+    Ok(found)
 }
 
 /// Reads the head of a file that begins like a segment.
@@ -350,6 +375,37 @@ impl Segment {
         match self.file.is_at(&path) {
             true => Ok(()),
             false => Err(JournalError::damaged(&path, "removed or replaced while in use")),
+        }
+    }
+
+    /// Returns whether so much of the segment is unused that its file gives room back, and is not
+    /// used again.
+    pub(crate) fn is_trimmed(&self, seal: Seal) -> bool {
+        self.head.end().saturating_sub(seal.end) > self.head.capacity / 4
+    }
+
+    /// Gives the room behind the last frame of a closed segment back to the disk. The file keeps its
+    /// size: it may be mapped.
+    pub(crate) fn trim(&self, dir: &Path, unused: Unused) -> Result<(), JournalError> {
+        let seal = self.sealed().ok().flatten().filter(|seal| self.is_trimmed(*seal));
+        let Some(seal) = seal else { return Ok(()) };
+        let path = path(dir, self.head.seq);
+        let file = OpenOptions::new().read(true).write(true).open(&path).at("open", &path)?;
+        let begin = self.place(seal.end) as u64;
+        let begin = match unused {
+            Unused::All => begin,
+            Unused::Zeros => end_of_bytes(&file, begin).at("read", &path)?,
+        };
+        let from = begin.next_multiple_of(PAGE_BYTES as u64);
+        let len = (HEADER_BYTES + self.head.capacity).saturating_sub(from);
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if len == 0 || FileId::of(&file.metadata().at("look at", &path)?) != self.file {
+            return Ok(());
+        }
+        match fallocate(&file, flags, from, len) {
+            // Not every file system can; the room comes back when the segment is retired.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            punched => punched.at("trim", &path),
         }
     }
 
@@ -593,6 +649,22 @@ impl Segment {
         }
         None
     }
+}
+
+/// Returns the byte behind the last one of a file that is not zero, at least `least`.
+fn end_of_bytes(file: &File, least: u64) -> io::Result<u64> {
+    let mut chunk = vec![0; 16 * PAGE_BYTES];
+    let mut end = file.metadata()?.len();
+    while end > least {
+        let from = end.saturating_sub(chunk.len() as u64).max(least);
+        let part = &mut chunk[..(end - from) as usize];
+        file.read_exact_at(part, from)?;
+        if let Some(last) = part.iter().rposition(|byte| *byte != 0) {
+            return Ok(from + last as u64 + 1);
+        }
+        end = from;
+    }
+    Ok(least)
 }
 
 const EMPTY: Head = Head {

@@ -1,7 +1,7 @@
 //! Topics: a folder with a description, its producers, and a folder for each partition.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,6 +11,7 @@ use std::time::Duration;
 use helio_core::{ProducerName, Tai, TopicName};
 
 use crate::control::{self, RecoveryReport, Taken};
+use crate::description::{self, Limits};
 use crate::env::Env;
 use crate::error::IoContext;
 use crate::groups::Group;
@@ -35,6 +36,7 @@ pub(crate) struct TopicInner {
     /// The first partition's seed, by which a recreated topic is noticed; 0 for unknown.
     seed: AtomicU64,
     config: Arc<TopicConfig>,
+    limits: Arc<Limits>,
     producers: OnceLock<Arc<Producers>>,
     partitions: Vec<OnceLock<Arc<Partition>>>,
 }
@@ -73,21 +75,6 @@ pub(crate) fn dir(env: &Env, name: &TopicName) -> PathBuf {
 
 pub(crate) fn unescape(file_name: &str) -> Option<TopicName> {
     TopicName::new(&file_name.replace('+', "/")).ok()
-}
-
-pub(crate) fn read_config(dir: &Path) -> Result<Option<TopicConfig>, JournalError> {
-    let path = dir.join("topic.json");
-    let text = match fs::read_to_string(&path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) if e.kind() == io::ErrorKind::InvalidData => {
-            return Err(JournalError::damaged(&path, "not UTF-8"));
-        }
-        other => other.at("read", &path)?,
-    };
-    let config: TopicConfig =
-        serde_json::from_str(&text).map_err(|_| JournalError::damaged(&path, "not our JSON"))?;
-    config.check().map_err(|_| JournalError::damaged(&path, "values outside the limits"))?;
-    Ok(Some(config))
 }
 
 fn first_control(dir: &Path) -> PathBuf {
@@ -169,17 +156,13 @@ pub(crate) fn prepare(env: &Env, config: &TopicConfig) -> Result<PathBuf, Journa
 
 /// Replaces a topic's description.
 pub(crate) fn alter(env: &Env, name: &TopicName, config: &TopicConfig) -> Result<(), JournalError> {
-    let path = dir(env, name).join("topic.json");
-    env.publish(&path, describe(config, &path)?.as_bytes())
-}
-
-fn describe(config: &TopicConfig, path: &Path) -> Result<String, JournalError> {
-    serde_json::to_string_pretty(config).map_err(|e| JournalError::io("describe", path, e.into()))
+    let path = description::path(&dir(env, name));
+    env.publish(&path, description::text(config, &path)?.as_bytes())
 }
 
 fn fill(env: &Env, dir: &Path, config: &TopicConfig) -> Result<(), JournalError> {
-    let path = dir.join("topic.json");
-    fs::write(&path, describe(config, &path)?).at("write", &path)?;
+    let path = description::path(dir);
+    fs::write(&path, description::text(config, &path)?).at("write", &path)?;
     producers::create(&dir.join("producers"))?;
     (0..config.partitions).try_for_each(|p| partition::create(env, &dir.join(p.to_string())))
 }
@@ -203,13 +186,14 @@ impl TopicInner {
         name: &TopicName,
     ) -> Result<Option<Self>, JournalError> {
         let dir = dir(env, name);
-        let Some(config) = read_config(&dir)? else { return Ok(None) };
+        let Some(config) = description::read(&dir)? else { return Ok(None) };
         let seed = control::identity(&first_control(&dir)).map_or(0, |(seed, _)| seed);
         let seed = AtomicU64::new(seed);
         let partitions = (0..config.partitions).map(|_| OnceLock::new()).collect();
+        let limits = Arc::new(Limits::new(&dir, &config));
         let (env, name, config) = (Arc::clone(env), name.clone(), Arc::new(config));
         let (housekeeper, producers) = (Arc::clone(housekeeper), OnceLock::new());
-        Ok(Some(Self { env, housekeeper, name, dir, seed, config, producers, partitions }))
+        Ok(Some(Self { env, housekeeper, name, dir, seed, config, limits, producers, partitions }))
     }
 
     /// Returns whether this is the topic that has the name: it was not deleted, and neither its
@@ -266,7 +250,7 @@ impl TopicInner {
             return Ok(Arc::clone(partition));
         }
         let dir = self.dir.join(number.to_string());
-        let opened = Arc::new(Partition::open(&self.env, dir, &self.config)?);
+        let opened = Arc::new(Partition::open(&self.env, dir, &self.config, &self.limits)?);
         if number == 0 {
             // A damaged page was rebuilt, with another seed.
             self.seed.store(opened.control.seed(), Relaxed);
@@ -543,7 +527,7 @@ impl Topic {
             end_offset,
             bytes: tail.saturating_sub(first.pos),
             durable_offset: control.durable().1,
-            last_time: (end_offset > 0).then(|| control.max_time()),
+            last_time: Some(control.max_time()).filter(|time| *time > control::NO_TIME),
             recovery: partition.recovery(),
             taken: control.taken(),
             log_id: control.log_id().id,

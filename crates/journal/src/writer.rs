@@ -250,7 +250,7 @@ impl Writer {
         let stride = header.stride() as u64;
         let bytes = header.seal(planned.crc, segment.head.id);
         segment.write(pos, &bytes, &Body { pad: header.pad, ..record.body() });
-        let time = partition.control.advance_time(record.time);
+        let time = partition.advance_time(record.time);
         partition.control.commit(pos + stride, offset + 1);
         self.sequence += 1;
         if let Some(keys) = keys {

@@ -119,7 +119,8 @@ fn last(harness: &dyn Harness) -> Outcome {
 }
 
 fn quiet_keys(harness: &dyn Harness) -> Outcome {
-    let retention = Retention { bytes: Some(64 << 10), age: None, last_value: true };
+    let retention =
+        Retention { bytes: Some(64 << 10), age: None, last_value: true, default: false };
     let qos = Qos { retention, ..keep_last(1) };
     let (bus, other) = (process(harness)?, process(harness)?);
     let name = unique("quiet");
@@ -307,7 +308,7 @@ fn oldest(harness: &dyn Harness, topic: &Topic) -> Result<u64, Failure> {
 
 fn retention(harness: &dyn Harness) -> Outcome {
     let bytes = 256 << 10;
-    let retention = Retention { bytes: Some(bytes), age: None, last_value: false };
+    let retention = Retention { bytes: Some(bytes), age: None, last_value: false, default: false };
     let qos = Qos { retention, ..Qos::stream() };
     let (bus, other) = (process(harness)?, process(harness)?);
     let name = unique("retention");

@@ -99,11 +99,7 @@ impl<T: Decorator> Transport for T {
         self.inner().purge_topic(name)
     }
 
-    fn alter_topic(
-        &self,
-        name: &TopicName,
-        retention: &Retention,
-    ) -> Result<bool, TransportError> {
+    fn alter_topic(&self, name: &TopicName, retention: &Retention) -> Result<bool, TransportError> {
         self.inner().alter_topic(name, retention)
     }
 

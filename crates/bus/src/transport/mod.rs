@@ -640,6 +640,18 @@ pub struct PartitionInfo {
     pub missing_from: u64,
     /// When the newest sample was published.
     pub last_time: Option<Tai>,
+    /// What retention has removed since the topic was created; `None` if the engine does not count
+    /// it.
+    pub taken: Option<Taken>,
+}
+
+/// What retention has removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Taken {
+    /// Samples, without the last values that are still stored.
+    pub samples: u64,
+    /// Their size in bytes.
+    pub bytes: u64,
 }
 
 /// A present or former writer of a topic.

@@ -23,4 +23,5 @@ mod schema;
 mod shell;
 #[path = "../support/mod.rs"]
 mod support;
+mod topic;
 mod watch;

@@ -447,7 +447,7 @@ mod with_dds {
         Qos {
             durability: Durability::TransientLocal,
             history: History::KeepLast(KEPT),
-            retention: Retention { bytes: None, age: None, last_value: false },
+            retention: Retention { bytes: None, age: None, last_value: false, default: false },
             ..Qos::event()
         }
     }

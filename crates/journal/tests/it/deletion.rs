@@ -221,3 +221,48 @@ fn a_journal_that_was_moved_while_it_was_open_is_whole_at_its_new_place() {
     let moved = open(&new, Maintenance::Manual).topic(&name()).unwrap().unwrap();
     assert_eq!(samples(&moved, 0), 1);
 }
+
+#[test]
+fn a_purged_topic_begins_again_under_its_description() {
+    let dir = tempfile::tempdir().unwrap();
+    let [purger, other] = [(); 2].map(|()| open(dir.path(), Maintenance::Manual));
+    let topic = create(&other, 2);
+    let mut writer = writer(&topic, 1, "me");
+    append(&mut writer).unwrap();
+    let mut reader = topic.reader(1, From::Earliest).unwrap();
+    let log = |topic: &Topic| topic.info(1).unwrap().log_id;
+    assert!(purger.purge_topic(&name()).unwrap());
+    assert!(is_refused(append(&mut writer)));
+    assert!(is_gone(reader.next().map(|item| item.is_some())));
+    let begun = other.topic(&name()).unwrap().unwrap();
+    assert_eq!((begun.config(), samples(&begun, 1)), (topic.config(), 0));
+    assert_ne!(log(&begun), log(&topic), "no cursor of the former records fits");
+    assert!(!purger.purge_topic(&TopicName::new("no").unwrap()).unwrap());
+    assert_eq!(fs::read_dir(dir.path().join("topics")).unwrap().count(), 1, "nothing is left");
+}
+
+/// The mark of a deletion whose process died before it could remove the folder.
+fn interrupt(dir: &Path) {
+    use std::os::unix::fs::FileExt;
+    let control = fs::OpenOptions::new().write(true).open(folder(dir).join("0/control")).unwrap();
+    control.write_all_at(b"GONE\0\0\0\x01", 1496).unwrap();
+}
+
+#[test]
+fn an_interrupted_deletion_is_completed() {
+    for recreated in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let [deleter, other] = [(); 2].map(|()| open(dir.path(), Maintenance::Manual));
+        let topic = create(&other, 2);
+        let mut writer = writer(&topic, 1, "me");
+        append(&mut writer).unwrap();
+        interrupt(dir.path());
+        assert!(other.topic(&name()).unwrap().is_none() && other.topics().unwrap().is_empty());
+        match recreated {
+            true => assert_eq!(samples(&create(&deleter, 2), 1), 0),
+            false => assert!(deleter.remove_topic(&name()).unwrap()),
+        }
+        assert!(is_refused(append(&mut writer)), "its partition had no mark yet");
+        assert_eq!(folder(dir.path()).exists(), recreated);
+    }
+}

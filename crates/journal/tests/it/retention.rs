@@ -2,33 +2,62 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
 
 use helio_core::{Headers, ProducerName, Tai, TopicName};
 use helio_journal::{
-    From, Gap, GapCause, Item, Journal, JournalOptions, LastValue, Maintenance, Ownership, Reader,
-    Record, Topic, TopicConfig, Writer, WriterOptions,
+    Budget, From, Gap, GapCause, Item, Journal, JournalError, JournalOptions, LastValue,
+    Maintenance, Ownership, Reader, Record, Topic, TopicConfig, Writer, WriterOptions,
 };
 
 struct Site {
     dir: tempfile::TempDir,
-    now: Arc<AtomicI64>,
+    /// The machine's uptime in nanoseconds.
+    uptime: Arc<AtomicU64>,
     journal: Journal,
     topic: Topic,
 }
 
 fn site(config: &TopicConfig) -> Site {
     let dir = tempfile::tempdir().unwrap();
-    let now = Arc::new(AtomicI64::new(0));
-    let clock = Arc::clone(&now);
-    let options = JournalOptions {
+    let uptime = Arc::new(AtomicU64::new(0));
+    let journal = Journal::open(&dir.path().join("j"), options(&uptime, 1)).unwrap();
+    let topic = journal.create_topic(&name(), config).unwrap();
+    Site { dir, uptime, journal, topic }
+}
+
+fn name() -> TopicName {
+    TopicName::new("t").unwrap()
+}
+
+/// The time of day of the tests.
+const NOW: i64 = 1_000 * HOUR as i64;
+const HOUR: u64 = 3_600_000_000_000;
+
+fn options(uptime: &Arc<AtomicU64>, boot: u8) -> JournalOptions {
+    let uptime = Arc::clone(uptime);
+    JournalOptions {
         maintenance: Maintenance::Manual,
-        clock: Arc::new(move || Tai::from_nanos(clock.load(SeqCst))),
+        clock: Arc::new(|| Tai::from_nanos(NOW)),
+        uptime: Arc::new(move || Duration::from_nanos(uptime.load(SeqCst))),
+        boot_id: Some([boot; 16]),
         ..JournalOptions::default()
-    };
-    let journal = Journal::open(&dir.path().join("j"), options).unwrap();
-    let topic = journal.create_topic(&TopicName::new("t").unwrap(), config).unwrap();
-    Site { dir, now, journal, topic }
+    }
+}
+
+/// Lets the journal run for a time, with maintenance every minute.
+fn run(site: &Site, nanos: u64) {
+    let end = site.uptime.load(SeqCst) + nanos;
+    while site.uptime.load(SeqCst) < end {
+        let next = site.uptime.load(SeqCst) + HOUR / 60;
+        site.uptime.store(next.min(end), SeqCst);
+        site.journal.maintain();
+    }
+}
+
+fn kept(site: &Site) -> Vec<u64> {
+    drain(&mut site.topic.reader(0, From::Earliest).unwrap()).0
 }
 
 fn writer(topic: &Topic) -> Writer {
@@ -48,6 +77,12 @@ fn forget(bytes: u64) -> TopicConfig {
 fn append(writer: &mut Writer, key: u64, time: i64) -> u64 {
     let (key, time) = (key.to_le_bytes(), Tai::from_nanos(time));
     writer.append(&Record { key: &key, payload: &[1; 900], time, ..Record::default() }).unwrap()
+}
+
+fn fill(writer: &mut Writer, count: i64) {
+    for time in 0..count {
+        append(writer, 0, time);
+    }
 }
 
 /// Offsets read, and gaps.
@@ -107,13 +142,13 @@ fn age_ends_records_of_a_quiet_topic_too() {
     (0..50).for_each(|t| {
         append(&mut writer, 0, t);
     });
-    site.now.store(120, SeqCst);
-    site.journal.maintain();
-    let kept = drain(&mut site.topic.reader(0, From::Earliest).unwrap()).0;
-    assert!(kept.len() > 15 && kept.ends_with(&[49]), "{kept:?}");
-    site.now.store(200, SeqCst);
-    site.journal.maintain();
-    assert_eq!(drain(&mut site.topic.reader(0, From::Earliest).unwrap()).0, [0; 0]);
+    run(&site, 11);
+    assert_eq!(kept(&site).len(), 50, "a tenth of the age closes the last segment");
+    run(&site, 90);
+    let last = kept(&site);
+    assert!(last.len() < 17 && last.ends_with(&[49]), "{last:?}");
+    run(&site, 11);
+    assert_eq!(kept(&site), [0; 0]);
     assert_eq!(append(&mut writer, 0, 200), 50);
     assert_eq!(drain(&mut site.topic.reader(0, From::Earliest).unwrap()).0, [50]);
 }
@@ -204,4 +239,213 @@ fn compaction_keeps_the_headers_of_last_values() {
         let Some(Item::Sample(s)) = last.next().unwrap() else { panic!("key {key}") };
         assert_eq!((s.key, s.headers), (&key.to_le_bytes()[..], headers(key).as_ref()));
     }
+}
+
+fn aged(age: u64) -> TopicConfig {
+    TopicConfig { retention_bytes: None, retention_age_ns: Some(age), ..forget(1) }
+}
+
+#[test]
+fn age_counts_no_sample_s_own_time() {
+    let site = site(&aged(HOUR));
+    let mut writer = writer(&site.topic);
+    let year = 8_766 * HOUR as i64;
+    // On time, hours late as a bridge that catches up, from a replay, and from 2036.
+    let times = [0, -2 * HOUR as i64, -10 * year, 10 * year, i64::MAX - NOW].map(|t| NOW + t);
+    for i in 0..100 {
+        append(&mut writer, 0, times[i % times.len()]);
+    }
+    run(&site, HOUR);
+    assert_eq!(kept(&site), Vec::from_iter(0..100), "their age is less than an hour");
+    run(&site, HOUR / 5);
+    assert_eq!(kept(&site), [0; 0], "no time of a sample keeps a segment");
+    assert_eq!(site.topic.info(0).unwrap().taken.samples, 100);
+}
+
+#[test]
+fn time_off_and_other_boots_do_not_count() {
+    let site = site(&aged(HOUR));
+    append(&mut writer(&site.topic), 0, NOW);
+    site.topic.wait_durable(0, 0, None).unwrap();
+    let Site { dir, uptime, journal, topic } = site;
+    drop((journal, topic));
+    for boot in 2..12 {
+        uptime.store(u64::from(boot) * 1_000 * HOUR, SeqCst);
+        let journal = Journal::open(&dir.path().join("j"), options(&uptime, boot)).unwrap();
+        let topic = journal.topic(&name()).unwrap().unwrap();
+        journal.maintain();
+        assert_eq!(drain(&mut topic.reader(0, From::Earliest).unwrap()).0, [0], "boot {boot}");
+    }
+}
+
+#[test]
+fn a_sample_far_ahead_does_not_move_seeks_by_time() {
+    let site = site(&TopicConfig { segment_bytes: 16 << 10, ..TopicConfig::default() });
+    let mut writer = writer(&site.topic);
+    let second = 1_000_000_000;
+    for i in 0..200 {
+        // Every seventh is of a clock that is two hours ahead; it is the first one, too.
+        let ahead = if i % 7 == 0 { 2 * HOUR as i64 } else { 0 };
+        append(&mut writer, 0, NOW + (i - 200) * second + ahead);
+    }
+    for from in [0, 60, 120, 199] {
+        let time = Tai::from_nanos(NOW + (from - 200) * second);
+        let found = drain(&mut site.topic.reader(0, From::Time(time)).unwrap()).0;
+        let first = from as u64 + u64::from(from % 7 == 0);
+        assert_eq!(found, Vec::from_iter(first..200), "from {from}");
+    }
+    let last = site.topic.info(0).unwrap().last_time;
+    assert_eq!(last, Some(Tai::from_nanos(NOW - second)));
+}
+
+#[test]
+fn writers_that_live_for_a_moment_apply_retention() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || Journal::open(&dir.path().join("j"), JournalOptions::default()).unwrap();
+    let journal = open();
+    drop(journal.create_topic(&name(), &forget(1 << 20)).unwrap());
+    drop(journal);
+    for _ in 0..40 {
+        let journal = open();
+        let topic = journal.topic(&name()).unwrap().unwrap();
+        let mut writer = writer(&topic);
+        fill(&mut writer, 200);
+    }
+    let journal = open();
+    let info = journal.topic(&name()).unwrap().unwrap().info(0).unwrap();
+    assert!(info.bytes < 3 << 20, "{} bytes of at most a megabyte", info.bytes);
+    assert_eq!(info.taken.samples, info.first_offset);
+}
+
+fn allocated(dir: &std::path::Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let files = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().metadata().unwrap());
+    files.map(|data| data.blocks() * 512).sum()
+}
+
+#[test]
+fn files_follow_the_bytes_that_are_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let uptime = Arc::default();
+    let config = TopicConfig { last_value: LastValue::Forget, ..TopicConfig::default() };
+    let open = |boot| {
+        let journal = Journal::open(&dir.path().join("j"), options(&uptime, boot)).unwrap();
+        let topic = journal.create_topic(&name(), &config).unwrap();
+        (journal, topic)
+    };
+    // A burst, then a few records between power cuts.
+    let (journal, topic) = open(1);
+    let mut burst = writer(&topic);
+    fill(&mut burst, 4_000);
+    drop((burst, journal, topic));
+    for boot in 2..28 {
+        let (journal, topic) = open(boot);
+        let mut writer = writer(&topic);
+        fill(&mut writer, 20);
+        journal.maintain();
+    }
+    let (_journal, topic) = open(28);
+    let used = topic.info(0).unwrap().bytes;
+    let files = allocated(&dir.path().join("j/topics/t/0"));
+    assert!(files < 2 * used, "{files} bytes of files for {used} of log");
+    assert_eq!(drain(&mut topic.reader(0, From::Earliest).unwrap()).0.len(), 4_520);
+}
+
+#[test]
+fn what_retention_took_is_counted_without_what_it_kept() {
+    let site = site(&TopicConfig { last_value: LastValue::Keep, ..forget(64 << 10) });
+    let mut writer = writer(&site.topic);
+    for i in 0..2_000 {
+        append(&mut writer, if i < 30 { i } else { 30 + i % 5 }, 0);
+        if i % 50 == 0 {
+            site.journal.maintain();
+        }
+    }
+    let taken = site.topic.info(0).unwrap().taken;
+    assert_eq!(taken.samples, 2_000 - kept(&site).len() as u64);
+    assert!((900 * taken.samples..1_100 * taken.samples).contains(&taken.bytes), "{taken:?}");
+}
+
+#[test]
+fn retention_is_altered_under_those_that_have_the_topic_open() {
+    let site = site(&forget(1 << 20));
+    let mut writer = writer(&site.topic);
+    fill(&mut writer, 500);
+    site.journal.maintain();
+    assert_eq!(kept(&site).len(), 500);
+    let other = Journal::open(&site.dir.path().join("j"), options(&site.uptime, 1)).unwrap();
+    let lower = forget(64 << 10);
+    // It is no part of the topic's identity.
+    assert_eq!(other.create_topic(&name(), &lower).unwrap().config(), &forget(1 << 20));
+    assert!(other.alter_topic(&name(), &lower).unwrap());
+    site.journal.maintain();
+    assert!(kept(&site).len() < 110, "{}", kept(&site).len());
+    assert_eq!(append(&mut writer, 0, 0), 500);
+    assert_eq!(other.topic(&name()).unwrap().unwrap().config(), &lower);
+    let wider = TopicConfig { partitions: 2, ..lower };
+    assert!(other.alter_topic(&name(), &wider).is_err());
+    assert!(!other.alter_topic(&TopicName::new("no").unwrap(), &wider).unwrap());
+}
+
+#[test]
+fn an_edited_description_deletes_nothing() {
+    let site = site(&forget(1 << 20));
+    let mut writer = writer(&site.topic);
+    fill(&mut writer, 500);
+    let path = site.dir.path().join("j/topics/t/topic.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("1048576", "65536")).unwrap();
+    site.journal.maintain();
+    assert_eq!(kept(&site).len(), 500);
+    let other = Journal::open(&site.dir.path().join("j"), options(&site.uptime, 1)).unwrap();
+    let error = other.topic(&name()).unwrap_err().to_string();
+    assert!(error.contains("helio topic alter"), "{error}");
+    std::fs::write(&path, text).unwrap();
+    assert!(other.topic(&name()).unwrap().is_some());
+}
+
+#[test]
+fn the_budget_shortens_default_retention_and_refuses_what_cannot_fit() {
+    let dir = tempfile::tempdir().unwrap();
+    let uptime = Arc::new(AtomicU64::new(0));
+    let budget = Budget::Bytes(1 << 20);
+    let options = JournalOptions { budget, ..options(&uptime, 1) };
+    let journal = Journal::open(&dir.path().join("j"), options).unwrap();
+    let create = |name: &str, config: &TopicConfig| {
+        let topic = journal.create_topic(&TopicName::new(name).unwrap(), config);
+        topic.map(|topic| (writer(&topic), topic))
+    };
+    let limits = TopicConfig { retention_bytes: None, segment_bytes: 64 << 10, ..forget(1) };
+    let default = TopicConfig { within_budget: true, ..limits.clone() };
+    let kept_last = TopicConfig { last_value: LastValue::Keep, ..default.clone() };
+    let (mut chosen, stays) = create("chosen", &limits).unwrap();
+    let mut shortened = [create("old", &kept_last).unwrap(), create("new", &default).unwrap()];
+    fill(&mut chosen, 400);
+    for (second, (writer, _)) in shortened.iter_mut().enumerate() {
+        uptime.store(second as u64 * 1_000_000_000, SeqCst);
+        (0..600).for_each(|t| assert!(append(writer, u64::from(t > 0), t) < 600));
+    }
+    // A topic that this process does not have open is shortened, too.
+    let [(old_writer, old), (_, new)] = shortened;
+    drop((old_writer, old));
+    uptime.store(90_000_000_000, SeqCst);
+    journal.maintain();
+    let first = |topic: &Topic| drain(&mut topic.reader(0, From::Earliest).unwrap()).0;
+    let topic = |name: &str| journal.topic(&TopicName::new(name).unwrap()).unwrap().unwrap();
+    assert_eq!(first(&stays).len(), 400);
+    let old = first(&topic("old"));
+    assert!(old.len() < 200 && old[0] == 0 && old.ends_with(&[599]), "{old:?}");
+    assert!(first(&new).len() > 300, "the oldest of all topics go first: {}", first(&new).len());
+    assert!(topic("old").info(0).unwrap().taken.samples > 400);
+    let total = ["chosen", "old", "new"]
+        .map(|name| allocated(&dir.path().join("j/topics").join(name).join("0")));
+    assert!(total.iter().sum::<u64>() <= 1 << 20, "{total:?}");
+    // Two partitions of 600 kB do not fit, neither at the creation nor later.
+    let wide =
+        |bytes| TopicConfig { partitions: 2, retention_bytes: Some(bytes), ..limits.clone() };
+    let refused = create("wide", &wide(600_000)).map(drop).unwrap_err();
+    assert!(matches!(refused, JournalError::OverBudget { wanted: 1_200_000, .. }), "{refused}");
+    create("wide", &wide(500_000)).unwrap();
+    assert!(journal.alter_topic(&TopicName::new("wide").unwrap(), &wide(600_000)).is_err());
+    create("default", &TopicConfig { within_budget: true, ..wide(600_000) }).unwrap();
 }

@@ -6,6 +6,7 @@
 mod support;
 
 mod damage;
+mod deletion;
 mod leases;
 mod matrix;
 mod power;

@@ -120,7 +120,12 @@ fn qos() -> Qos {
         history: History::KeepLast(1),
         ownership: Ownership::Shared,
         guarantee: Guarantee::Stored,
-        retention: Retention { bytes: Some(MAX_OVERWRITTEN_BYTES), age: None, last_value: true },
+        retention: Retention {
+            bytes: Some(MAX_OVERWRITTEN_BYTES),
+            age: None,
+            last_value: true,
+            default: false,
+        },
         ..Qos::event()
     }
 }

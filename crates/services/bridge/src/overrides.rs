@@ -74,8 +74,12 @@ fn set(qos: &mut Qos, text: &str) -> Result<(), String> {
         "retention.bytes" => {
             let number = |v: &str| v.parse().map_err(|_| "a number of bytes, or none".to_owned());
             qos.retention.bytes = optional(value, number)?;
+            qos.retention.default = false;
         }
-        "retention.age" => qos.retention.age = optional(value, time)?,
+        "retention.age" => {
+            qos.retention.age = optional(value, time)?;
+            qos.retention.default = false;
+        }
         "retention.last_value" => qos.retention.last_value = word_of(value)?,
         "deadline" => qos.deadline = optional(value, time)?,
         "lifespan" => qos.lifespan = optional(value, time)?,

@@ -92,7 +92,8 @@ impl Lanes {
         // A producer has its own queues, and drops records by level when they are full.
         let qos = Qos { overload: Overload::Refuse, partitions: self.partitions, ..Qos::log() };
         if self.is_urgent(level) {
-            let retention = Retention { bytes: None, age: Some(30 * DAY), last_value: false };
+            let retention =
+                Retention { bytes: None, age: Some(30 * DAY), last_value: false, default: false };
             return Qos { guarantee: Guarantee::Durable, retention, ..qos };
         }
         if let Some(ordinary) = &self.ordinary {

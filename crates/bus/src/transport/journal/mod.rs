@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `sync_ms` | the longest that a record of a persistent topic stays unsynced (100) |
 //! | `access=read` | change nothing in the folder: topics can be read only |
+//! | `budget` | the room for default retention: bytes, or a share of the disk (`25%`) |
 //!
 //! Each connection opens the journal separately, so that its claims, group memberships and bells
 //! end with it. Topics below `_helio/` are internal and not listed: `_helio/schemas` stores the
@@ -24,8 +25,8 @@ use std::time::Duration;
 use helio_core::qos::{Durability, Guarantee, Reliability, Retention};
 use helio_core::{Qos, SchemaId, TopicName};
 use helio_journal::{
-    Access, Journal, JournalError, JournalOptions, LastValue, MAX_KEY_BYTES, MAX_PARTITIONS,
-    MAX_RECORD_BYTES, SyncPolicy, TopicConfig,
+    Access, Budget, Journal, JournalError, JournalOptions, LastValue, MAX_KEY_BYTES,
+    MAX_PARTITIONS, MAX_RECORD_BYTES, SyncPolicy, TopicConfig,
 };
 use serde::{Deserialize, Serialize};
 
@@ -72,7 +73,7 @@ struct JournalTransport {
 
 pub(super) fn connect(opening: &Opening) -> Result<Arc<dyn Transport>, ConnectError> {
     let url = &opening.url;
-    url.allow_options(&["sync_ms", "access"])?;
+    url.allow_options(&["sync_ms", "access", "budget"])?;
     if url.rest().is_empty() {
         let reason = "a journal needs a folder".to_owned();
         return Err(ConnectError::Url { url: url.to_string(), reason });
@@ -85,6 +86,10 @@ pub(super) fn connect(opening: &Opening) -> Result<Arc<dyn Transport>, ConnectEr
     let mut options = JournalOptions { access, ..JournalOptions::default() };
     if let Some(ms) = url.number("sync_ms")? {
         options.sync_interval = Duration::from_millis(ms);
+    }
+    if let Some(text) = url.option("budget") {
+        let wrong = || url.bad_option("budget", text, "a number of bytes, or 1% to 100%");
+        options.budget = budget(text).ok_or_else(wrong)?;
     }
     // journal:///path is the same folder as journal:/path.
     let path = url.rest().strip_prefix("//").unwrap_or(url.rest());
@@ -133,6 +138,15 @@ fn capabilities() -> Capabilities {
     }
 }
 
+fn budget(text: &str) -> Option<Budget> {
+    match text.strip_suffix('%') {
+        Some(percent) => {
+            percent.parse().ok().filter(|p| (1..=100).contains(p)).map(Budget::Percent)
+        }
+        None => text.parse().ok().map(Budget::Bytes),
+    }
+}
+
 fn config(qos: &Qos) -> TopicConfig {
     let nanos = |age: Duration| u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
     let description = Description { qos: qos.clone() };
@@ -140,6 +154,7 @@ fn config(qos: &Qos) -> TopicConfig {
         partitions: qos.partitions,
         retention_bytes: qos.retention.bytes,
         retention_age_ns: qos.retention.age.map(nanos),
+        within_budget: qos.retention.default,
         last_value: if qos.retention.last_value { LastValue::Keep } else { LastValue::Forget },
         sync: match qos.durability {
             Durability::Persistent => SyncPolicy::Background,
@@ -155,6 +170,18 @@ fn failed(what: &str) -> impl Fn(JournalError) -> TransportError + '_ {
     move |error| match error {
         JournalError::TopicGone { topic } => TransportError::TopicGone { topic },
         error => engine(SCHEME, what, error),
+    }
+}
+
+/// Converts the error of a topic's creation or change: what cannot fit is refused.
+fn refused(topic: &TopicName, error: JournalError) -> TransportError {
+    match error {
+        JournalError::OverBudget { .. } => TransportError::Unsupported {
+            transport: SCHEME.to_owned(),
+            what: format!("keep the retention of {topic}: {error}"),
+            remedy: "choose a lower retention.bytes, or a larger budget (?budget=50%)".to_owned(),
+        },
+        error => failed("create or alter a topic")(error),
     }
 }
 
@@ -211,7 +238,7 @@ impl Transport for JournalTransport {
                 let topic = self.open_topic(name)?.ok_or(gone)?;
                 super::first_difference(name, topic.qos(), qos).map_or(Ok(topic), Err)
             }
-            Err(error) => Err(failed("create a topic")(error)),
+            Err(error) => Err(refused(name, error)),
         }
     }
 
@@ -228,11 +255,7 @@ impl Transport for JournalTransport {
         self.shared.journal.purge_topic(name).map_err(failed("purge a topic"))
     }
 
-    fn alter_topic(
-        &self,
-        name: &TopicName,
-        retention: &Retention,
-    ) -> Result<bool, TransportError> {
+    fn alter_topic(&self, name: &TopicName, retention: &Retention) -> Result<bool, TransportError> {
         self.shared.check_open()?;
         let topic = self.shared.journal.topic(name).map_err(failed("open a topic"))?;
         let Some(topic) = topic else { return Ok(false) };
@@ -243,7 +266,7 @@ impl Transport for JournalTransport {
             segment_bytes: topic.config().segment_bytes,
             ..config(&qos)
         };
-        self.shared.journal.alter_topic(name, &altered).map_err(failed("alter a topic"))
+        self.shared.journal.alter_topic(name, &altered).map_err(|error| refused(name, error))
     }
 
     fn topics(&self) -> Result<Vec<TopicName>, TransportError> {

@@ -8,8 +8,8 @@ use helio_core::{Producer, ProducerName, Qos, SchemaId};
 use helio_journal::{JournalError, Lease, Ownership, ProducerClaim, Topic, WriterOptions};
 
 use super::super::{
-    Alive, Declared, PartitionInfo, Reader, ReaderRequest, TransportTopic, Writer, WriterInfo,
-    WriterRequest,
+    Alive, Declared, PartitionInfo, Reader, ReaderRequest, Taken, TransportTopic, Writer,
+    WriterInfo, WriterRequest,
 };
 use super::reader::JournalReader;
 use super::writer::JournalWriter;
@@ -203,6 +203,7 @@ impl TransportTopic for JournalTopic {
                 missing: info.recovery.missing,
                 missing_from: info.recovery.missing_from,
                 last_time: info.last_time,
+                taken: Some(Taken { samples: info.taken.samples, bytes: info.taken.bytes }),
             })
         };
         (0..self.qos.partitions).map(info).collect()

@@ -33,6 +33,8 @@ use topic::{MemoryTopic, TopicConnection};
 
 /// The most bytes (payloads and keys) that a partition stores, so that no test exhausts memory.
 pub const MAX_PARTITION_BYTES: u64 = 256 << 20;
+/// The limit where a profile's default names none: there may be many such topics.
+const DEFAULT_PARTITION_BYTES: u64 = 64 << 20;
 /// The largest payload, as the journal's.
 pub const MAX_PAYLOAD_BYTES: usize = (64 << 20) - MAX_KEY_BYTES;
 /// The largest key, as the journal's.

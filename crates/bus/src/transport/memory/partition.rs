@@ -9,7 +9,7 @@ use helio_core::qos::{Liveliness, Ownership};
 use helio_core::{Headers, Producer, ProducerName, Qos, SchemaId, Tai, TopicName, TraceId};
 
 use super::super::{Alive, Origin, Record, SampleRef, WriterInfo};
-use super::MAX_PARTITION_BYTES;
+use super::{DEFAULT_PARTITION_BYTES, MAX_PARTITION_BYTES};
 use crate::bell::Waiters;
 use crate::clock::Clock;
 use crate::error::{TransportError, holder};
@@ -24,6 +24,8 @@ pub(super) struct StoredSample {
     producer: Arc<Producer>,
     sequence: u64,
     time: Tai,
+    /// When it was published here, for retention: its own time may be of another clock, or long ago.
+    arrived: Tai,
     schema: SchemaId,
     level: u8,
     trace: Option<TraceId>,
@@ -115,11 +117,12 @@ pub(super) struct Partition {
 
 impl Partition {
     pub(super) fn new(qos: &Qos) -> Self {
+        let unlimited = if qos.retention.default { DEFAULT_PARTITION_BYTES } else { u64::MAX };
         Self {
             log: VecDeque::new(),
             first: 0,
             bytes: 0,
-            retain_bytes: qos.retention.bytes.unwrap_or(u64::MAX).min(MAX_PARTITION_BYTES),
+            retain_bytes: qos.retention.bytes.unwrap_or(unlimited).min(MAX_PARTITION_BYTES),
             retain_age: qos.retention.age,
             // One, as in the journal, whatever the history's depth.
             keep_per_key: usize::from(qos.retention.last_value),
@@ -307,6 +310,7 @@ impl Partition {
             producer: Arc::clone(producer),
             sequence,
             time: record.time,
+            arrived: now.time,
             schema: record.schema,
             level: record.level,
             trace: record.trace,
@@ -347,7 +351,7 @@ impl Partition {
         });
         while self.log.len() > 1 {
             let over = self.bytes > self.retain_bytes;
-            let old = oldest.is_some_and(|oldest| self.log[0].time < oldest);
+            let old = oldest.is_some_and(|oldest| self.log[0].arrived < oldest);
             if !over && !old {
                 break;
             }

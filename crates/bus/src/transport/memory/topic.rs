@@ -131,6 +131,7 @@ impl TransportTopic for TopicConnection {
                 missing: 0,
                 missing_from: 0,
                 last_time: state.last_time(),
+                taken: None,
             }
         };
         Ok((0..).zip(&self.topic.partitions).map(info).collect())

@@ -55,7 +55,12 @@ fn a_target_that_is_frozen_holds_the_bridge_up_within_bounds() {
 #[test]
 fn what_retention_has_taken_is_told_counted_and_seen_by_readers() {
     let qos = Qos {
-        retention: helio_core::qos::Retention { bytes: Some(20_000), age: None, last_value: false },
+        retention: helio_core::qos::Retention {
+            bytes: Some(20_000),
+            age: None,
+            last_value: false,
+            default: false,
+        },
         ..Qos::stream()
     };
     let (from, to) = (Bus::connect("memory:").unwrap(), Bus::connect("memory:").unwrap());

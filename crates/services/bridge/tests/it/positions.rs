@@ -120,7 +120,7 @@ fn into_a_target_without_places_too() {
 #[test]
 fn the_position_is_known_where_retention_took_all_that_was_forwarded() {
     let (from, to) = (Bus::connect("memory:").unwrap(), Bus::connect("memory:").unwrap());
-    let short = Retention { bytes: Some(10_000), age: None, last_value: false };
+    let short = Retention { bytes: Some(10_000), age: None, last_value: false, default: false };
     let there = publisher(&to, "t", "Other", Qos { retention: short, ..Qos::command() });
     let script = publisher(&from, "t", "Script", Qos::command());
     let mut first = bridge(&from, &to);

@@ -83,7 +83,7 @@ fn buses() -> (tempfile::TempDir, [Bus; 2]) {
 
 /// The topic of a level that keeps little.
 fn small_topic(bus: &Bus, level: Level, bytes: u64) {
-    let retention = Retention { bytes: Some(bytes), age: None, last_value: false };
+    let retention = Retention { bytes: Some(bytes), age: None, last_value: false, default: false };
     let spec = TopicSpec::new(&Lanes::default().topic_name(level)).unwrap();
     bus.topic(spec.qos(Qos { retention, ..Lanes::default().qos(level) })).unwrap();
 }

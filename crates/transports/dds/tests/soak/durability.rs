@@ -17,7 +17,7 @@ use helio_journal::{Journal, JournalOptions, Maintenance, Ownership, Record, Wri
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn numbers() -> Qos {
-    let retention = Retention { bytes: Some(64 << 20), age: None, last_value: true };
+    let retention = Retention { bytes: Some(64 << 20), age: None, last_value: true, default: false };
     Qos { overload: Overload::Block, guarantee: Guarantee::Durable, retention, ..Qos::stream() }
 }
 
@@ -814,7 +814,7 @@ fn what_retention_has_left_out_is_nobodys_loss() {
     let (url, folder) = (url(domain()), tempfile::tempdir().unwrap());
     let service = Service::start(&url, folder.path());
     let bus = Bus::connect(&url).unwrap();
-    let retention = Retention { bytes: Some(4 << 20), age: None, last_value: true };
+    let retention = Retention { bytes: Some(4 << 20), age: None, last_value: true, default: false };
     let kept = topic(&bus, "kept", Qos { retention, ..numbers() });
     let publisher = kept.publisher().unwrap();
     let pending: Vec<_> = (0..=LAST_NUMBER)

@@ -105,6 +105,7 @@ pub(crate) fn foreign(config: &HashMap<String, String>, partitions: u32) -> Qos 
             bytes: limit("retention.bytes"),
             age: limit("retention.ms").map(Duration::from_millis),
             last_value: compacted,
+            default: false,
         },
         guarantee: Guarantee::Stored,
         partitions,
@@ -124,16 +125,16 @@ mod tests {
     #[test]
     fn retention_goes_to_kafka() {
         let telemetry = of(&Qos::telemetry());
-        assert_eq!(value(&telemetry, "retention.bytes"), Some("67108864"));
-        assert_eq!(value(&telemetry, "segment.bytes"), Some("16777216"));
-        assert_eq!(value(&telemetry, "retention.ms"), Some("3600000"));
-        assert_eq!(value(&telemetry, "segment.ms"), Some("900000"));
+        assert_eq!(value(&telemetry, "retention.bytes"), Some("-1"));
+        assert_eq!(value(&telemetry, "segment.bytes"), Some("1073741824"));
+        assert_eq!(value(&telemetry, "retention.ms"), Some("604800000"));
+        assert_eq!(value(&telemetry, "segment.ms"), Some("151200000"));
         let state = of(&Qos::state());
         assert_eq!(value(&state, "retention.bytes"), Some("-1"));
         assert_eq!(value(&state, "retention.ms"), Some("-1"));
         assert_eq!(value(&state, "segment.bytes"), Some("1073741824"));
         let qos = Qos {
-            retention: Retention { bytes: Some(10), age: None, last_value: false },
+            retention: Retention { bytes: Some(10), age: None, last_value: false, default: false },
             ..Qos::stream()
         };
         assert_eq!(value(&of(&qos), "segment.bytes"), Some("1048576"));

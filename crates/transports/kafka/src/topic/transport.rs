@@ -274,6 +274,7 @@ impl TransportTopic for KafkaTopic {
                 missing: 0,
                 missing_from: 0,
                 last_time: None,
+                taken: None,
             })
         };
         (0..self.state.qos.partitions).map(info).collect()
