@@ -287,7 +287,7 @@ impl Bus {
         let Some(topic) = self.core.transport.open_topic(name)? else { return Ok(None) };
         Ok(Some(TopicInfo {
             name: name.clone(),
-            qos: topic.qos().clone(),
+            qos: Qos { retention: topic.retention()?, ..topic.qos().clone() },
             schemas: topic.schemas()?,
             partitions: topic.partitions()?,
             carried: topic.carried()?,

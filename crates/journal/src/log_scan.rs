@@ -267,7 +267,9 @@ impl Partition {
             }
             found.pos += header.stride() as u64;
             found.end = header.offset + 1;
-            found.time = found.time.max(header.time);
+            if self.env.is_plausible(header.time) {
+                found.time = found.time.max(header.time);
+            }
         }
     }
 

@@ -205,8 +205,7 @@ impl TopicInner {
             // Opening the partition rebuilds it.
             None => self.dir.join("topic.json").exists(),
         };
-        named
-            && self.partitions.iter().filter_map(OnceLock::get).all(|p| p.check_present().is_ok())
+        named && self.partitions.iter().filter_map(OnceLock::get).all(|p| p.check_present().is_ok())
     }
 
     fn check_current(&self) -> Result<(), JournalError> {
@@ -322,7 +321,16 @@ impl Topic {
         self.inner.is_current()
     }
 
-    /// Its configuration.
+    /// Reads its present configuration, which may have been
+    /// [altered](crate::Journal::alter_topic) since it was opened.
+    ///
+    /// # Errors
+    /// [`JournalError::TopicGone`]; an error of its description's file.
+    pub fn stored_config(&self) -> Result<TopicConfig, JournalError> {
+        description::read(&self.inner.dir)?.ok_or_else(|| JournalError::gone(&self.inner.dir))
+    }
+
+    /// Its configuration when it was opened.
     #[must_use]
     pub fn config(&self) -> &TopicConfig {
         &self.inner.config

@@ -170,6 +170,10 @@ impl<T: TopicDecorator> TransportTopic for T {
         self.inner().qos()
     }
 
+    fn retention(&self) -> Result<Retention, TransportError> {
+        self.inner().retention()
+    }
+
     fn schemas(&self) -> Result<Vec<SchemaId>, TransportError> {
         self.inner().schemas()
     }

@@ -176,6 +176,14 @@ pub trait TransportTopic: Send + Sync + 'static {
     }
     /// The quality of service that it was created with.
     fn qos(&self) -> &Qos;
+    /// Its present retention, which may have been [altered](Transport::alter_topic) since it was
+    /// opened.
+    ///
+    /// # Errors
+    /// The engine's error.
+    fn retention(&self) -> Result<Retention, TransportError> {
+        Ok(self.qos().retention.clone())
+    }
     /// The declared schemas, oldest first.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ mod support;
 mod bus;
 mod closing;
 mod conformance;
+mod deletion;
 mod fair;
 mod fence;
 mod frozen;

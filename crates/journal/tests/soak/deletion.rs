@@ -147,7 +147,9 @@ fn delete(journal: &Journal, dir: &Path, turn: u64) -> Option<(u64, u64)> {
         1 => drop(journal.purge_topic(&name()).unwrap()),
         _ => {
             // Others may recreate files in it meanwhile.
-            while fs::remove_dir_all(dir.join("topics/t")).is_err() && dir.join("topics/t").exists() {}
+            while fs::remove_dir_all(dir.join("topics/t")).is_err() && dir.join("topics/t").exists()
+            {
+            }
         }
     }
     Some((log, now()))
@@ -160,8 +162,7 @@ fn no_receipt_is_given_for_a_deleted_topic() {
     journal.create_topic(&name(), &config()).unwrap();
     let (sender, receipts) = mpsc::channel();
     let role = |i: usize| format!("write:p{i}");
-    let mut writers: Vec<_> =
-        (0..WRITERS).map(|i| start(dir.path(), &role(i), &sender)).collect();
+    let mut writers: Vec<_> = (0..WRITERS).map(|i| start(dir.path(), &role(i), &sender)).collect();
     let mut gone: HashMap<u64, u64> = HashMap::new();
     let (begin, mut turn) = (Instant::now(), 0);
     while begin.elapsed() < seconds() {
@@ -185,9 +186,8 @@ fn no_receipt_is_given_for_a_deleted_topic() {
     let receipts: Vec<Receipt> = receipts.into_iter().collect();
     let topic = journal.topic(&name()).unwrap().unwrap();
     let (last, end) = (topic.info(0).unwrap().log_id, topic.info(0).unwrap().end_offset);
-    let false_ones = receipts.iter().filter(|(log, _, begun)| {
-        gone.get(log).is_some_and(|since| begun > since)
-    });
+    let false_ones =
+        receipts.iter().filter(|(log, _, begun)| gone.get(log).is_some_and(|since| begun > since));
     assert_eq!(false_ones.count(), 0, "of {} receipts", receipts.len());
     let mut reader = topic.reader(0, From::Earliest).unwrap();
     let mut found = 0;
@@ -212,8 +212,7 @@ fn clocks_that_are_off_cost_no_sample() {
     let topic = journal.create_topic(&name(), &aged()).unwrap();
     let (sender, receipts) = mpsc::channel();
     let role = |i: usize| format!("off:p{i}");
-    let mut writers: Vec<_> =
-        (0..WRITERS).map(|i| start(dir.path(), &role(i), &sender)).collect();
+    let mut writers: Vec<_> = (0..WRITERS).map(|i| start(dir.path(), &role(i), &sender)).collect();
     let (begin, mut turn) = (Instant::now(), 0);
     while begin.elapsed() < seconds() / 3 {
         std::thread::sleep(Duration::from_millis(300));

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use helio_core::qos::{Liveliness, Ownership as Policy};
+use helio_core::qos::{Liveliness, Ownership as Policy, Retention};
 use helio_core::{Producer, ProducerName, Qos, SchemaId};
 use helio_journal::{JournalError, Lease, Ownership, ProducerClaim, Topic, WriterOptions};
 
@@ -121,7 +121,10 @@ impl JournalTopic {
 /// Parses a topic's description. A bus's description that cannot be read has an error of its own: a
 /// newer version may have written it.
 pub(super) fn described(topic: &Topic) -> Result<Description, TransportError> {
-    let text = &topic.config().description;
+    parsed(topic, &topic.config().description)
+}
+
+fn parsed(topic: &Topic, text: &str) -> Result<Description, TransportError> {
     let json = serde_json::from_str::<serde_json::Value>(text).unwrap_or_default();
     if json.get("qos").is_none() {
         return Err(TransportError::Unsupported {
@@ -164,6 +167,11 @@ impl TransportTopic for JournalTopic {
 
     fn qos(&self) -> &Qos {
         &self.qos
+    }
+
+    fn retention(&self) -> Result<Retention, TransportError> {
+        let config = self.topic.stored_config().map_err(failed("read a topic's description"))?;
+        Ok(parsed(&self.topic, &config.description)?.qos.retention)
     }
 
     fn schemas(&self) -> Result<Vec<SchemaId>, TransportError> {
