@@ -178,7 +178,7 @@ def _to_json(qos: Qos) -> dict[str, Any]:
             "bytes": qos.retention.bytes,
             "age": _duration_json(qos.retention.age),
             "last_value": qos.retention.last_value,
-            "default": qos.retention.default,
+            **({"default": True} if qos.retention.default else {}),
         },
         "guarantee": Guarantee(qos.guarantee),
         "liveliness": (
