@@ -245,7 +245,8 @@ impl BellInner {
         sleeping.store(AWAKE, SeqCst);
     }
 
-    /// Removes and returns the watched partitions whose tail has moved or that were deleted; removes closed ones, too.
+    /// Removes and returns the watched partitions whose tail has moved or that were deleted;
+    /// removes closed ones, too.
     fn overlooked(&self) -> Vec<Hint> {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         let mut moved = Vec::new();

@@ -1,8 +1,8 @@
 //! The budget of a whole journal, a share of its disk, which shortens default retention.
 //!
 //! Constraints: only segments of topics whose limits are a default
-//! ([`TopicConfig::within_budget`]) are dropped, the oldest of all topics first, never a partition's
-//! last one. Chosen limits are kept: what cannot fit is refused when the topic is created.
+//! ([`TopicConfig::within_budget`]) are dropped, the oldest of all topics first, and never a
+//! partition's last one. Chosen limits are kept: what cannot fit is refused at creation.
 //!
 //! Operation: one process looks every [`LOOK_INTERVAL`] of the journal's running time. While the
 //! whole disk holds less than the budget, that is one system call. Otherwise the files are summed;
@@ -60,8 +60,8 @@ pub(crate) fn check(env: &Env, config: &TopicConfig) -> Result<(), JournalError>
     if wanted <= budget { Ok(()) } else { Err(JournalError::OverBudget { wanted, budget }) }
 }
 
-/// Shortens topics with default retention if the journal exceeds its budget and it is this process's
-/// turn to look. `open` are the partitions that this process has open.
+/// Shortens topics with default retention if the journal exceeds its budget and it is this
+/// process's turn to look. `open` are the partitions that this process has open.
 pub(crate) fn keep(env: &Arc<Env>, open: &[Arc<Partition>]) -> Result<(), JournalError> {
     let (looked, now) = (env.doorbells.map.u64(LOOKED), env.running_time());
     let last = looked.load(Acquire);

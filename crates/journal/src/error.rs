@@ -79,8 +79,8 @@ pub enum JournalError {
     },
     /// A topic's description does not match its check.
     #[error(
-        "{}: was edited or damaged, its check differs; undo the edit: `helio topic alter` changes a \
-         topic",
+        "{}: was edited or damaged, its check differs; undo the edit: `helio topic alter` changes \
+         a topic",
         path.display()
     )]
     Edited {

@@ -202,8 +202,8 @@ impl Journal {
     /// including those that are waiting, and reads, whose waiting readers are woken.
     ///
     /// # Errors
-    /// [`JournalError`] if its files cannot be removed; [`JournalError::Stuck`] if a stopped process
-    /// holds a partition's lock. The deletion may be decided then: try again.
+    /// [`JournalError`] if its files cannot be removed; [`JournalError::Stuck`] if a stopped
+    /// process holds a partition's lock. The deletion may be decided then: try again.
     pub fn remove_topic(&self, name: &TopicName) -> Result<bool, JournalError> {
         if !self.inner.env.writable() {
             return Err(JournalError::ReadOnly);

@@ -199,8 +199,8 @@ impl TopicConfig {
         within("retention_bytes", self.retention_bytes.unwrap_or(1), 1, u64::MAX)
     }
 
-    /// Fails with the first field in which two configurations differ. The limits of bytes and age are
-    /// no part of a topic's identity: they may be altered.
+    /// Fails with the first field in which two configurations differ. The limits of bytes and age
+    /// are no part of a topic's identity: they may be altered.
     pub(crate) fn same_as(&self, asked: &Self, topic: &str) -> Result<(), JournalError> {
         let pairs = [
             ("partitions", self.partitions.to_string(), asked.partitions.to_string()),

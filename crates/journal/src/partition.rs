@@ -275,7 +275,7 @@ impl Partition {
         }
     }
 
-    /// Returns the latest time of any record that was not ahead of the time of day, as far as known.
+    /// Returns the latest time of any record that was not ahead of the time of day.
     pub(crate) fn newest_time(&self) -> Tai {
         match self.recovered_view() {
             None => self.control.max_time(),

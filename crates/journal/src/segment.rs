@@ -179,8 +179,8 @@ pub(crate) struct Seal {
 pub(crate) enum Unused {
     /// Everything behind the last frame.
     All,
-    /// Only pages of zeros, where recovery has closed the segment: what is behind the last frame may
-    /// be all that is left of damaged ones.
+    /// Only pages of zeros, where recovery has closed the segment: what is behind the last frame
+    /// may be all that is left of damaged ones.
     Zeros,
 }
 
@@ -384,8 +384,8 @@ impl Segment {
         self.head.end().saturating_sub(seal.end) > self.head.capacity / 4
     }
 
-    /// Gives the room behind the last frame of a closed segment back to the disk. The file keeps its
-    /// size: it may be mapped.
+    /// Gives the room behind the last frame of a closed segment back to the disk. The file keeps
+    /// its size: it may be mapped.
     pub(crate) fn trim(&self, dir: &Path, unused: Unused) -> Result<(), JournalError> {
         let seal = self.sealed().ok().flatten().filter(|seal| self.is_trimmed(*seal));
         let Some(seal) = seal else { return Ok(()) };

@@ -6,6 +6,7 @@ pub(crate) mod component;
 pub(crate) mod dev;
 pub(crate) mod instances;
 pub(crate) mod log;
+mod profiles;
 mod start;
 pub(crate) mod topic;
 
@@ -25,6 +26,7 @@ use self::component::ComponentCommand;
 use self::dev::DevCommand;
 use self::instances::Instances;
 use self::log::LogCommand;
+use self::profiles::PROFILES;
 use self::topic::TopicCommand;
 use crate::units;
 
@@ -727,9 +729,6 @@ impl LoadArgs {
     /// The default number of messages in flight: enough to fill any transport's queue.
     pub(crate) const WINDOW: usize = 10_000;
 }
-
-/// The names of the quality-of-service profiles.
-pub(crate) const PROFILES: [&str; 6] = ["telemetry", "event", "command", "stream", "log", "state"];
 
 fn window(text: &str) -> Result<usize, String> {
     match text.parse() {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueHint};
 use helio_bridge::Override;
 
-use super::PROFILES;
+use super::profiles::PROFILES;
 
 /// `helio topic`.
 #[derive(Debug, Subcommand)]

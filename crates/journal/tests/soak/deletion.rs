@@ -1,6 +1,6 @@
 //! A storm of deletions: a topic is deleted, purged, removed by hand and recreated under writers
-//! that wait for *durable*, some of which are killed. No receipt may name a log that was gone before
-//! its append began, and each receipt of the log that is left must be in it.
+//! that wait for *durable*, some of which are killed. No receipt may name a log that was gone
+//! before its append began, and each receipt of the log that is left must be in it.
 //!
 //! And a storm of clocks: writers whose clocks are hours or years off, with a retention age that
 //! none of their samples has reached: nothing may be missing.

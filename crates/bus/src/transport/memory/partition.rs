@@ -24,7 +24,7 @@ pub(super) struct StoredSample {
     producer: Arc<Producer>,
     sequence: u64,
     time: Tai,
-    /// When it was published here, for retention: its own time may be of another clock, or long ago.
+    /// When it was published here, for retention: its own time may be of another clock.
     arrived: Tai,
     schema: SchemaId,
     level: u8,

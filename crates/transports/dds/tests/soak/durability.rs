@@ -17,7 +17,8 @@ use helio_journal::{Journal, JournalOptions, Maintenance, Ownership, Record, Wri
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn numbers() -> Qos {
-    let retention = Retention { bytes: Some(64 << 20), age: None, last_value: true, default: false };
+    let bytes = Some(64 << 20);
+    let retention = Retention { bytes, age: None, last_value: true, default: false };
     Qos { overload: Overload::Block, guarantee: Guarantee::Durable, retention, ..Qos::stream() }
 }
 
