@@ -321,6 +321,13 @@ impl Topic {
         self.inner.is_current()
     }
 
+    /// Returns whether the topic is known to be deleted. Cheaper than
+    /// [`is_current`](Self::is_current), which looks at the folder.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.inner.partitions.iter().filter_map(OnceLock::get).any(|partition| partition.is_gone())
+    }
+
     /// Reads its present configuration, which may have been
     /// [altered](crate::Journal::alter_topic) since it was opened.
     ///

@@ -321,7 +321,7 @@ impl Reader for JournalReader {
 
     fn commit(&mut self, partition: u32, offset: u64) -> Result<(), TransportError> {
         let membership = self.group.as_ref().ok_or_else(|| not_ours(SCHEME, partition))?;
-        if !self.topic.is_current() {
+        if self.topic.is_gone() {
             return Err(TransportError::TopicGone { topic: self.topic.name().to_string() });
         }
         membership.member.commit(partition, offset).map_err(|error| match error {
