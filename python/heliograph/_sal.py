@@ -50,7 +50,9 @@ class InterfaceTopic:
 
     @property
     def fields(self) -> list[FieldInfo]:
-        """The public fields; every sample has the private ones before them."""
+        """The public fields. Every sample has the private ones too: before them, and behind them in
+        topics of ``.avsc`` files.
+        """
         return [FieldInfo(*row) for row in self._raw.fields(self.name)]
 
     @property
@@ -65,7 +67,8 @@ class InterfaceTopic:
     def kafka_key(self, index: int | None = None) -> str:
         """Return the key of a message on Kafka from the component of that index.
 
-        It is the JSON text of name, index and topic; telemetry has none.
+        It is the JSON text of name, index (if the component has one) and topic, as salobj writes
+        it; telemetry has none.
         """
         return self._raw.kafka_key(self.name, index)
 

@@ -624,11 +624,12 @@ impl RawChecks {
         refused.err().map(|error| error.to_string())
     }
 
-    /// An encoded value's fields from `first` on as JSON text, as in the audit. Numbers that JSON
-    /// lacks are texts.
-    fn arguments(&self, payload: &[u8], first: usize) -> String {
+    /// An encoded value's fields from `first` to before `end` as JSON text, as in the audit.
+    /// Numbers that JSON lacks are texts.
+    fn arguments(&self, payload: &[u8], first: usize, end: usize) -> String {
         let Ok(Value::Record(values)) = self.codec.decode(payload) else { return String::new() };
-        let public = self.codec.fields_to_json(&values, first.min(values.len())..values.len());
+        let end = end.min(values.len());
+        let public = self.codec.fields_to_json(&values, first.min(end)..end);
         public.map_or_else(|_| String::new(), |all| serde_json::Value::Object(all).to_string())
     }
 }

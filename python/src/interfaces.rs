@@ -140,6 +140,11 @@ impl RawInterfaces {
         Ok(self.find(name)?.revcode())
     }
 
+    /// The position of the first private field in a topic's samples.
+    fn private_at(&self, name: &str) -> PyResult<usize> {
+        Ok(self.find(name)?.private_at())
+    }
+
     /// A message's key on Kafka.
     #[pyo3(signature = (name, index))]
     fn kafka_key(&self, name: &str, index: Option<i32>) -> PyResult<String> {

@@ -197,15 +197,16 @@ impl Schema {
         self.decode_from(py, owned.as_bytes(), Some(owned.as_any()))
     }
 
-    /// The data of a value's fields from `first` on, for comparison when the fields before it
-    /// change with every sample.
-    fn encode_from<'py>(
+    /// The data of a value's fields from `first` to before `end`, for comparison when the other
+    /// fields change with every sample.
+    fn encode_range<'py>(
         &self,
         value: &Bound<'py, PyAny>,
         first: usize,
+        end: usize,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let fields = self.plan.record().map_or(0, |record| record.fields.len());
-        let places: Vec<_> = (first..fields).collect();
+        let places: Vec<_> = (first..end.min(fields)).collect();
         with_scratch(|out| {
             codec::encode_fields(&self.plan, &places, value, out)
                 .map_err(|error| self.encode_error(value.py(), error))?;

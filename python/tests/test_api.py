@@ -120,8 +120,10 @@ def test_interfaces_may_be_yaml(tmp_path: Path) -> None:
     event = interfaces["Camera/event/endReadout"]
     assert (event.indexed, event.sal_name) == (True, "logevent_endReadout")
     for index in (None, 2):
-        key = {"name": "Camera", "index": index or 0, "topic": "logevent_endReadout"}
-        assert event.kafka_key(index) == json.dumps(key)
+        key = '{ "name": "Camera", "index": %d, "topic": "logevent_endReadout" }' % (index or 0)
+        assert event.kafka_key(index) == key
+    single = interfaces["MTMount/command/trackTarget"]
+    assert single.kafka_key(3) == '{ "name": "MTMount", "topic": "command_trackTarget" }'
     assert interfaces["Camera/telemetry/temperatures"].kafka_key(1) == ""
     (tmp_path / "Wind.yaml").write_text("name: Wind\nevents:\n  gust: {filds: []}\n")
     with pytest.raises(helio.SchemaError, match=r"Wind.yaml:3: .*`filds`"):

@@ -119,6 +119,10 @@ def test_every_class_of_the_examples_can_be_made() -> None:
     sky = find_interface(interfaces, "ESS").get("tel_skyBrightness")
     assert sky is not None
     assert None in sky.data_type().as_dict().values()
+    assert sky.public_names == ("timestamp", "zenith", "detectorTemperature", "sensorName")
+    names = sky.schema.field_names
+    assert names == [*sky.data_type._fields]
+    assert (names[0], names[5], names[-1]) == ("salIndex", "private_sndStamp", "private_origin")
 
 
 def _resident() -> int:

@@ -91,7 +91,7 @@ class _Command:
 
     def arguments(self, payload: bytes) -> str:
         """Return the public fields as JSON, for the audit."""
-        return self.checks.arguments(payload, self.topic.first)
+        return self.checks.arguments(payload, self.topic.public.start, self.topic.public.stop)
 
 
 @dataclass

@@ -65,9 +65,11 @@ class TopicType:
         """The class of its values."""
         info = self.info
         fields = info.fields
-        names = [*_data.PRIVATE, *(field.name for field in fields)]
+        names = [field.name for field in fields]
         if self._interface.indexed:
             names.insert(0, "salIndex")
+        private = self._interface.raw.private_at(self.topic)
+        names[private:private] = _data.PRIVATE
         arrays = [field.name for field in fields if field.count > 1]
         made = _data.data_class(info.sal_name, f"{self.component}.{self.attribute}", names, arrays)
         record = f"lsst.sal.{self.component}.{info.sal_name}"
@@ -94,9 +96,16 @@ class TopicType:
         return self.data_type._schema
 
     @cached_property
-    def first(self) -> int:
-        """The position of the first public field; private fields come before it."""
-        return len(self.data_type._fields) - len(self.info.fields)
+    def public(self) -> range:
+        """The positions of the public fields, behind or before the private ones."""
+        index, private = int(self._interface.indexed), self._interface.raw.private_at(self.topic)
+        first = private + len(_data.PRIVATE) if private == index else index
+        return range(first, first + len(self.info.fields))
+
+    @cached_property
+    def public_names(self) -> tuple[str, ...]:
+        """The names of the public fields."""
+        return self.data_type._fields[self.public.start : self.public.stop]
 
     @cached_property
     def checks(self) -> Checks:

@@ -99,10 +99,10 @@ class WriteTopic:
         self._who = who
         self._refusal = refusal
         self._always = topic.kind != "event"
-        self._first = topic.first
+        self._public = topic.public
         self._narrow = topic.narrow
         self._data = topic.data_type()
-        self._names = frozenset(topic.data_type._fields[self._first :])
+        self._names = frozenset(topic.public_names)
         self._schema = topic.schema
         types = [field.type for field in topic.info.fields]
         self._real = any("float" in kind or "double" in kind for kind in types)
@@ -206,7 +206,7 @@ class WriteTopic:
             for name, value in fields.items():
                 if value is not None:
                     put(data, name, value)
-            return self._schema.encode_from(data, self._first)
+            return self._schema.encode_range(data, self._public.start, self._public.stop)
         except BaseException:
             for name, value in before.items():
                 self._set(name, value)

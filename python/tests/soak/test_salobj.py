@@ -137,7 +137,7 @@ async def test_salobj_reads_and_commands_our_component(sal: Sal) -> None:
         await probe.evt_position.set_write(value=1.5, forces=[1, 2, 3, 4], text="é", ok=True)
         await probe.tel_sample.set_write(values=[1, 2, 3, 4], number=7)
         ((key, event),) = await asyncio.to_thread(sal.read, "Probe/event/position", 1)
-        assert key == b'{"name": "Probe", "index": 0, "topic": "logevent_position"}'
+        assert key == b'{ "name": "Probe", "topic": "logevent_position" }'
         assert (event["value"], event["forces"]) == (1.5, [1, 2, 3, 4])
         assert (event["text"], event["ok"]) == ("é", True)
         assert event["private_revCode"] == sal.interfaces["Probe/event/position"].revcode
@@ -149,7 +149,7 @@ async def test_salobj_reads_and_commands_our_component(sal: Sal) -> None:
         await asyncio.to_thread(sal.write, "Probe/command/move", **fields)
         acks = await asyncio.to_thread(sal.read, "Probe/ackcmd", 1)
         (ack,) = [ack for _, ack in acks]
-        assert acks[0][0] == b'{"name": "Probe", "index": 0, "topic": "ackcmd"}'
+        assert acks[0][0] == b'{ "name": "Probe", "topic": "ackcmd" }'
         assert (ack["private_seqNum"], ack["ack"], ack["result"]) == (77, 303, "Done")
         assert (ack["identity"], ack["origin"]) == (f"user@{sal.subname}", os.getpid())
         assert (probe.ran[0].position, probe.ran[0].name) == (2.5, "x")
@@ -175,7 +175,7 @@ async def test_our_remote_reads_and_commands_a_component_of_salobj(sal: Sal) -> 
         await asyncio.to_thread(sal.write, "Multi/event/heartbeat", 3)
         call = send(remote.cmd_move, axis=1, position=3.0, timeout=TIMEOUT_S)
         ((key, command),) = await asyncio.to_thread(sal.read, "Multi/command/move", 1)
-        assert key == b'{"name": "Multi", "index": 3, "topic": "command_move"}'
+        assert key == b'{ "name": "Multi", "index": 3, "topic": "command_move" }'
         assert (command["salIndex"], command["position"], command["axis"]) == (3, 3.0, 1)
         answer = {
             "private_seqNum": command["private_seqNum"],

@@ -378,6 +378,16 @@ impl Codec {
         self.pass(0, reader, 0, decode::Care::Skip)
     }
 
+    /// Skips the first fields of the next datum, a record.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if the bytes do not begin with them.
+    pub fn skip_fields(&self, count: usize, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
+        let Some(Step::Record(record)) = self.plan.first() else { return Ok(()) };
+        let mut fields = record.fields.iter().take(count);
+        fields.try_for_each(|step| self.pass(*step, reader, 1, decode::Care::Skip))
+    }
+
     /// Checks that `bytes` are one datum, without decoding it.
     ///
     /// # Errors

@@ -1,11 +1,12 @@
 //! Telemetry as `.avsc` files: a whole topic as an Avro record, as in SAL from v28 on.
 //!
-//! The record's fields follow the private ones unchanged. Here Avro's `long` has 64 bits, and a
-//! field may be a union with null. The record's name is the topic's SAL name.
+//! SAL registers the file's record as it is, with the private fields appended to its own. Here
+//! Avro's `long` has 64 bits, and a field may be a union with null. The record's name is the
+//! topic's SAL name.
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::schema::Schema;
 
@@ -17,9 +18,19 @@ use super::{Field, SalCause, TopicKind};
 pub(super) fn template(text: &str) -> Result<Template, (u32, SalCause)> {
     let record: Value = serde_json::from_str(text)
         .map_err(|error| (error.line() as u32, SalCause::Avro(error.to_string())))?;
-    let template = read(&record).map_err(|cause| (1, cause))?;
+    let mut template = read(&record).map_err(|cause| (1, cause))?;
     Schema::from_json(&record).map_err(|error| (1, SalCause::Avro(error.to_string())))?;
+    if let Value::Object(record) = record {
+        template.record = Some(Arc::new(record));
+    }
     Ok(template)
+}
+
+/// SAL's schema of a topic: the file's record with these fields.
+pub(super) fn with_fields(record: &Map<String, Value>, fields: Vec<Value>) -> Value {
+    let mut schema = record.clone();
+    schema.insert("fields".to_owned(), Value::Array(fields));
+    Value::Object(schema)
 }
 
 fn read(record: &Value) -> Result<Template, SalCause> {
@@ -34,7 +45,8 @@ fn read(record: &Value) -> Result<Template, SalCause> {
     }
     let fields = record["fields"].as_array().ok_or_else(|| refused("\"fields\" is missing"))?;
     let fields: Vec<Field> = fields.iter().map(field).collect::<Result<_, _>>()?;
-    Ok(Template { kind, name: name.into(), description: text_of(record, "description"), fields })
+    let description = text_of(record, "description");
+    Ok(Template { kind, name: name.into(), description, fields, record: None })
 }
 
 fn field(value: &Value) -> Result<Field, SalCause> {

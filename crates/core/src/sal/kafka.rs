@@ -8,15 +8,16 @@ use super::topic::TopicKind;
 use crate::codec::Reader;
 use crate::name::TopicName;
 
-/// Returns the key of a Kafka message: the JSON text of name, index (0 for a single one) and SAL's
-/// name of the topic, as Python's `json.dumps` writes it. The broker compacts by it; telemetry has
-/// none.
-pub(super) fn key(component: &str, kind: TopicKind, sal_name: &str, index: i32) -> String {
+/// Returns the key of a Kafka message: the JSON text of name, index (absent if the component has
+/// none) and SAL's name of the topic, with salobj's blanks. The broker compacts by it; telemetry
+/// has none.
+pub(super) fn key(component: &str, kind: TopicKind, sal_name: &str, index: Option<i32>) -> String {
     if kind == TopicKind::Telemetry {
         return String::new();
     }
+    let index = index.map_or_else(String::new, |index| format!("\"index\": {index}, "));
     // Both names consist of letters, digits and '_': nothing to escape.
-    format!("{{\"name\": \"{component}\", \"index\": {index}, \"topic\": \"{sal_name}\"}}")
+    format!("{{ \"name\": \"{component}\", {index}\"topic\": \"{sal_name}\" }}")
 }
 
 /// The keys of one topic.
@@ -50,8 +51,11 @@ impl SalKeys {
     #[must_use]
     pub fn to_kafka(&self, key: &[u8]) -> Option<String> {
         let index = match key {
-            [] => 0,
-            key => i32::try_from(leading_long(key).filter(|found| found.1 == key)?.0).ok()?,
+            [] => None,
+            key => {
+                let found = leading_long(key).filter(|found| found.1 == key)?;
+                Some(i32::try_from(found.0).ok()?)
+            }
         };
         Some(self::key(&self.component, self.kind, &self.sal_name, index))
     }
@@ -97,11 +101,11 @@ mod tests {
         put_long(&mut key, -1);
         assert_eq!(
             keys("ESS/event/summaryState").to_kafka(&key).unwrap(),
-            r#"{"name": "ESS", "index": -1, "topic": "logevent_summaryState"}"#
+            r#"{ "name": "ESS", "index": -1, "topic": "logevent_summaryState" }"#
         );
         assert_eq!(
             keys("MTMount/ackcmd").to_kafka(b"").unwrap(),
-            r#"{"name": "MTMount", "index": 0, "topic": "ackcmd"}"#
+            r#"{ "name": "MTMount", "topic": "ackcmd" }"#
         );
         assert_eq!(keys("ESS/telemetry/wind").to_kafka(&key).unwrap(), "");
         assert_eq!(keys("ESS/event/x").to_kafka(b"name"), None);

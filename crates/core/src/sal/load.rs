@@ -463,7 +463,7 @@ fn read_topic(
     let fields = fields.into_fields();
     let description = element.child_text("Description")?.unwrap_or_default().into();
     let category = element.child_text("Category")?.map(|text| text.trim().to_owned());
-    Ok((Template { kind, name, description, fields }, category))
+    Ok((Template { kind, name, description, fields, record: None }, category))
 }
 
 fn read_topic_name(

@@ -1,7 +1,8 @@
 //! Schemas of topics: SAL's, byte for byte, and ours with further attributes.
 //!
 //! SAL's schema is a record in the name space `lsst.sal.<component>` whose every field has a
-//! default, a description and units. Its revision code is the start of the MD5 of its text as
+//! default, a description and units. That of an `.avsc` file is the file's record, to whose fields
+//! the private ones are appended. The revision code is the start of the MD5 of its text as
 //! Python's `json.dumps(schema, indent=4)` writes it: keys in this order, 0.0 for a floating point
 //! default and 0 for an integer one, and everything beyond ASCII escaped.
 //!
@@ -18,7 +19,7 @@ use serde_json::{Map, Value, json};
 use crate::schema::{Schema, SchemaError};
 
 use super::field::{PRIVATE, SAL_INDEX};
-use super::{Field, FieldType, SalNaming, SalType, Topic};
+use super::{Field, FieldType, SalNaming, SalType, Topic, avsc};
 
 /// The attributes of fields in our schemas that SAL's lack.
 pub(super) const OURS: [&str; 3] = ["length", "enumeration", "salType"];
@@ -109,11 +110,16 @@ impl Topic {
 
     fn record(&self, field_json: fn(&Field) -> Value) -> Value {
         let index = self.indexed().then_some(&SAL_INDEX);
-        let private = index.into_iter().chain(&PRIVATE).map(Field::from);
-        let fields: Vec<Value> = private
-            .map(|field| field_json(&field))
-            .chain(self.fields().iter().map(field_json))
-            .collect();
+        let index = index.map(|row| field_json(&Field::from(row)));
+        let private = PRIVATE.iter().map(|row| field_json(&Field::from(row)));
+        let public = self.fields().iter().map(field_json);
+        if let Some(record) = &self.record {
+            return avsc::with_fields(
+                record,
+                index.into_iter().chain(public).chain(private).collect(),
+            );
+        }
+        let fields: Vec<Value> = index.into_iter().chain(private).chain(public).collect();
         json!({
             "type": "record",
             "name": self.sal_name(),

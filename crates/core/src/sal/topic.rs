@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::field::{ACKNOWLEDGEMENT, ACKNOWLEDGEMENT_DESCRIPTION};
 use super::{Field, SalNaming};
@@ -95,6 +96,8 @@ pub struct Topic {
     pub(super) name: Arc<str>,
     pub(super) description: Arc<str>,
     pub(super) fields: Vec<Field>,
+    /// The record of an `.avsc` file; `None` for topics of other files.
+    pub(super) record: Option<Arc<Map<String, Value>>>,
     pub(super) topic_name: TopicName,
 }
 
@@ -107,6 +110,7 @@ impl Topic {
             name: TopicKind::Ack.segment().into(),
             description: ACKNOWLEDGEMENT_DESCRIPTION.into(),
             fields,
+            record: None,
         };
         template.topic_of(component, indexed)
     }
@@ -141,10 +145,19 @@ impl Topic {
         &self.description
     }
 
-    /// Returns the public fields; every sample has the private ones before them.
+    /// Returns the public fields; every sample has the private ones too, see
+    /// [`private_at`](Self::private_at).
     #[must_use]
     pub fn fields(&self) -> &[Field] {
         &self.fields
+    }
+
+    /// Returns the position of the first of the 8 private fields in a sample. They precede the
+    /// public fields, and follow them in a topic of an `.avsc` file. `salIndex` comes first in both.
+    #[must_use]
+    pub fn private_at(&self) -> usize {
+        let behind = self.record.as_ref().map_or(0, |_| self.fields.len());
+        usize::from(self.indexed) + behind
     }
 
     /// The number of partitions; SAL's interface files name none, and an event must have one.
@@ -177,12 +190,13 @@ impl Topic {
         naming.kafka_name(&self.component, self.kind, &self.name)
     }
 
-    /// Returns the key of a Kafka message from the component of that index (`None` for a single
-    /// one): the JSON text of name, index and topic, as Python's `json.dumps` writes it. The broker
-    /// compacts by it; telemetry has none.
+    /// Returns the key of a Kafka message from the component of that index: the JSON text of name,
+    /// index and topic, as salobj writes it. Without an index if the component has none; an indexed
+    /// one's is 0 without `index`. The broker compacts by it; telemetry has none.
     #[must_use]
     pub fn kafka_key(&self, index: Option<i32>) -> String {
-        super::kafka::key(&self.component, self.kind, &self.sal_name(), index.unwrap_or(0))
+        let index = self.indexed.then_some(index.unwrap_or(0));
+        super::kafka::key(&self.component, self.kind, &self.sal_name(), index)
     }
 
     /// Its quality of service.
@@ -211,6 +225,8 @@ pub(super) struct Template {
     pub(super) name: Arc<str>,
     pub(super) description: Arc<str>,
     pub(super) fields: Vec<Field>,
+    /// The record of an `.avsc` file.
+    pub(super) record: Option<Arc<Map<String, Value>>>,
 }
 
 impl Template {
@@ -234,6 +250,7 @@ impl Template {
             name: self.name,
             description: self.description,
             fields: self.fields,
+            record: self.record,
         }
     }
 }
@@ -242,25 +259,26 @@ impl Template {
 mod tests {
     use super::*;
 
+    /// As salobj 8.2.12 writes them: a blank inside the braces, and no index without one.
     #[test]
-    fn keys_on_kafka_are_json_as_python_writes_it() {
+    fn keys_on_kafka_are_those_of_salobj() {
         let key = |kind, name: &str, index| {
-            let name = name.into();
-            let template = Template { kind, name, description: "".into(), fields: Vec::new() };
-            template.topic_of(&"MTMount".into(), false).kafka_key(index)
+            let (name, description) = (name.into(), "".into());
+            let template = Template { kind, name, description, fields: Vec::new(), record: None };
+            template.topic_of(&"Test".into(), index != Some(0)).kafka_key(index)
         };
         assert_eq!(
-            key(TopicKind::Event, "summaryState", None),
-            r#"{"name": "MTMount", "index": 0, "topic": "logevent_summaryState"}"#
+            key(TopicKind::Event, "summaryState", Some(0)),
+            r#"{ "name": "Test", "topic": "logevent_summaryState" }"#
         );
         assert_eq!(
-            key(TopicKind::Command, "trackTarget", Some(2)),
-            r#"{"name": "MTMount", "index": 2, "topic": "command_trackTarget"}"#
+            key(TopicKind::Command, "start", Some(12)),
+            r#"{ "name": "Test", "index": 12, "topic": "command_start" }"#
         );
         assert_eq!(
-            key(TopicKind::Ack, "ackcmd", Some(-1)),
-            r#"{"name": "MTMount", "index": -1, "topic": "ackcmd"}"#
+            key(TopicKind::Ack, "ackcmd", None),
+            r#"{ "name": "Test", "index": 0, "topic": "ackcmd" }"#
         );
-        assert_eq!(key(TopicKind::Telemetry, "elevation", Some(2)), "");
+        assert_eq!(key(TopicKind::Telemetry, "scalars", Some(2)), "");
     }
 }

@@ -213,7 +213,8 @@ fn topic(
         fields.push(field).map_err(|cause| error_at(file, place, cause))?;
     }
     let description = description.unwrap_or_default().into();
-    Ok((Template { kind, name: short, description, fields: fields.into_fields() }, category))
+    let fields = fields.into_fields();
+    Ok((Template { kind, name: short, description, fields, record: None }, category))
 }
 
 fn field(

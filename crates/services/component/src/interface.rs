@@ -12,6 +12,7 @@ use helio_core::{Codec, Schema, Value};
 use thiserror::Error;
 
 use crate::protocol::Checks;
+use crate::sender::PrivatePlace;
 
 /// Why a component's interface, or one of its topics, cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -255,7 +256,7 @@ pub struct Shape {
     places: HashMap<String, usize>,
     /// The positions of the public fields without a declared default.
     required: Vec<usize>,
-    private: usize,
+    private_place: PrivatePlace,
     checks: OnceLock<Checks>,
 }
 
@@ -293,7 +294,7 @@ fn zero(schema: &Schema, id: NodeId) -> Value {
     }
 }
 
-/// The number of private fields; `salIndex` precedes them if the component is indexed.
+/// The number of private fields, without `salIndex`.
 const PRIVATE_FIELDS: usize = 8;
 
 impl Shape {
@@ -302,7 +303,6 @@ impl Shape {
         let schema = topic.schema().map_err(|error| wrong(error.to_string()))?;
         let codec = Codec::new(&schema);
         let fields = schema.fields();
-        let private = usize::from(topic.indexed());
         let defaults = fields.iter().enumerate().map(|(place, field)| match field.default {
             Some(_) => codec.default_value(NodeId::ROOT, place),
             // Interfaces in Avro may lack it.
@@ -310,12 +310,14 @@ impl Shape {
         });
         let defaults = defaults.collect::<Result<Vec<_>, _>>();
         let defaults = defaults.map_err(|error| wrong(error.to_string()))?;
-        let public = fields.iter().enumerate().skip(private + PRIVATE_FIELDS);
-        let places = public.map(|(place, field)| (field.name.clone(), place)).collect();
-        let required = topic.fields().iter().zip(private + PRIVATE_FIELDS..);
+        let places = public(topic).map(|place| (fields[place].name.clone(), place)).collect();
+        let required = topic.fields().iter().zip(public(topic));
         let required = required.filter(|(field, _)| !field.has_default());
         let required = required.map(|(_, place)| place).collect();
-        let (revcode, topic, checks) = (topic.revcode(), topic.clone(), OnceLock::new());
+        let private_place = PrivatePlace::of(&schema);
+        let revcode = topic.revcode();
+        let topic = topic.clone();
+        let checks = OnceLock::new();
         Ok(Self {
             topic,
             evolution,
@@ -324,7 +326,7 @@ impl Shape {
             defaults,
             places,
             required,
-            private,
+            private_place,
             schema,
             checks,
         })
@@ -397,18 +399,30 @@ impl Shape {
 
     /// The positions of the public fields.
     pub(crate) fn public(&self) -> Range<usize> {
-        self.private + PRIVATE_FIELDS..self.schema.fields().len()
+        public(&self.topic)
     }
 
     /// The position of a private field.
     pub(crate) fn at(&self, field: PrivateField) -> usize {
-        self.private + field as usize
+        self.topic.private_at() + field as usize
+    }
+
+    /// Where its samples have the private fields.
+    pub(crate) fn private_place(&self) -> &PrivatePlace {
+        &self.private_place
     }
 
     /// The key of an instance's samples: `salIndex` in Avro.
     pub(crate) fn key(&self, index: i32) -> Vec<u8> {
         crate::topic::key(self.topic.indexed(), index)
     }
+}
+
+/// The positions of a topic's public fields: behind the private ones, or before them.
+fn public(topic: &sal::Topic) -> Range<usize> {
+    let (index, private) = (usize::from(topic.indexed()), topic.private_at());
+    let first = if private == index { private + PRIVATE_FIELDS } else { index };
+    first..first + topic.fields().len()
 }
 
 /// The private fields, in SAL's order.
@@ -447,6 +461,9 @@ pub(crate) mod tests {
         let air = mast.shape(TopicKind::Telemetry, "airFlow").unwrap();
         assert_eq!(air.schema().fields()[air.at(PrivateField::SndStamp)].name, "private_sndStamp");
         assert_eq!((air.key(2), mast.identity(2)), (vec![4], "ESS:2".to_owned()));
+        let sky = mast.shape(TopicKind::Telemetry, "skyBrightness").unwrap();
+        assert_eq!(sky.schema().fields()[sky.at(PrivateField::SndStamp)].name, "private_sndStamp");
+        assert_eq!((sky.public(), sky.place("timestamp")), (1..5, Some(1)));
     }
 
     #[test]

@@ -15,12 +15,12 @@ use helio_core::Schema;
 use crate::protocol::sequence_gaps::{
     Arrival, SequenceSample, SequenceStats, SequenceTracker, WriterKey,
 };
-use crate::sender::Sender;
+use crate::sender::{PrivatePlace, Sender};
 
 /// Counts missing samples in one subscription to a component's topic.
 #[derive(Debug)]
 pub struct Losses {
-    indexed: bool,
+    private: PrivatePlace,
     numbers: SequenceTracker,
     in_history: bool,
 }
@@ -55,8 +55,11 @@ impl Losses {
     /// A counter for a topic of that schema.
     #[must_use]
     pub fn new(schema: &Schema) -> Self {
-        let indexed = schema.fields().first().is_some_and(|field| field.name == "salIndex");
-        Self { indexed, numbers: SequenceTracker::default(), in_history: false }
+        Self {
+            private: PrivatePlace::of(schema),
+            numbers: SequenceTracker::default(),
+            in_history: false,
+        }
     }
 
     /// Processes an event before the subscription returns it; it must see every event. The returned
@@ -88,7 +91,7 @@ impl Losses {
             // The history has gaps, and so has the boundary between it and the log.
             self.numbers.explain();
         }
-        let from = Sender::read(self.indexed, sample.payload)?;
+        let from = Sender::read(&self.private, sample.payload)?;
         if from.identity == sample.producer.name.as_str() {
             return None;
         }

@@ -240,9 +240,7 @@ impl WriteTopic {
         let state = &mut *state;
         self.0.opened(state)?;
         let number = next(state.number);
-        state.payload.clear();
-        self.0.put_private(&mut state.payload, time, number);
-        state.payload.extend_from_slice(public);
+        self.0.put_encoded(&mut state.payload, public, time, number);
         let message = Message::new(&state.payload).key(&self.0.key).time(time);
         let sent = self.0.send_pipelined(&mut state.publisher, &mut state.in_flight, message);
         sent.map_err(|error| self.0.not_sent(error))?;
@@ -559,13 +557,25 @@ impl Inner {
         Ok(())
     }
 
+    /// Writes encoded public fields, and the private ones before or behind them.
+    fn put_encoded(&self, out: &mut Vec<u8>, public: &[u8], time: Tai, number: i32) {
+        out.clear();
+        if self.shape.topic().indexed() {
+            wire::put_long(out, self.author.index.into());
+        }
+        if self.shape.at(PrivateField::SndStamp) < self.shape.public().start {
+            self.put_private(out, time, number);
+            out.extend_from_slice(public);
+        } else {
+            out.extend_from_slice(public);
+            self.put_private(out, time, number);
+        }
+    }
+
     /// Appends the private fields in Avro: those that [`stamp`](Self::stamp) sets, and the writer's
     /// identity.
     fn put_private(&self, out: &mut Vec<u8>, time: Tai, number: i32) {
         let (tai, utc) = timestamps::stamps(time);
-        if self.shape.topic().indexed() {
-            wire::put_long(out, self.author.index.into());
-        }
         for stamp in [tai, 0.0, utc, tai] {
             out.extend_from_slice(&stamp.to_le_bytes());
         }
