@@ -31,7 +31,12 @@ from heliograph._component._codes import Ack, AckCode, State
 from heliograph._component._commands import CommandOptions, Stream, command
 from heliograph._component._component import Component
 from heliograph._component._data import Enums, TopicData
-from heliograph._component._remote import Remote, RemoteCommand, set_summary_state
+from heliograph._component._remote import (
+    Remote,
+    RemoteCommand,
+    make_caller_key,
+    set_summary_state,
+)
 from heliograph._component._topics import ReadTopic, SetWriteResult, WriteTopic
 from heliograph._errors import (
     ClosedError,
@@ -203,6 +208,7 @@ __all__ = [
     "load_interfaces",
     "load_schema",
     "lossless",
+    "make_caller_key",
     "record",
     "schema",
     "set_summary_state",

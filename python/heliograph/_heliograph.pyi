@@ -1,6 +1,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from logging import LogRecord
+from os import PathLike
 from pathlib import Path
 from typing import Any, Generic, TypedDict, TypeVar, overload
 
@@ -388,7 +389,17 @@ class Caller:
         caller: str | None,
         seed: int,
         stream_lead_s: float,
+        key: str | PathLike[str] | None = None,
     ) -> None: ...
+    @property
+    def has_key(self) -> bool: ...
+    def sign(
+        self,
+        what: tuple[str, float],
+        command: str,
+        publish: tuple[int, bytes, dict[str, bytes]],
+        arguments: str,
+    ) -> tuple[str, bytes] | None: ...
     def send(
         self,
         now: int,

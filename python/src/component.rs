@@ -3,6 +3,8 @@
 //! Inputs are plain values, effects are tuples whose first item names them: see
 //! `heliograph._component._engine`, which carries them out. No thread waits here.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,14 +20,15 @@ use helio_component::protocol::controller::{
 };
 use helio_component::protocol::{
     AckCode, AckHeaders, Acknowledgement, Action, CallHeaders, CallNumber, Done, Ending, Failure,
-    Policy, Progress, Request, SummaryState, Transition, layers, path,
+    HEADER_SIGNATURE, Policy, Progress, Request, SummaryState, Transition, layers, path,
 };
 use helio_component::{
-    AuditRecord, ControlRecord, Interface, LeaseOptions, LeaseStanding, PresenceProbe,
+    AuditRecord, ControlRecord, Interface, KeyFileError, LeaseOptions, LeaseStanding, PresenceProbe,
+    make_caller_key, read_caller_key,
 };
 use helio_core::schema::HasSchema;
-use helio_core::{Codec, Tai, Value};
-use pyo3::exceptions::PyValueError;
+use helio_core::{Codec, Tai, TraceId, Value};
+use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
@@ -208,6 +211,7 @@ impl ReceivedRequest<'_> {
             expiry: headers.expiry,
             key: headers.key,
             trace: self.sample.trace_id(),
+            signature: headers.signature,
             time: self.time.map(tai),
             refusal: unread.or(self.refusal),
             arguments: self.arguments,
@@ -666,6 +670,22 @@ fn legal(caller: Option<String>, key: Option<String>) -> PyResult<()> {
     headers.encode().map(drop).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
+/// An error of a caller's key file: OSError for the file, ValueError for its contents.
+fn key_error(error: &KeyFileError) -> PyErr {
+    match error {
+        KeyFileError::File(..) => PyOSError::new_err(error.to_string()),
+        KeyFileError::Key(..) | KeyFileError::Open(..) => PyValueError::new_err(error.to_string()),
+    }
+}
+
+/// Makes a key for a caller in a new file; returns the public key.
+#[pyfunction]
+#[pyo3(name = "make_caller_key")]
+pub(crate) fn make_key(path: PathBuf) -> PyResult<String> {
+    let key = make_caller_key(&path).map_err(|error| key_error(&error))?;
+    Ok(key.public().to_string())
+}
+
 /// The action of a request, by name and number.
 fn action(name: &str, number: f64) -> PyResult<Action> {
     Ok(match name {
@@ -681,7 +701,7 @@ fn action(name: &str, number: f64) -> PyResult<Action> {
 #[pymethods]
 impl RawCaller {
     #[new]
-    #[pyo3(signature = (component, identity, origin, caller, seed, stream_lead_s))]
+    #[pyo3(signature = (component, identity, origin, caller, seed, stream_lead_s, key=None))]
     fn new(
         component: String,
         identity: String,
@@ -689,11 +709,41 @@ impl RawCaller {
         caller: Option<String>,
         seed: u128,
         stream_lead_s: f64,
+        key: Option<PathBuf>,
     ) -> PyResult<Self> {
         let stream_lead = span(stream_lead_s)?;
         legal(caller.clone(), None)?;
-        let options = CallerOptions { component, identity, origin, caller, seed, stream_lead };
+        let key = key.map(|path| read_caller_key(&path)).transpose();
+        let key = key.map_err(|error| key_error(&error))?;
+        let options = CallerOptions { component, identity, origin, caller, key, seed, stream_lead };
         Ok(Self(Mutex::new(Caller::new(options))))
+    }
+
+    /// Whether it signs its requests.
+    #[getter]
+    fn has_key(&self) -> bool {
+        self.caller().has_key()
+    }
+
+    /// The header with the signature of a request that is about to be published; `what`, `sequence`,
+    /// `trace` and `headers` are those of the effect `publish`. None if it cannot be signed.
+    fn sign<'py>(
+        &self,
+        py: Python<'py>,
+        what: (String, f64),
+        command: &str,
+        publish: (i32, [u8; 16], BTreeMap<String, Vec<u8>>),
+        arguments: &str,
+    ) -> PyResult<Option<(&'static str, Bound<'py, PyBytes>)>> {
+        let (seq_num, trace, headers) = publish;
+        let pairs = headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
+        let mut headers = CallHeaders::decode(pairs)
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let (action, trace) = (action(&what.0, what.1)?, TraceId(trace));
+        let request = caller::Outgoing { action, command, seq_num, trace, arguments };
+        self.caller().sign(&request, &mut headers);
+        let signature = headers.signature.map(|signature| PyBytes::new(py, &signature.0));
+        Ok(signature.map(|signature| (HEADER_SIGNATURE, signature)))
     }
 
     /// Sends a request; `what` is its name and, to cancel or to lock, its number. Without a timeout

@@ -66,6 +66,7 @@ fn _heliograph(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(component::merge_layers, module)?)?;
     module.add_function(wrap_pyfunction!(component::state_path, module)?)?;
     module.add_function(wrap_pyfunction!(component::sends_defaults, module)?)?;
+    module.add_function(wrap_pyfunction!(component::make_key, module)?)?;
     module.add_function(wrap_pyfunction!(component::service_topic, module)?)?;
     module.add_function(wrap_pyfunction!(component::create_topics, module)?)?;
     module.add_function(wrap_pyfunction!(interfaces::schema_set, module)?)?;

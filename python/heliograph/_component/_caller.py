@@ -19,6 +19,7 @@ from heliograph._start import latest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from os import PathLike
 
     from heliograph._bus import Bus
     from heliograph._component._codes import Ack
@@ -46,6 +47,7 @@ class CallerEngine:
         identity: str,
         caller: str | None,
         lead: float,
+        key: str | PathLike[str] | None,
     ) -> None:
         self._bus = bus
         self._interface = interface
@@ -54,7 +56,7 @@ class CallerEngine:
         self._origin = os.getpid()
         name = f"{interface.name}:{index}" if interface.indexed else interface.name
         self.name = name
-        self._caller = Caller(name, identity, self._origin, caller, secrets.randbits(128), lead)
+        self._caller = Caller(name, identity, self._origin, caller, secrets.randbits(128), lead, key)
         self._sender = Sender(bus._finish)
         self._probe: PresenceProbe | None = None
         self._last_presence = "unknown"
@@ -231,12 +233,30 @@ class CallerEngine:
                     # schema, which the component needs.
                     self._topic(topic)
                     headers[_SCHEMA] = bytes.fromhex(topic.schema.id)[::-1]
-                value = self._control_record(what, argument, topic, value, sequence)
+                inside, value = value, self._control_record(what, argument, topic, value, sequence)
+            if self._caller.has_key:
+                values = inside if what == "validate" else value if what == "run" else None
+                request = (sequence, trace, headers)
+                self._sign((what, argument), topic, values, request)
         except HelioError as error:
             failed(error)
             return
         beside = publish_options(trace=trace, headers=headers or None)
         self._sender.send(target, value, beside, SendPolicy(failed=failed))
+
+    def _sign(
+        self,
+        what: tuple[str, float],
+        topic: TopicType | None,
+        values: TopicData | None,
+        publish: tuple[int, bytes, dict[str, bytes]],
+    ) -> None:
+        """Add the signature to the headers of a request."""
+        command = "" if topic is None else topic.name
+        arguments = "" if topic is None or values is None else topic.arguments(values)
+        header = self._caller.sign(what, command, publish, arguments)
+        if header is not None:
+            publish[2][header[0]] = header[1]
 
     def _stamped(self, topic: TopicType, value: TopicData, sequence: int) -> TopicData:
         sent, utc = self._bus._raw.stamps()

@@ -112,6 +112,11 @@ class TopicType:
         """The checks of its values beyond those of the encoding."""
         return Checks(self.schema, [])
 
+    def arguments(self, value: _data.TopicData) -> str:
+        """Return a value's public fields as JSON, as the component does for the audit."""
+        public = self.public
+        return self.checks.arguments(self.schema.encode(value), public.start, public.stop)
+
     @cached_property
     def narrow(self) -> frozenset[str]:
         """The public fields whose encoding carries more numbers than their type or labels allow."""

@@ -23,9 +23,11 @@ from heliograph._heliograph import (
     sends_defaults,
     state_path,
 )
+from heliograph._heliograph import make_caller_key as _make_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from os import PathLike
     from types import TracebackType
     from typing import Literal, Self
 
@@ -191,7 +193,8 @@ class Remote:
     of all instances of an indexed component are read. Creating a remote is cheap: topics are opened
     at their first use, which takes up to milliseconds. ``identity`` is the sender of commands
     (user@host by default; a component gives its own name), ``caller`` the one on whose behalf they
-    are sent. ``evolution`` is the required compatibility of the schemas: see
+    are sent. ``caller_key`` is the file with the caller's private key, which signs the commands: see
+    :func:`make_caller_key`. ``evolution`` is the required compatibility of the schemas: see
     :meth:`heliograph.Bus.topic`.
 
     ``missing_fields`` decides about commands with fields that were left out: ``refuse`` does not
@@ -208,6 +211,7 @@ class Remote:
         interface: Any = None,
         identity: str | None = None,
         caller: str | None = None,
+        caller_key: str | PathLike[str] | None = None,
         stream_lead: float = STREAM_LEAD_S,
         evolution: Evolution | None = None,
         missing_fields: Literal["refuse", "default"] | None = None,
@@ -222,8 +226,9 @@ class Remote:
         self._sends_defaults = sends_defaults(missing_fields)
         self.bus = bus
         self._opened = bus._raw.now_ns()
+        who = identity or user_at_host()
         self._calling = CallerEngine(
-            bus, self._interface, self.index, identity or user_at_host(), caller, stream_lead
+            bus, self._interface, self.index, who, caller, stream_lead, caller_key
         )
 
     def __repr__(self) -> str:
@@ -361,6 +366,17 @@ _AFTER = {
     "exitControl": State.OFFLINE,
     "enterControl": State.STANDBY,
 }
+
+
+def make_caller_key(path: str | PathLike[str]) -> str:
+    """Make a private key for a caller in a new file; return the public key.
+
+    Only its owner may read the file: it is what proves the caller. The public key is for the
+    authorization file, under ``keys``. ``openssl genpkey -algorithm ed25519`` makes such files, too.
+
+    Raises OSError, also if the file exists.
+    """
+    return _make_key(path)
 
 
 @cache

@@ -43,6 +43,8 @@ pub(crate) enum ComponentCommand {
     Lock(LockArgs),
     /// Unlock a component.
     Unlock(UnlockArgs),
+    /// Print a caller's public key for the authorization file, or make a new key.
+    Key(KeyArgs),
     /// Write typed Python stubs of components for type checkers and editors.
     Stubs(StubsArgs),
     /// Run simulated components, with plausible telemetry; they accept every command.
@@ -123,6 +125,9 @@ pub(crate) struct CallerArg {
     /// The caller's name, for authorization and locks (default: user@host).
     #[arg(long, value_name = "NAME")]
     pub(crate) caller: Option<String>,
+    /// The file with the caller's private key, which signs the commands; see `helio component key`.
+    #[arg(long, env = "HELIO_CALLER_KEY", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) caller_key: Option<PathBuf>,
 }
 
 /// `helio component list`.
@@ -229,7 +234,7 @@ pub(crate) struct AuditArgs {
     /// Only commands whose names match; `*` matches anything.
     #[arg(long, value_name = "NAME")]
     pub(crate) command: Option<String>,
-    /// Only commands of callers that match; `*` matches anything.
+    /// Only commands of callers that match, with or without `declared:`; `*` matches anything.
     #[arg(long, value_name = "NAME")]
     pub(crate) caller: Option<String>,
     /// Only commands that were not completed.
@@ -267,6 +272,22 @@ pub(crate) struct UnlockArgs {
     pub(crate) component: Instance,
     #[command(flatten)]
     pub(crate) asking: AskingArgs,
+}
+
+/// `helio component key`.
+#[derive(Debug, Args)]
+pub(crate) struct KeyArgs {
+    /// The file with the private key, a PEM text that only its owner may read.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// Make a key, and write it to this new file.
+    #[arg(long)]
+    pub(crate) new: bool,
+    /// The name of the caller in the printed line (default: user@host).
+    #[arg(long, value_name = "NAME")]
+    pub(crate) caller: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 /// `helio component stubs`.

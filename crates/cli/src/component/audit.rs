@@ -133,12 +133,16 @@ impl<'a> Audit<'a> {
         let fit = |pattern: &Option<String>, field: &str| {
             pattern.as_ref().is_none_or(|pattern| fits(pattern, text(field)))
         };
+        let declared = text("caller").strip_prefix("declared:");
+        let caller = |pattern: &String| {
+            fits(pattern, text("caller")) || declared.is_some_and(|name| fits(pattern, name))
+        };
         let whole = shown(&name);
         let component = |p: &String| fits(p, &whole) || fits(p, &name.0);
         let failed = text("phase") == "finished" && record["ack"].as_i64() != Some(COMPLETE);
         let wanted = (args.components.is_empty() || args.components.iter().any(component))
             && fit(&args.command, "command")
-            && fit(&args.caller, "caller")
+            && args.caller.as_ref().is_none_or(caller)
             && (!args.failed || failed);
         Ok(wanted.then_some((sample.header.time.nanos(), record)))
     }

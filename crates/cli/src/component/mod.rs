@@ -4,6 +4,7 @@ mod audit;
 mod command;
 mod follow;
 pub(crate) mod instances;
+mod key;
 mod list;
 pub(crate) mod observe;
 mod shell;
@@ -33,6 +34,7 @@ pub(crate) fn run(command: &ComponentCommand, url: Option<&str>, stop: &Stop) ->
         ComponentCommand::SetState(args) => command::set_state(args, url, stop),
         ComponentCommand::Lock(args) => command::lock(args, url),
         ComponentCommand::Unlock(args) => command::unlock(args, url),
+        ComponentCommand::Key(args) => key::run(args),
         ComponentCommand::Shell(args) => shell::run(args, url, stop),
         ComponentCommand::Run(args) => simulate::run(args, url, stop),
     }

@@ -2,10 +2,13 @@
 
 use helio_bus::Bus;
 use helio_component::protocol::AckCode;
-use helio_component::{CommandError, Interface, InterfaceError, Remote, RemoteOptions};
+use helio_component::{
+    CommandError, Interface, InterfaceError, Remote, RemoteOptions, read_caller_key,
+};
 use helio_core::sal::{Component, Indexing};
 use serde_json::Value;
 
+use super::key::from_key_file;
 use crate::args::component::{CallerArg, Instance, InterfaceArgs};
 use crate::error::{CliError, CliResult};
 use crate::sal;
@@ -20,7 +23,10 @@ pub(crate) fn remote(
     let interfaces = sal::folder_or_own(interface.folder.interfaces.as_deref())?;
     let component = super::component(&interfaces, &instance.component)?;
     let index = index(component, instance)?.ok_or_else(|| which(component))?;
-    let options = RemoteOptions { caller: caller.caller.clone(), ..RemoteOptions::default() };
+    let key = caller.caller_key.as_deref().map(read_caller_key).transpose();
+    let key = key.map_err(from_key_file)?;
+    let options =
+        RemoteOptions { caller: caller.caller.clone(), key, ..RemoteOptions::default() };
     let interface = Interface::new(component).evolution(interface.evolution);
     Remote::with_options(bus, &interface, index, options).map_err(from_interface)
 }

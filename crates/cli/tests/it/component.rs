@@ -291,6 +291,45 @@ fn a_locked_component_takes_its_holder_s_commands_only() {
     by("bob", &["command", "MTMount", "stop"]).ok();
 }
 
+/// The example of docs/security.md.
+#[test]
+fn a_signed_command_passes_where_declared_names_do_not() {
+    let site = Site::new();
+    let key = site.path("alice.pem");
+    let line = run(&["component", "key", &key, "--new", "--caller", "alice"]).ok();
+    assert!(line.starts_with("\"alice\": MCowBQYDK2VwAyEA"), "{line}");
+    assert_eq!(run(&["component", "key", &key, "--caller", "alice"]).ok(), line);
+    let json = run(&["component", "key", &key, "--caller", "alice", "--json"]).json();
+    assert!(line.ends_with(&format!("{}\n", json["key"].as_str().unwrap())), "{json}");
+    assert_eq!(run(&["component", "key", &key, "--new"]).code, Some(3), "there is one");
+
+    let rest = "roles: {all: ['*']}\nidentities: {alice: [all]}\n";
+    let policy = site.file("who.yaml", format!("default: deny\nkeys:\n  {line}{rest}"));
+    let interfaces = helio_bus::read_interfaces(OWN).unwrap();
+    let mount = helio_component::Interface::of(&interfaces, "MTMount").unwrap();
+    let bus = helio_bus::Bus::connect(&site.url).unwrap();
+    let built = helio_component::Component::builder(&bus, &mount, 0).policy(policy);
+    let running = built.inline("stop", |_: &helio_component::Command| Ok(())).start().unwrap();
+    let stop = ["component", "command", "MTMount", "stop", "--caller", "alice"];
+    let refused = site.run(&stop);
+    assert_eq!(refused.code, Some(4));
+    assert!(refused.err.contains("no signature of this command"), "{}", refused.err);
+    site.run(&[&stop[..], &["--caller-key", &key]].concat()).ok();
+    let audit = |args: &[&str]| site.run(&[&["component", "audit"], args].concat()).ok();
+    let all = audit(&["--caller", "alice"]);
+    let callers = ["(from declared:alice)", "from alice", "(from alice)"];
+    for (line, caller) in all.lines().zip(callers) {
+        assert!(line.ends_with(caller), "{line}");
+    }
+    assert_eq!((all.lines().count(), audit(&["--caller", "declared:*"]).lines().count()), (3, 1));
+
+    std::fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    let open = site.run(&[&stop[..], &["--caller-key", &key]].concat());
+    assert_eq!(open.code, Some(4));
+    assert!(open.err.contains("chmod 600"), "{}", open.err);
+    running.stop().unwrap();
+}
+
 #[test]
 fn a_whole_observatory_is_simulated_in_several_processes() {
     let site = Site::new();

@@ -45,6 +45,7 @@ mod create_topics;
 mod fields;
 mod heartbeats;
 mod interface;
+mod key_file;
 mod lease;
 mod losses;
 mod mock;
@@ -71,6 +72,7 @@ pub use component::{
 pub use create_topics::create_topics;
 pub use fields::{FieldError, Fields};
 pub use interface::{Interface, InterfaceError, Shape};
+pub use key_file::{KeyFileError, make_caller_key, read_caller_key};
 pub use lease::{Lease, LeaseError, LeaseOptions, LeaseStanding};
 pub use losses::{Loss, Losses};
 pub use mock::{

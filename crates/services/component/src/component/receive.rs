@@ -174,6 +174,7 @@ fn blank(action: Action, command: &str, sample: &Sample) -> (Request, Option<Sch
         expiry: headers.expiry,
         key: headers.key,
         trace: sample.header.trace,
+        signature: headers.signature,
         time: None,
         refusal,
         arguments: String::new(),

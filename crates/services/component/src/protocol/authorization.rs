@@ -4,6 +4,9 @@
 //!
 //! ```yaml
 //! default: allow            # or deny: for callers that no identity names
+//! trust: declared           # or signed, as without it; see below
+//! keys:
+//!   "alice@summit3": MCowBQYDK2VwAyEARSZZVIdY4MwF4Pgi1g9izaWdRB+MdUW386eXf1cJY8k=
 //! roles:
 //!   operator: ["*"]
 //!   observer: ["MTMount.trackTarget", "Camera:1.*", "*.setLogLevel"]
@@ -18,6 +21,11 @@
 //! other rules. A caller has the roles of all matching identities, and may do what any of them
 //! allows. `cancel` (of others' commands), `lock` and `unlock` (others' locks) are commands here,
 //! too.
+//!
+//! A caller's name is *declared* unless the command has a [signature](super::SignedCommand) by a key
+//! of that name under `keys`, an Ed25519 public key or a list of them. A name with a key is never
+//! accepted without a signature. With `default: deny`, declared names are refused, unless `trust` is
+//! `declared`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,8 +35,13 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 use thiserror::Error;
 
+use super::{PublicKey, Request, SignedCommand};
+
 /// The longest authorization file, in bytes: ten thousand people and rules fit.
 pub const MAX_POLICY_BYTES: usize = 1 << 20;
+
+/// The most keys of one caller: each costs the verification of a signature.
+const MAX_KEYS: usize = 8;
 
 /// The decision on a caller's command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,8 +76,12 @@ impl fmt::Display for PolicyError {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
     otherwise: DefaultDecision,
+    trust: Trust,
+    keys: BTreeMap<String, Vec<PublicKey>>,
     roles: BTreeMap<String, Vec<Rule>>,
     identities: Vec<(String, Vec<String>)>,
+    /// Whether it is of a file, and not the default.
+    is_written: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -75,14 +92,61 @@ enum DefaultDecision {
     Deny,
 }
 
+/// The names that `default: deny` accepts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Trust {
+    #[default]
+    Signed,
+    Declared,
+}
+
+/// The public keys of a caller: several while one replaces another.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Keys {
+    One(String),
+    Many(Vec<String>),
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PolicyDocument {
     default: DefaultDecision,
     #[serde(default)]
+    trust: Trust,
+    #[serde(default)]
+    keys: BTreeMap<String, Keys>,
+    #[serde(default)]
     roles: BTreeMap<String, Vec<Spanned<String>>>,
     #[serde(default)]
     identities: BTreeMap<String, Vec<Spanned<String>>>,
+}
+
+/// What is known of a caller's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Proof {
+    /// The command names it, and anybody may write that name.
+    Declared,
+    /// The command has a signature by a key of that name.
+    Signed,
+}
+
+/// A caller's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallerName<'a> {
+    /// The name.
+    pub name: &'a str,
+    /// What is known of it.
+    pub proof: Proof,
+}
+
+impl fmt::Display for CallerName<'_> {
+    /// The name, after `declared:` unless it is proved.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.proof == Proof::Declared { "declared:" } else { "" })?;
+        f.write_str(self.name)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,8 +170,15 @@ impl Policy {
         let document: PolicyDocument = serde_saphyr::from_str(text).map_err(|error| {
             let line = error.location().map(|at| at.line());
             let cause = error.without_snippet().to_string();
-            refused(line, cause, "write `default: allow` or `deny`, then `roles`, `identities`")
+            let remedy = "write `default: allow` or `deny`, then `trust`, `keys`, `roles`, \
+                          `identities`";
+            refused(line, cause, remedy)
         })?;
+        let keys = document.keys.into_iter().map(|(caller, keys)| {
+            let keys = public_keys(&caller, keys)?;
+            Ok((caller, keys))
+        });
+        let keys = keys.collect::<Result<_, PolicyError>>()?;
         let mut roles = BTreeMap::new();
         for (name, rules) in document.roles {
             let rules = rules.iter().map(rule).collect::<Result<_, _>>()?;
@@ -121,12 +192,42 @@ impl Policy {
             }
             identities.push((pattern, named.into_iter().map(|role| role.value).collect()));
         }
-        Ok(Self { otherwise: document.default, roles, identities })
+        let (otherwise, trust) = (document.default, document.trust);
+        Ok(Self { otherwise, trust, keys, roles, identities, is_written: true })
+    }
+
+    /// Whether it is of an authorization file.
+    #[must_use]
+    pub fn is_written(&self) -> bool {
+        self.is_written
+    }
+
+    /// Whether a caller has a key, so that its commands must be signed.
+    #[must_use]
+    pub fn has_key(&self, caller: &str) -> bool {
+        self.keys.contains_key(caller)
+    }
+
+    /// Whether a request to a component (its name, with `:index` if it is indexed) has a signature
+    /// by a key of its caller.
+    #[must_use]
+    pub fn proves(&self, component: &str, request: &Request) -> bool {
+        let keys = self.keys.get(request.who()).map_or(&[][..], Vec::as_slice);
+        let Some(signature) = request.signature.filter(|_| !keys.is_empty()) else { return false };
+        let Some(command) = SignedCommand::of(component, request) else { return false };
+        keys.iter().any(|key| key.verifies(&command, &signature))
     }
 
     /// The decision whether a caller may send a command to a component.
     #[must_use]
-    pub fn permits(&self, caller: &str, component: &str, index: i32, command: &str) -> Decision {
+    pub fn permits(
+        &self,
+        caller: CallerName<'_>,
+        component: &str,
+        index: i32,
+        command: &str,
+    ) -> Decision {
+        let CallerName { name: caller, proof } = caller;
         let matching = self.identities.iter().filter(|(pattern, _)| fits(pattern, caller));
         let mut roles: Vec<&str> =
             matching.clone().flat_map(|(_, roles)| roles.iter().map(String::as_str)).collect();
@@ -137,6 +238,13 @@ impl Policy {
                     "{caller} is named nowhere in the authorization file, whose default is deny"
                 )),
             };
+        }
+        let (deny, signed) = (DefaultDecision::Deny, Trust::Signed);
+        if (self.otherwise, self.trust, proof) == (deny, signed, Proof::Declared) {
+            return Decision::Refused(format!(
+                "{caller} is a declared name, which the authorization file does not accept: sign \
+                 the command with a key that it has under `keys`, or write `trust: declared` there"
+            ));
         }
         if roles.iter().any(|role| self.role_permits(role, component, index, command)) {
             return Decision::Allowed;
@@ -169,6 +277,22 @@ impl Rule {
             self.index.as_ref().is_none_or(|pattern| fits(pattern, &index.to_string()));
         index_applies && fits(&self.component, component) && fits(&self.command, command)
     }
+}
+
+fn public_keys(caller: &str, keys: Keys) -> Result<Vec<PublicKey>, PolicyError> {
+    let keys = match keys {
+        Keys::One(key) => vec![key],
+        Keys::Many(keys) => keys,
+    };
+    if keys.is_empty() || keys.len() > MAX_KEYS {
+        let cause = format!("{caller:?} has {} keys", keys.len());
+        return Err(refused(None, cause, format!("write 1 to {MAX_KEYS}, or remove the name")));
+    }
+    let parsed = keys.iter().map(|key| PublicKey::parse(key));
+    parsed.collect::<Result<_, _>>().map_err(|error| {
+        let cause = format!("a key of {caller:?} is {error}");
+        refused(None, cause, "a key is of one name, which is not a pattern")
+    })
 }
 
 fn rule(text: &Spanned<String>) -> Result<Rule, PolicyError> {
@@ -224,6 +348,7 @@ mod tests {
 
     const FILE: &str = "\
 default: deny
+trust: declared
 roles:
   operator: [\"*\"]
   observer: [\"MTMount.trackTarget\", \"Camera:1.*\", \"*.setLogLevel\"]
@@ -238,7 +363,11 @@ identities:
 
     fn allowed(caller: &str, component: &str, index: i32, command: &str) -> bool {
         let policy = Policy::parse(FILE).unwrap();
-        policy.permits(caller, component, index, command) == Decision::Allowed
+        policy.permits(declared(caller), component, index, command) == Decision::Allowed
+    }
+
+    fn declared(name: &str) -> CallerName<'_> {
+        CallerName { name, proof: Proof::Declared }
     }
 
     #[test]
@@ -251,13 +380,46 @@ identities:
         assert!(!allowed("MTPtg", "Camera", 2, "enable"));
         assert!(allowed("MTPtg", "Dome", 0, "setLogLevel"));
         assert!(allowed("eve", "MTMount", 0, "start") && !allowed("eve", "MTMount", 0, "enable"));
-        assert_eq!(Policy::default().permits("x", "Y", 0, "z"), Decision::Allowed);
+        assert_eq!(Policy::default().permits(declared("x"), "Y", 0, "z"), Decision::Allowed);
+    }
+
+    #[test]
+    fn deny_accepts_declared_names_only_if_the_file_says_so() {
+        let signed = |name| CallerName { name, proof: Proof::Signed };
+        let strict = Policy::parse(&FILE.replace("trust: declared\n", "")).unwrap();
+        let reason = |caller| match strict.permits(caller, "MTMount", 0, "trackTarget") {
+            Decision::Allowed => String::new(),
+            Decision::Refused(reason) => reason,
+        };
+        assert!(reason(declared("MTPtg")).starts_with("MTPtg is a declared name, which"));
+        assert_eq!(reason(signed("MTPtg")), "");
+        assert!(reason(signed("bob")).starts_with("bob is named nowhere"));
+        let open = FILE.replace("trust: declared\n", "").replace("deny", "allow");
+        let open = Policy::parse(&open).unwrap();
+        for name in ["MTPtg", "bob"] {
+            let decision = open.permits(declared(name), "MTMount", 0, "trackTarget");
+            assert_eq!(decision, Decision::Allowed);
+        }
+        let texts = [declared("a").to_string(), signed("a").to_string()];
+        assert_eq!(texts, ["declared:a", "a"]);
+    }
+
+    #[test]
+    fn keys_are_of_names() {
+        let key = crate::protocol::CallerKey::of_seed(&[1; 32]).public();
+        let file = |keys: &str| Policy::parse(&format!("default: allow\nkeys: {{{keys}}}\n"));
+        let policy = file(&format!("alice: {key}, bob: [{key}, {key}]")).unwrap();
+        assert!(policy.has_key("alice") && policy.has_key("bob") && !policy.has_key("carol"));
+        let error = file("alice: x").unwrap_err();
+        assert!(error.cause.starts_with("a key of \"alice\" is no Ed25519 public key"), "{error}");
+        assert_eq!(file("alice: []").unwrap_err().cause, "\"alice\" has 0 keys");
+        assert!(file("alice: 3").is_err() && file("alice: {a: b}").is_err());
     }
 
     #[test]
     fn the_reason_is_told() {
         let policy = Policy::parse(FILE).unwrap();
-        let reason = |caller| match policy.permits(caller, "MTMount", 2, "enable") {
+        let reason = |caller| match policy.permits(declared(caller), "MTMount", 2, "enable") {
             Decision::Allowed => String::new(),
             Decision::Refused(reason) => reason,
         };

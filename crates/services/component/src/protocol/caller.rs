@@ -9,12 +9,17 @@ use std::time::Duration;
 use helio_core::{Tai, TraceId};
 
 use super::stream::Throttle;
-use super::{AckCode, Acknowledgement, Action, CallHeaders, CallNumber, interval};
+use super::{
+    AckCode, Acknowledgement, Action, CallHeaders, CallNumber, CallerKey, SignedCommand, interval,
+};
 
 /// How long a call waits for an acknowledgement by default, also from the command line and Python.
 pub const DEFAULT_ACK_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long before its time a stream command should be sent by default.
 pub const DEFAULT_STREAM_LEAD: Duration = Duration::from_millis(50);
+/// The latest default expiry of a signed command from now: half of what components accept, so that
+/// clocks may differ.
+const MAX_DEFAULT_SIGNED_LIFE: Duration = Duration::from_secs(3_600);
 /// The most pending calls of one caller: ten seconds of commands at 400 Hz.
 pub const MAX_PENDING: usize = 4_096;
 
@@ -29,6 +34,8 @@ pub struct CallerOptions {
     pub origin: i32,
     /// The caller for the headers, if it is not `identity`.
     pub caller: Option<String>,
+    /// The key that signs the commands.
+    pub key: Option<CallerKey>,
     /// Random bits, from which the first `private_seqNum` and the calls' trace ids are derived.
     pub seed: u128,
     /// How long before its time a stream command should be sent; later ones are counted.
@@ -67,6 +74,21 @@ impl Call {
             time: None,
         }
     }
+}
+
+/// A request that is about to be published.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Outgoing<'a> {
+    /// The action.
+    pub action: Action,
+    /// The command's short name; empty for lock and unlock.
+    pub command: &'a str,
+    /// `private_seqNum`.
+    pub seq_num: i32,
+    /// The trace id.
+    pub trace: TraceId,
+    /// The public fields as JSON text; may be empty.
+    pub arguments: &'a str,
 }
 
 /// The presence of a component, by its lease.
@@ -271,9 +293,10 @@ impl Caller {
         let deadline = interval::after(now, asked.timeout);
         let headers = CallHeaders {
             caller: self.options.caller.clone(),
-            expiry: asked.expiry.or((asked.action == Action::Run).then_some(deadline)),
+            expiry: asked.expiry.or_else(|| self.expiry(now, asked.action, deadline)),
             key: asked.key,
             schema: None,
+            signature: None,
             instance: self.instance(),
         };
         self.by_trace.insert(trace, call);
@@ -285,6 +308,44 @@ impl Caller {
         let action = asked.action;
         self.effects.push_back(Effect::Publish { call, action, seq_num, trace, headers });
         call
+    }
+
+    /// The default expiry. Every signed request has one, which its component accepts.
+    fn expiry(&self, now: Tai, action: Action, deadline: Tai) -> Option<Tai> {
+        match self.options.key {
+            Some(_) => Some(deadline.min(interval::after(now, MAX_DEFAULT_SIGNED_LIFE))),
+            None => (action == Action::Run).then_some(deadline),
+        }
+    }
+
+    /// Whether it signs its requests.
+    #[must_use]
+    pub fn has_key(&self) -> bool {
+        self.options.key.is_some()
+    }
+
+    /// Adds the signature to the headers of a request, if there is a key and the instance that the
+    /// request is for is known. `arguments` are the public fields as JSON text; empty on `control`
+    /// requests without a command's values.
+    pub fn sign(&self, request: &Outgoing<'_>, headers: &mut CallHeaders) {
+        let (options, instance) = (&self.options, headers.instance);
+        let signed = (options.key.as_ref(), headers.expiry, instance);
+        let (Some(key), Some(expiry), Some(instance)) = signed else { return };
+        let caller = headers.caller.as_deref().unwrap_or(&options.identity);
+        headers.signature = Some(key.sign(&SignedCommand {
+            component: &options.component,
+            action: request.action,
+            command: request.command,
+            caller,
+            identity: &options.identity,
+            origin: options.origin,
+            seq_num: request.seq_num,
+            trace: request.trace,
+            expiry,
+            instance,
+            key: headers.key.as_deref(),
+            arguments: request.arguments,
+        }));
     }
 
     /// Whether an acknowledgement with that trace id may belong to one of these calls.
@@ -537,6 +598,7 @@ mod tests {
             identity: "alice".into(),
             origin: 1,
             caller: None,
+            key: None,
             seed,
             stream_lead: DEFAULT_STREAM_LEAD,
         })

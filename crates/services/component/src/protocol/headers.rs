@@ -6,6 +6,7 @@
 //! | | `helio-expiry` | TAI nanoseconds, signed, little-endian, 8 bytes |
 //! | | `helio-key` | the idempotency key, UTF-8, 1 to 128 bytes |
 //! | | `helio-instance` | the incarnation of the lease's holder, unsigned, little-endian, 8 bytes |
+//! | | `helio-signature` | the caller's [signature](super::SignedCommand), 64 bytes |
 //! | `control` | `helio-schema` | the identity of the payload's schema, little-endian, 8 bytes |
 //! | acknowledgements | `helio-progress` | 0 to 1, IEEE 754 double, little-endian, 8 bytes |
 //! | | `helio-result` | the typed result, JSON in UTF-8 |
@@ -15,6 +16,8 @@
 use helio_core::{SchemaId, Tai};
 use thiserror::Error;
 
+use super::Signature;
+
 /// The caller of a command.
 pub const HEADER_CALLER: &str = "helio-caller";
 /// The time after which a command must not run.
@@ -23,6 +26,8 @@ pub const HEADER_EXPIRY: &str = "helio-expiry";
 pub const HEADER_INSTANCE: &str = "helio-instance";
 /// The idempotency key of a command.
 pub const HEADER_KEY: &str = "helio-key";
+/// The signature of a command by its caller.
+pub const HEADER_SIGNATURE: &str = "helio-signature";
 /// The schema of the command in a sample of `control`.
 pub const HEADER_SCHEMA: &str = "helio-schema";
 /// The part of a command that is done.
@@ -62,6 +67,8 @@ pub struct CallHeaders {
     pub schema: Option<SchemaId>,
     /// The incarnation of the instance that it is for, if the caller saw one.
     pub instance: Option<u64>,
+    /// The caller's signature.
+    pub signature: Option<Signature>,
 }
 
 impl CallHeaders {
@@ -92,6 +99,11 @@ impl CallHeaders {
                     let bytes = value.try_into().map_err(|_| wrong())?;
                     read.instance = Some(u64::from_le_bytes(bytes));
                 }
+                HEADER_SIGNATURE => {
+                    let wrong = || error(HEADER_SIGNATURE, value, "64 bytes of a signature");
+                    let bytes = value.try_into().map_err(|_| wrong())?;
+                    read.signature = Some(Signature(bytes));
+                }
                 _ => {}
             }
         }
@@ -120,6 +132,9 @@ impl CallHeaders {
         }
         if let Some(instance) = self.instance {
             headers.push((HEADER_INSTANCE, instance.to_le_bytes().to_vec()));
+        }
+        if let Some(signature) = self.signature {
+            headers.push((HEADER_SIGNATURE, signature.0.to_vec()));
         }
         Ok(headers)
     }
@@ -202,6 +217,7 @@ mod tests {
             key: Some("night-7".into()),
             schema: Some(SchemaId(7)),
             instance: Some(u64::MAX),
+            signature: Some(Signature([5; 64])),
         };
         let written = headers.encode().unwrap();
         let seven: &[u8] = b"\x07\0\0\0\0\0\0\0";
@@ -211,6 +227,7 @@ mod tests {
             ("helio-key", b"night-7"),
             ("helio-schema", seven),
             ("helio-instance", &[0xff; 8]),
+            ("helio-signature", &[5; 64]),
         ];
         assert_eq!(written, golden.map(|(name, value)| (name, value.to_vec())));
         let pairs = written.iter().map(|(name, value)| (*name, value.as_slice()));
@@ -239,6 +256,7 @@ mod tests {
             (HEADER_EXPIRY, b"1234567"),
             (HEADER_SCHEMA, b"123456789"),
             (HEADER_INSTANCE, b"123456789"),
+            (HEADER_SIGNATURE, b"short"),
         ] {
             assert_eq!(CallHeaders::decode([(name, value)]).unwrap_err().name, name);
         }

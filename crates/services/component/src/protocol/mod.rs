@@ -17,6 +17,7 @@ mod idempotency;
 mod interval;
 mod lock;
 mod request;
+mod signature;
 mod state;
 mod stream;
 
@@ -28,18 +29,22 @@ pub mod layers;
 pub mod sequence_gaps;
 
 pub use ack::{AckCode, Acknowledgement, Done, Ending, Failure, Progress};
-pub use authorization::{Decision, Policy, PolicyError};
+pub use authorization::{CallerName, Decision, Policy, PolicyError, Proof};
 pub use call::CallNumber;
 pub use caller::Caller;
 pub use checks::Checks;
 pub use controller::Controller;
 pub use headers::{
     AckHeaders, CallHeaders, HEADER_CALLER, HEADER_EXPIRY, HEADER_INSTANCE, HEADER_KEY,
-    HEADER_PROGRESS, HEADER_RESULT, HEADER_SCHEMA, HeaderError, MAX_CALLER_BYTES, MAX_KEY_BYTES,
-    MAX_TYPED_BYTES,
+    HEADER_PROGRESS, HEADER_RESULT, HEADER_SCHEMA, HEADER_SIGNATURE, HeaderError, MAX_CALLER_BYTES,
+    MAX_KEY_BYTES, MAX_TYPED_BYTES,
 };
 pub use idempotency::{MAX_OUTCOMES, OUTCOME_AGE};
 pub use lock::{Lock, MAX_LOCK_S};
 pub use request::{Action, Request};
+pub use signature::{
+    CallerKey, KeyError, MAX_KEY_FILE_BYTES, MAX_SIGNED_LIFE_S, MAX_SIGNED_TRACES, PublicKey,
+    SIGNATURE_BYTES, Signature, SignedCommand,
+};
 pub use state::{StateCommand, SummaryState, Transition, path};
 pub use stream::StreamStats;

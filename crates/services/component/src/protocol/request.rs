@@ -2,6 +2,9 @@
 
 use helio_core::{Tai, TraceId};
 
+use super::Signature;
+use super::authorization::{CallerName, Proof};
+
 /// The requested action.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Action {
@@ -50,6 +53,8 @@ pub struct Request {
     pub key: Option<String>,
     /// The call's trace id, which its acknowledgements carry too.
     pub trace: Option<TraceId>,
+    /// The caller's signature. A controller removes one that proves nothing.
+    pub signature: Option<Signature>,
     /// The time that a stream command is for.
     pub time: Option<Tai>,
     /// The first error in its headers or values, naming the field.
@@ -63,5 +68,12 @@ impl Request {
     #[must_use]
     pub fn who(&self) -> &str {
         self.caller.as_deref().unwrap_or(&self.identity)
+    }
+
+    /// The caller, signed if there is a signature: ask a controller's requests only, whose
+    /// signatures are verified.
+    pub(super) fn caller_name(&self) -> CallerName<'_> {
+        let proof = if self.signature.is_some() { Proof::Signed } else { Proof::Declared };
+        CallerName { name: self.who(), proof }
     }
 }

@@ -425,6 +425,14 @@ impl CommandClient {
             let schema = outgoing.fields.as_ref().map(|fields| fields.shape().schema().id());
             headers.schema = schema;
         }
+        if state.caller.has_key() {
+            let has_values = matches!(action, Action::Run | Action::Validate);
+            let fields = outgoing.fields.as_ref().filter(|_| has_values);
+            let values = fields.map_or_else(String::new, |fields| fields.to_json().to_string());
+            let (command, arguments) = (&*outgoing.command, &*values);
+            let request = caller::Outgoing { action, command, seq_num, trace, arguments };
+            state.caller.sign(&request, &mut headers);
+        }
         let headers = headers.encode().map_err(|error| error.to_string())?;
         let headers = headers.into_iter().try_fold(Headers::new(), |all, (name, value)| {
             all.with(name, value).map_err(|error| error.to_string())

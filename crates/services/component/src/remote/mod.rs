@@ -22,7 +22,9 @@ use helio_core::sal::TopicKind;
 use crate::interface::{Interface, InterfaceError};
 use crate::process_identity;
 use crate::protocol::caller::{CallerOptions, Cause, DEFAULT_STREAM_LEAD, MissingFields, Presence};
-use crate::protocol::{AckCode, Acknowledgement, Action, StateCommand, SummaryState, path};
+use crate::protocol::{
+    AckCode, Acknowledgement, Action, CallerKey, StateCommand, SummaryState, path,
+};
 use crate::read::{ReadTopic, Reading};
 use crate::topic::TopicReadError;
 
@@ -49,6 +51,8 @@ pub struct RemoteOptions {
     /// What becomes of a command's fields that are not set; without a choice
     /// [`MissingFields::VARIABLE`] decides, else they are refused.
     pub missing_fields: Option<MissingFields>,
+    /// The caller's key, which signs the commands; see [`read_caller_key`](crate::read_caller_key).
+    pub key: Option<CallerKey>,
 }
 
 impl MissingFields {
@@ -119,6 +123,7 @@ impl Remote {
             identity: options.identity.unwrap_or_else(process_identity::user_at_host),
             origin: process_identity::origin(),
             caller: options.caller,
+            key: options.key,
             seed: (u128::from(process_identity::random()) << 64)
                 | u128::from(process_identity::random()),
             stream_lead: DEFAULT_STREAM_LEAD,

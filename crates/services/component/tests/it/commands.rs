@@ -265,7 +265,7 @@ fn every_command_and_its_outcome_is_in_the_audit() {
         assert_eq!((received.phase, received.ack), (AuditPhase::Received, 0));
         assert!(received.arguments.contains("\"azimuth\":7.0"), "{}", received.arguments);
         assert_eq!((finished.phase, finished.ack, finished.error), (AuditPhase::Finished, -302, 3));
-        assert_eq!((&*finished.result, &*finished.caller), ("no power", "alice"));
+        assert_eq!((&*finished.result, &*finished.caller), ("no power", "declared:alice"));
         assert_eq!((&*refused.command, refused.phase), ("stop", AuditPhase::Finished));
         assert!(refused.result.contains("does not implement stop"), "{}", refused.result);
         component.stop().unwrap();

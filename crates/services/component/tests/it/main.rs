@@ -5,6 +5,7 @@
 mod support;
 
 mod bytes;
+mod callers;
 mod commands;
 mod commands_evolve;
 mod engine;

@@ -27,7 +27,9 @@ fn who_may_command_what_is_in_a_file_that_may_change() {
         let built = || mount(site).inline("stop", |_: &Command| Ok(())).policy(&file);
         let told = built().start().unwrap_err().to_string();
         assert!(told.contains("who.yaml cannot be used: line 1"), "{told}");
-        write("default: deny\nroles:\n  all: ['*']\nidentities:\n  alice: [all]\n");
+        write(
+            "default: deny\ntrust: declared\nroles:\n  all: ['*']\nidentities:\n  alice: [all]\n",
+        );
         let component = built().start().unwrap();
         let remote = remote(site);
         let stop = |caller: &str| remote.command("stop").caller(caller).send().wait();

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import importlib
 import json
 import os
@@ -108,7 +109,10 @@ class Participant:
         return {name: bytes(value).hex() for name, value in hashes.items()}
 
     def echo(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Copies samples of a topic to another one, without our header if `anonymous`."""
+        """Copies samples of a topic to another one, without our header if `anonymous`.
+
+        `set` are members to change, such as `helio.sequence`.
+        """
         kind = self._type(request["type"])
         # A bus's partition 0 is the DDS partition of that name, and all of them are `*`.
         named = request.get("partition")
@@ -121,6 +125,9 @@ class Participant:
             seen.append(shown(sample))
             if request.get("anonymous"):
                 sample.helio = type(sample.helio)(0, 0, 0, 0, 0, 0, 0, 0, "", [], [], [])
+            for place, member in request.get("set", {}).items():
+                *path, last = place.split(".")
+                setattr(functools.reduce(getattr, path, sample), last, member)
             writer.write(sample)
         return {"samples": seen}
 

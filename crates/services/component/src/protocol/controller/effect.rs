@@ -111,7 +111,7 @@ pub struct AuditEntry {
     pub command: String,
     /// The command's `private_seqNum`.
     pub seq_num: i32,
-    /// The caller.
+    /// The caller, after `declared:` unless a signature proves it.
     pub caller: String,
     /// The command's `private_identity`.
     pub identity: String,

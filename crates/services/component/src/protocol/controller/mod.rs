@@ -2,7 +2,8 @@
 //!
 //! A command is checked in this order: is it for this instance, and is the lease not lost
 //! (otherwise there is no answer, because another instance answers); can the audit be written; has
-//! it expired; was it sent before with the same key; is the lease confirmed; is the caller
+//! it expired; is it signed if its caller has a key, and not a copy (which is not answered: the
+//! answer to the original is the caller's); was it sent before with the same key; is the lease confirmed; is the caller
 //! permitted; has another caller locked the component; does the command exist and have a handler;
 //! is the state change allowed (not checked while another change runs); is it in time for its
 //! stream; are its values valid. Then it runs, or is queued in its lane. When it leaves the lane,
@@ -24,6 +25,7 @@ use std::collections::VecDeque;
 use helio_core::Tai;
 
 use super::idempotency::OutcomeCache;
+use super::signature::SeenTraces;
 use super::{
     AckCode, Acknowledgement, Action, CallNumber, Done, Failure, Lock, Policy, Progress, Request,
     StreamStats, SummaryState, interval,
@@ -64,6 +66,7 @@ pub struct Controller {
     policy: Policy,
     lock: Option<Lock>,
     outcomes: OutcomeCache,
+    traces: SeenTraces,
     /// Cancellations of commands that have not arrived, oldest first.
     early: VecDeque<EarlyCancel>,
     closing: bool,
@@ -86,6 +89,7 @@ impl Controller {
             policy: Policy::default(),
             lock: None,
             outcomes: OutcomeCache::default(),
+            traces: SeenTraces::default(),
             early: VecDeque::new(),
             closing: false,
             effects: VecDeque::new(),
@@ -147,7 +151,7 @@ impl Controller {
     }
 
     /// Processes a command, or a request on the topic `control`.
-    pub fn received(&mut self, now: Tai, request: Request) -> CallNumber {
+    pub fn received(&mut self, now: Tai, mut request: Request) -> CallNumber {
         let call = CallNumber(self.next);
         self.next += 1;
         if !self.is_for_this_instance(&request) {
@@ -155,9 +159,15 @@ impl Controller {
             return call;
         }
         self.end_lock(now);
+        // An unproved name is a declared one.
+        let proved = request.signature.is_some() && self.policy.proves(&self.name(), &request);
+        request.signature = request.signature.filter(|_| proved);
         match self.admit(now, &request) {
             Admission::Answer(ack) => {
                 self.answer(now, call, ReceivedRequest::of(request, now), ack)
+            }
+            Admission::Copy(ack) => {
+                self.refuse_copy(now, call, ReceivedRequest::of(request, now), &ack)
             }
             Admission::Join(with) => self.join(now, call, request, with),
             Admission::Admit(command) if request.action == Action::Validate => {
@@ -189,6 +199,7 @@ impl Controller {
             expiry: None,
             key: None,
             trace: None,
+            signature: None,
             time: None,
             refusal: None,
             arguments: String::new(),

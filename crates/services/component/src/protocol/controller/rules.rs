@@ -6,9 +6,10 @@ use super::live::{Recipients, Requester, STATE_LANE, Stage, key};
 use super::{Controller, LeaseState, MAX_EARLY_CANCELS};
 use crate::protocol::idempotency::{KeyedCommand, Outcome};
 use crate::protocol::lock::Lock;
+use crate::protocol::signature::TraceStatus;
 use crate::protocol::{
     AckCode, Acknowledgement, Action, CallNumber, Decision, MAX_CALLER_BYTES, MAX_KEY_BYTES,
-    MAX_LOCK_S, Request, interval,
+    MAX_LOCK_S, MAX_SIGNED_LIFE_S, MAX_SIGNED_TRACES, Request, interval,
 };
 
 /// The decision on a request.
@@ -16,6 +17,8 @@ use crate::protocol::{
 pub(super) enum Admission {
     /// Its final acknowledgement.
     Answer(Acknowledgement),
+    /// It is a copy of a signed request, for this reason refused without an answer.
+    Copy(Acknowledgement),
     /// It repeats a queued or running call.
     Join(CallNumber),
     /// Run or validate the command at this position.
@@ -36,7 +39,9 @@ type Rule<T = ()> = Result<T, Acknowledgement>;
 impl Controller {
     /// Decides on a request.
     pub(super) fn admit(&mut self, now: Tai, request: &Request) -> Admission {
-        let admission = self.in_order(now, request).and_then(|()| match request.action {
+        let first = self.in_order(now, request).and_then(|()| self.authentic(now, request));
+        let admission = first.and_then(|first| match request.action {
+            _ if first == TraceStatus::Seen => Ok(Admission::Copy(copied())),
             Action::Run => self.admit_run(now, request),
             Action::Validate => self.admit_command(now, request).map(Admission::Admit),
             // Stopping a running command is always permitted.
@@ -120,6 +125,40 @@ impl Controller {
         }
     }
 
+    /// Whether the caller's name is proved if it must be, and whether this is the first request
+    /// with its trace id.
+    fn authentic(&mut self, now: Tai, request: &Request) -> Rule<TraceStatus> {
+        let refused = |text| Err(Acknowledgement::new(AckCode::NoPerm, text));
+        let who = request.who();
+        let signed = (request.signature, request.trace, request.expiry);
+        let (Some(_), Some(trace), Some(expiry)) = signed else {
+            if !self.policy.has_key(who) {
+                return Ok(TraceStatus::New);
+            }
+            // It cannot run, and its values, which are signed, could not be read.
+            if request.arguments.is_empty() {
+                self.values(request)?;
+            }
+            return refused(format!(
+                "{who} has a key in the authorization file, and no signature of this command for \
+                 this instance is by it"
+            ));
+        };
+        if interval::seconds(now, expiry) > MAX_SIGNED_LIFE_S {
+            return refused(format!(
+                "a signed command expires within {MAX_SIGNED_LIFE_S} s; give it an earlier expiry"
+            ));
+        }
+        match self.traces.note(now, trace, expiry) {
+            TraceStatus::Over => Err(Acknowledgement::new(AckCode::Timeout, EXPIRED_BEFORE)),
+            TraceStatus::Full => Err(failed(format!(
+                "{MAX_SIGNED_TRACES} signed commands have not expired yet; send them with an \
+                 earlier expiry"
+            ))),
+            status => Ok(status),
+        }
+    }
+
     /// The outcome of the same request, if it was received before.
     fn recall(&mut self, now: Tai, request: &Request) -> Rule<Option<Admission>> {
         let Some(key) = key(request) else { return Ok(None) };
@@ -139,7 +178,7 @@ impl Controller {
 
     fn authorized(&self, request: &Request, command: &str) -> Rule {
         let (component, index) = (&self.component, self.index);
-        match self.policy.permits(request.who(), component, index, command) {
+        match self.policy.permits(request.caller_name(), component, index, command) {
             Decision::Allowed => Ok(()),
             Decision::Refused(reason) => Err(Acknowledgement::new(AckCode::NoPerm, reason)),
         }
@@ -311,7 +350,15 @@ impl Controller {
     }
 
     fn release_lock(&mut self, now: Tai, request: &Request) -> Rule<Admission> {
-        if self.lock.as_ref().is_some_and(|lock| lock.excludes(now, request.who())) {
+        if let Some(lock) = self.lock.as_ref().filter(|lock| lock.excludes(now, request.who())) {
+            if !self.policy.is_written() {
+                let (name, holder, until) = (self.name(), &lock.holder, lock.until);
+                let text = format!(
+                    "{name} is locked by {holder} until {until}; without an authorization file \
+                     only {holder} may unlock it"
+                );
+                return Err(Acknowledgement::new(AckCode::NoPerm, text));
+            }
             self.authorized(request, "unlock")?;
         }
         self.values(request)?;
@@ -352,6 +399,15 @@ pub(super) fn unexpired(now: Tai, request: &Request) -> Rule {
 /// The refusal while the lease is unconfirmed.
 pub(super) fn unsure() -> Acknowledgement {
     failed("the lease has run out, and cannot be confirmed; not run".to_owned())
+}
+
+/// The refusal of a signed command whose expiry was over before the clock was set back.
+const EXPIRED_BEFORE: &str = "expired before the clock was set back, not run";
+
+/// The refusal of a copy of a signed request, for the audit.
+fn copied() -> Acknowledgement {
+    let text = "a copy of a command that came before; not run and not answered";
+    Acknowledgement::new(AckCode::NoPerm, text)
 }
 
 pub(super) fn failed(text: String) -> Acknowledgement {

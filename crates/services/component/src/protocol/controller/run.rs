@@ -35,6 +35,19 @@ impl Controller {
         self.effects.push_back(Effect::Acknowledge { address, ack });
     }
 
+    /// Records a copy of a signed request. Its caller has the answer to the original; another one
+    /// would end that call.
+    pub(super) fn refuse_copy(
+        &mut self,
+        now: Tai,
+        call: CallNumber,
+        received: ReceivedRequest,
+        ack: &Acknowledgement,
+    ) {
+        self.effects.push_back(Effect::Discard { call });
+        self.effects.push_back(Effect::Audit(entry(now, &received, Some(ack))));
+    }
+
     /// Joins a repeated request to a queued or running call.
     pub(super) fn join(&mut self, now: Tai, call: CallNumber, request: Request, with: CallNumber) {
         let full = |live: &ActiveCall| {
@@ -280,7 +293,7 @@ fn entry(now: Tai, received: &ReceivedRequest, ack: Option<&Acknowledgement>) ->
         time: now,
         command: title(request),
         seq_num: request.seq_num,
-        caller: request.who().to_owned(),
+        caller: request.caller_name().to_string(),
         identity: request.identity.clone(),
         origin: request.origin,
         phase: Phase::Finished,

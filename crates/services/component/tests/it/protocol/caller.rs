@@ -39,6 +39,7 @@ impl Stage {
             identity,
             origin,
             caller: option(&words, "as").map(str::to_owned),
+            key: None,
             seed: option(&words, "seed").map_or(0, |seed| seed.parse().expect("a seed")),
             stream_lead: DEFAULT_STREAM_LEAD,
         });

@@ -6,7 +6,7 @@
 //!
 //! 1.0 lease held [as=1] | lease lost | audit lost | audit back
 //! 1.0 WHO[/PROCESS] sends COMMAND #NUMBER [key= expiry= time= as= instance= trace= refusal=
-//!     arguments=]
+//!     arguments= signed= forged=]
 //! 1.0 WHO validates COMMAND #NUMBER | WHO cancels COMMAND|- TARGET #NUMBER
 //! 1.0 itself COMMAND #NUMBER
 //! 1.0 WHO locks SECONDS #NUMBER | WHO unlocks #NUMBER
@@ -17,6 +17,9 @@
 //! 1.0 show stream COMMAND | show wake | show lock | show calls
 //! 1.0 quietly TIMES WHO sends COMMAND #FIRST
 //! ```
+//!
+//! `signed=N` signs with the key of 32 bytes N. `forged=` are arguments that replace the signed ones.
+//! In both kinds of arguments `'` stands for `"`.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -25,8 +28,8 @@ use helio_component::protocol::controller::{
     AuditEntry, CommandSpec, ControllerOptions, Effect, Lane, LeaseState, Phase, StreamSpec,
 };
 use helio_component::protocol::{
-    Acknowledgement, Action, CallNumber, Controller, Done, Ending, Failure, Policy, Progress,
-    Request, SummaryState,
+    Acknowledgement, Action, CallNumber, CallerKey, Controller, Done, Ending, Failure, Policy,
+    Progress, Request, SignedCommand, SummaryState,
 };
 use helio_core::{Tai, TraceId};
 
@@ -67,6 +70,7 @@ impl Actor for Stage {
     }
 
     fn input(&mut self, now: Tai, words: &[String]) -> Vec<String> {
+        let component = self.component();
         let controller =
             self.controller.get_or_insert_with(|| Controller::new(self.options.clone()));
         if words[0] == "show" {
@@ -80,7 +84,7 @@ impl Actor for Stage {
                 self.calls.insert(label, controller.ask(now, &line[1]));
                 break;
             }
-            let Some(mut request) = request(line) else {
+            let Some(mut request) = request(line, &component) else {
                 apply(controller, &self.calls, now, words);
                 break;
             };
@@ -96,6 +100,12 @@ impl Actor for Stage {
 }
 
 impl Stage {
+    /// The component's name, with its index if it has one.
+    fn component(&self) -> String {
+        let ControllerOptions { component, index, .. } = &self.options;
+        if *index == 0 { component.clone() } else { format!("{component}:{index}") }
+    }
+
     fn label(&self, call: CallNumber) -> &str {
         let labels = self.calls.iter().filter(|(_, of)| **of == call);
         labels.map(|(label, _)| label.as_str()).next().expect("a call that was given")
@@ -149,7 +159,7 @@ fn show(controller: &Controller, words: &[String]) -> String {
 }
 
 /// The request of a line, if the line is one.
-fn request(words: &[String]) -> Option<Request> {
+fn request(words: &[String], component: &str) -> Option<Request> {
     let (action, command) = match words.get(1)?.as_str() {
         "sends" => (Action::Run, words[2].clone()),
         "validates" => (Action::Validate, words[2].clone()),
@@ -162,7 +172,8 @@ fn request(words: &[String]) -> Option<Request> {
         _ => return None,
     };
     let (identity, origin) = script::identity(&words[0]);
-    Some(Request {
+    let json = |name| option(words, name).unwrap_or_default().replace('\'', "\"");
+    let mut request = Request {
         action,
         command,
         seq_num: seq_num(words),
@@ -173,10 +184,19 @@ fn request(words: &[String]) -> Option<Request> {
         expiry: number(words, "expiry").map(at),
         key: option(words, "key").map(str::to_owned),
         trace: number(words, "trace").map(|number| TraceId([number as u8; 16])),
+        signature: None,
         time: number(words, "time").map(at),
         refusal: option(words, "refusal").map(str::to_owned),
-        arguments: option(words, "arguments").unwrap_or_default().to_owned(),
-    })
+        arguments: json("arguments"),
+    };
+    if let Some(seed) = number(words, "signed") {
+        let command = SignedCommand::of(component, &request).expect("trace, expiry, instance");
+        request.signature = Some(CallerKey::of_seed(&[seed as u8; 32]).sign(&command));
+    }
+    if option(words, "forged").is_some() {
+        request.arguments = json("forged");
+    }
+    Some(request)
 }
 
 fn apply(
@@ -256,6 +276,9 @@ pub(crate) fn render_ack(ack: &Acknowledgement) -> String {
 fn render_audit(entry: &AuditEntry) -> String {
     let AuditEntry { command, seq_num, caller, arguments, duration_s, .. } = entry;
     let arguments = if arguments.is_empty() { String::new() } else { format!(" with {arguments}") };
+    // Most scripts sign nothing, so a proved caller is the marked one here.
+    let caller =
+        caller.strip_prefix("declared:").map_or_else(|| format!("signed:{caller}"), str::to_owned);
     let code = entry.ack.map_or("told nobody".to_owned(), |code| code.to_string());
     match entry.phase {
         Phase::Received => format!("audit {caller}#{seq_num} {command} received{arguments}"),

@@ -24,7 +24,8 @@ const COMMANDS: [&str; 9] =
 const CALLERS: [&str; 3] = ["alice", "bob", "carol"];
 const POLICIES: [&str; 2] = [
     "default: allow",
-    "{default: deny, roles: {all: ['*', '!*.turn']}, identities: {alice: [all], carol: [all]}}",
+    "{default: deny, trust: declared, roles: {all: ['*', '!*.turn']}, identities: {alice: [all], \
+     carol: [all]}}",
 ];
 
 #[derive(Debug, Clone)]
@@ -215,6 +216,7 @@ impl World {
             expiry: None,
             key: None,
             trace: None,
+            signature: None,
             time: (command == "track").then(|| self.after(5 * i64::from(self.next % 5))),
             refusal: None,
             arguments: "{}".to_owned(),
@@ -370,6 +372,7 @@ proptest! {
             identity: "alice".into(),
             origin: 1,
             caller: None,
+            key: None,
             seed: 1,
             stream_lead: DEFAULT_STREAM_LEAD,
         });
