@@ -50,8 +50,10 @@ class InterfaceTopic:
 
     @property
     def fields(self) -> list[FieldInfo]:
-        """The public fields. Every sample has the private ones too: before them, and behind them in
-        topics of ``.avsc`` files.
+        """The public fields.
+
+        Every sample has the private ones too: before them, or behind them if the topic is of an
+        ``.avsc`` file.
         """
         return [FieldInfo(*row) for row in self._raw.fields(self.name)]
 

@@ -85,8 +85,6 @@ def test_time_is_tai() -> None:
 
 
 def test_quality_of_service_is_a_value() -> None:
-    import json
-
     for name in ("telemetry", "event", "command", "stream", "log", "state"):
         qos = getattr(helio, name.upper())
         assert qos == helio.Qos.profile(name)
@@ -120,8 +118,8 @@ def test_interfaces_may_be_yaml(tmp_path: Path) -> None:
     event = interfaces["Camera/event/endReadout"]
     assert (event.indexed, event.sal_name) == (True, "logevent_endReadout")
     for index in (None, 2):
-        key = '{ "name": "Camera", "index": %d, "topic": "logevent_endReadout" }' % (index or 0)
-        assert event.kafka_key(index) == key
+        key = f'"name": "Camera", "index": {index or 0}, "topic": "logevent_endReadout"'
+        assert event.kafka_key(index) == "{ " + key + " }"
     single = interfaces["MTMount/command/trackTarget"]
     assert single.kafka_key(3) == '{ "name": "MTMount", "topic": "command_trackTarget" }'
     assert interfaces["Camera/telemetry/temperatures"].kafka_key(1) == ""

@@ -13,7 +13,7 @@ from probe import TIMEOUT_S, Probe, asynchronous
 from test_commands import audit
 
 import heliograph as helio
-from heliograph import AckCode, State, testing
+from heliograph import AckCode, State, sync, testing
 
 if TYPE_CHECKING:
     from heliograph._heliograph import Sample
@@ -124,15 +124,13 @@ async def test_every_request_of_a_proved_caller_is_signed(url: str, key: Path) -
         assert len(probe.ran) == 1
 
 
-@asynchronous
-async def test_a_key_file_is_its_owner_s_alone(key: Path) -> None:
+def test_a_key_file_is_its_owner_s_alone(key: Path) -> None:
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     with pytest.raises(OSError, match="exists"):
         helio.make_caller_key(key)
     key.chmod(0o644)
-    async with testing.memory_bus() as bus:
-        with pytest.raises(ValueError, match="chmod 600"):
-            alice(bus, key)
+    with testing.sync_memory_bus() as bus, pytest.raises(ValueError, match="chmod 600"):
+        sync.Remote(bus, "Probe", caller_key=key)
 
 
 def test_the_example_of_the_page_on_security_runs(tmp_path: Path) -> None:

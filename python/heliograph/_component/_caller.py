@@ -56,7 +56,9 @@ class CallerEngine:
         self._origin = os.getpid()
         name = f"{interface.name}:{index}" if interface.indexed else interface.name
         self.name = name
-        self._caller = Caller(name, identity, self._origin, caller, secrets.randbits(128), lead, key)
+        self._caller = Caller(
+            name, identity, self._origin, caller, secrets.randbits(128), lead, key
+        )
         self._sender = Sender(bus._finish)
         self._probe: PresenceProbe | None = None
         self._last_presence = "unknown"

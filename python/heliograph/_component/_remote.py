@@ -193,8 +193,8 @@ class Remote:
     of all instances of an indexed component are read. Creating a remote is cheap: topics are opened
     at their first use, which takes up to milliseconds. ``identity`` is the sender of commands
     (user@host by default; a component gives its own name), ``caller`` the one on whose behalf they
-    are sent. ``caller_key`` is the file with the caller's private key, which signs the commands: see
-    :func:`make_caller_key`. ``evolution`` is the required compatibility of the schemas: see
+    are sent. ``caller_key`` is the file with the caller's private key, which signs the commands:
+    see :func:`make_caller_key`. ``evolution`` is the required compatibility of the schemas: see
     :meth:`heliograph.Bus.topic`.
 
     ``missing_fields`` decides about commands with fields that were left out: ``refuse`` does not
@@ -372,7 +372,7 @@ def make_caller_key(path: str | PathLike[str]) -> str:
     """Make a private key for a caller in a new file; return the public key.
 
     Only its owner may read the file: it is what proves the caller. The public key is for the
-    authorization file, under ``keys``. ``openssl genpkey -algorithm ed25519`` makes such files, too.
+    authorization file, under ``keys``. ``openssl genpkey -algorithm ed25519`` makes such files.
 
     Raises OSError, also if the file exists.
     """

@@ -1,7 +1,7 @@
 """Callers forged by foreign programs: Confluent's client on Kafka, Cyclone's own package on DDS.
 
-They copy a signed command with its headers, and change what a forger would: nothing, the values, the
-signature. The header of the bus itself is theirs to choose, too: another producer, the next number.
+They copy a signed command with its headers, and change what a forger would: nothing, the values,
+the signature. They choose the header of the bus itself, too: another producer, the next number.
 """
 
 from __future__ import annotations
@@ -13,27 +13,30 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import confluent_kafka
 import pytest
 from engines import Plain, url
-from probe import TIMEOUT_S, Probe, asynchronous
+from probe import TIMEOUT_S, asynchronous
 from processes import program, started
 from test_callers import alice, genuine, guarded, key
+from test_salobj import Sal
 
 import heliograph as helio
 from heliograph import AckCode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["key"]
 
 pytestmark = pytest.mark.usefixtures("interfaces")
 
 PARTICIPANT = (
-    Path(__file__).parents[3] / "crates" / "transports" / "dds" / "tests" / "others" / "participant.py"
+    Path(__file__).parents[3]
+    / "crates"
+    / "transports"
+    / "dds"
+    / "tests"
+    / "others"
+    / "participant.py"
 )
 LOOPBACK = (
     '<General><Interfaces><NetworkInterface name="lo" multicast="false"/></Interfaces>'
@@ -63,7 +66,7 @@ def check(entries: list[tuple[str, str]], ran: int) -> None:
 
 
 def numbered(header: bytes, further: int) -> bytes:
-    """The bus's header of a record with a later number of its producer: see docs/formats/kafka.md."""
+    """The bus's header of a record (docs/formats/kafka.md) with a later number."""
     (sequence,) = struct.unpack_from("<Q", header, 12)
     return header[:12] + struct.pack("<Q", sequence + further) + header[20:]
 
@@ -94,6 +97,26 @@ async def test_a_kafka_client_can_forge_no_proved_caller(key: Path, interfaces: 
         check(await refused(bus, 4), len(probe.ran))
 
 
+@asynchronous
+async def test_a_sal_client_cannot_command_under_a_proved_name(key: Path, interfaces: Path) -> None:
+    """What kcat or salobj write: a SAL command of alice's identity, with our headers or without."""
+    with Plain(url("kafka"), url("apicurio")) as plain:
+        sal = Sal(plain, helio.load_interfaces(interfaces))
+        async with helio.connect(sal.bus_url) as bus, guarded(key, bus=bus) as (probe, _):
+            proved = helio.Remote(bus, "Probe", caller="alice", caller_key=key)
+            await proved.cmd_move.set_start(axis=1, timeout=TIMEOUT_S)
+            forged = {"axis": 1, "position": 9.0, "private_identity": "alice"}
+            await asyncio.to_thread(sal.write, "Probe/command/move", **forged)
+            name = sal.name("Probe/command/move")
+            (_, message) = await asyncio.to_thread(plain.messages, name, 2)
+            beside = {"helio-caller": b"alice", "helio-signature": bytes(64)}
+            plain.producer.produce(name, message.value(), headers=list(beside.items()))
+            assert plain.producer.flush(TIMEOUT_S) == 0
+            entries = await refused(bus, 2)
+            assert {caller for caller, _ in entries} == {"declared:alice"}
+            assert len(probe.ran) == 1
+
+
 class Foreign:
     """A participant of a DDS domain without this package, as a process."""
 
@@ -103,9 +126,7 @@ class Foreign:
         work.mkdir()
         environment = {**os.environ, "CYCLONEDDS_URI": LOOPBACK}
         arguments = [sys.executable, str(PARTICIPANT), str(domain), str(folder / "types.idl")]
-        self.process = started(
-            *arguments, str(work), stdin=subprocess.PIPE, env=environment
-        )
+        self.process = started(*arguments, str(work), stdin=subprocess.PIPE, env=environment)
         self.answer()
 
     def answer(self) -> Any:
