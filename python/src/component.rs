@@ -23,8 +23,8 @@ use helio_component::protocol::{
     HEADER_SIGNATURE, Policy, Progress, Request, SummaryState, Transition, layers, path,
 };
 use helio_component::{
-    AuditRecord, ControlRecord, Interface, KeyFileError, LeaseOptions, LeaseStanding, PresenceProbe,
-    make_caller_key, read_caller_key,
+    AuditRecord, ControlRecord, Interface, KeyFileError, LeaseOptions, LeaseStanding,
+    PresenceProbe, make_caller_key, read_caller_key,
 };
 use helio_core::schema::HasSchema;
 use helio_core::{Codec, Tai, TraceId, Value};
@@ -725,8 +725,9 @@ impl RawCaller {
         self.caller().has_key()
     }
 
-    /// The header with the signature of a request that is about to be published; `what`, `sequence`,
-    /// `trace` and `headers` are those of the effect `publish`. None if it cannot be signed.
+    /// The header with the signature of a request that is about to be published. `what` and
+    /// `publish` (number, trace, headers) are those of the effect `publish`. None if it cannot be
+    /// signed.
     fn sign<'py>(
         &self,
         py: Python<'py>,
@@ -737,8 +738,8 @@ impl RawCaller {
     ) -> PyResult<Option<(&'static str, Bound<'py, PyBytes>)>> {
         let (seq_num, trace, headers) = publish;
         let pairs = headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
-        let mut headers = CallHeaders::decode(pairs)
-            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let mut headers =
+            CallHeaders::decode(pairs).map_err(|error| PyValueError::new_err(error.to_string()))?;
         let (action, trace) = (action(&what.0, what.1)?, TraceId(trace));
         let request = caller::Outgoing { action, command, seq_num, trace, arguments };
         self.caller().sign(&request, &mut headers);

@@ -197,16 +197,17 @@ impl Schema {
         self.decode_from(py, owned.as_bytes(), Some(owned.as_any()))
     }
 
-    /// The data of a value's fields from `first` to before `end`, for comparison when the other
+    /// The data of a value's fields from `first` on, to before `end`, for comparison when the other
     /// fields change with every sample.
-    fn encode_range<'py>(
+    #[pyo3(signature = (value, first, end=None))]
+    fn encode_from<'py>(
         &self,
         value: &Bound<'py, PyAny>,
         first: usize,
-        end: usize,
+        end: Option<usize>,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let fields = self.plan.record().map_or(0, |record| record.fields.len());
-        let places: Vec<_> = (first..end.min(fields)).collect();
+        let places: Vec<_> = (first..end.map_or(fields, |end| end.min(fields))).collect();
         with_scratch(|out| {
             codec::encode_fields(&self.plan, &places, value, out)
                 .map_err(|error| self.encode_error(value.py(), error))?;

@@ -121,7 +121,10 @@ async def test_every_request_of_a_proved_caller_is_signed(url: str, key: Path) -
         with pytest.raises(helio.CommandAborted):
             await call
         await proved.unlock()
-        assert len(probe.ran) == 1
+        assert [type(command).__name__ for command in probe.ran] == [
+            "command_move",
+            "command_hang",
+        ]
 
 
 def test_a_key_file_is_its_owner_s_alone(key: Path) -> None:

@@ -206,7 +206,7 @@ class WriteTopic:
             for name, value in fields.items():
                 if value is not None:
                     put(data, name, value)
-            return self._schema.encode_range(data, self._public.start, self._public.stop)
+            return self._schema.encode_from(data, self._public.start, self._public.stop)
         except BaseException:
             for name, value in before.items():
                 self._set(name, value)

@@ -137,43 +137,58 @@ class Foreign:
         assert "error" not in answer, answer
         return answer
 
-    def ask(self, what: str, **request: Any) -> Any:
+    def ask(self, what: str, **request: Any) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"do": what, **request}) + "\n")
         self.process.stdin.flush()
-        return self.answer()
 
 
 @pytest.fixture
-def idl(interfaces: Path) -> str:
-    """The types of the interfaces' topics in IDL."""
-    command = [program(), "schema", "idl", str(interfaces)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+def foreign(dds_domain: int, interfaces: Path, tmp_path: Path) -> Foreign:
+    """A participant that has the type of the command."""
+    schema = tmp_path / "move.avsc"
+    schema.write_text(helio.load_interfaces(interfaces)["Probe/command/move"].schema.text)
+    command = [program(), "schema", "idl", str(schema)]
+    idl = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return Foreign(dds_domain, idl, tmp_path)
 
 
 @asynchronous
 async def test_a_dds_writer_can_forge_no_proved_caller(
-    dds_url: str, dds_domain: int, key: Path, interfaces: Path, idl: str, tmp_path: Path
+    dds_url: str, foreign: Foreign, key: Path, interfaces: Path
 ) -> None:
     async with helio.connect(dds_url) as bus, guarded(key, bus=bus) as (probe, _):
-        topic, sample = await genuine(bus, key, interfaces)
-        foreign = await asyncio.to_thread(Foreign, dds_domain, idl, tmp_path)
-        name = topic.name
-        echo = {
-            "topic": name,
-            "to": name,
-            "type": "lsst::sal::Probe::command_move",
-            "partition": "0",
-            "count": 1,
-        }
-        # Of another producer, as if it were its first sample.
-        forger = {"helio.producer": "forger", "helio.sequence": 1, "helio.previous": 0}
-        for further, change in enumerate(
-            ({}, {"position": 8.0}, {"helio.trace": [9] * 16}, {"private_seqNum": 5})
-        ):
-            who = forger | {"helio.producer": f"forger{further}"}
-            await asyncio.to_thread(foreign.ask, "echo", **echo, set=who | change)
-        check(await refused(bus, 4), len(probe.ran))
+        name = "Probe/command/move"
+        changes: list[dict[str, Any]] = [
+            {},
+            {"position": 8.0},
+            {"helio.trace": [9] * 16},
+            {"private_seqNum": 5},
+        ]
+        # Each of another producer, as if it were its first sample.
+        forged = [
+            {"helio.producer": f"forger{number}", "helio.sequence": 1, "helio.previous": 0} | change
+            for number, change in enumerate(changes)
+        ]
+        foreign.ask(
+            "echo",
+            topic=name,
+            to=name,
+            type="lsst::sal::Probe::command_move",
+            partition="0",
+            count=1,
+            volatile=True,
+            forge=forged,
+        )
+        # The foreign reader has no history: it gets a command that is sent once it is there.
+        answer = asyncio.create_task(asyncio.to_thread(foreign.answer))
+        ran = 0
+        while not answer.done():
+            _, sample = await genuine(bus, key, interfaces)
+            ran += 1
+            await asyncio.sleep(0.1)
+        assert len((await answer)["samples"]) == 1
+        check(await refused(bus, 4), len(probe.ran) - ran + 1)
         assert sample.headers["helio-caller"] == b"alice"
         await alice(bus, key).cmd_move.set_start(axis=1, timeout=TIMEOUT_S)
-        assert len(probe.ran) == 2
+        assert len(probe.ran) == ran + 1

@@ -22,10 +22,10 @@
 //! allows. `cancel` (of others' commands), `lock` and `unlock` (others' locks) are commands here,
 //! too.
 //!
-//! A caller's name is *declared* unless the command has a [signature](super::SignedCommand) by a key
-//! of that name under `keys`, an Ed25519 public key or a list of them. A name with a key is never
-//! accepted without a signature. With `default: deny`, declared names are refused, unless `trust` is
-//! `declared`.
+//! A caller's name is *declared* unless the command has a [signature](super::SignedCommand) by a
+//! key of that name under `keys`, an Ed25519 public key or a list of them. A name with a key is
+//! never accepted without a signature. With `default: deny`, declared names are refused, unless
+//! `trust` is `declared`.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -285,6 +285,11 @@ pub(super) enum TraceStatus {
 }
 
 impl SeenTraces {
+    /// Whether a signed command with that trace id came.
+    pub(super) fn has(&self, trace: &TraceId) -> bool {
+        self.seen.contains(trace)
+    }
+
     pub(super) fn note(&mut self, now: Tai, trace: TraceId, expiry: Tai) -> TraceStatus {
         while let Some((over, trace)) = self.by_expiry.first().copied().filter(|(at, _)| *at <= now)
         {
@@ -333,7 +338,10 @@ mod tests {
     #[test]
     fn signatures_are_those_of_openssl() {
         let key = CallerKey::from_pem(include_str!("../../tests/golden/alice.pem")).unwrap();
-        let text = r#"["helio-command-1","ESS:2","run","move",null,"alice@summit","alice@summit",7,11,"abababababababababababababababab",1500000000,3,null,{"axis":2,"speed":1.5}]"#;
+        let text = concat!(
+            r#"["helio-command-1","ESS:2","run","move",null,"alice@summit","alice@summit",7,11,"#,
+            r#""abababababababababababababababab",1500000000,3,null,{"axis":2,"speed":1.5}]"#
+        );
         assert_eq!(String::from_utf8(command().message()).unwrap(), text);
         let signature = STANDARD.encode(key.sign(&command()).0);
         assert_eq!(signature, include_str!("../../tests/golden/alice.sig").trim());

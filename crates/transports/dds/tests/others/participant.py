@@ -8,6 +8,7 @@ Arguments: the domain, an IDL file, a folder of its own. CYCLONEDDS_URI has the 
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import enum
 import functools
@@ -44,6 +45,8 @@ QOS = Qos(
         max_samples_per_instance=-1,
     ),
 )
+
+VOLATILE = Qos(Policy.Reliability.Reliable(duration(seconds=10)), Policy.History.KeepAll)
 
 
 def idlc(folder: Path) -> Path:
@@ -111,24 +114,28 @@ class Participant:
     def echo(self, request: dict[str, Any]) -> dict[str, Any]:
         """Copies samples of a topic to another one, without our header if `anonymous`.
 
-        `set` are members to change, such as `helio.sequence`.
+        `forge` are several copies with other members, such as `helio.sequence`. The topic of a
+        `volatile` writer has no history.
         """
         kind = self._type(request["type"])
         # A bus's partition 0 is the DDS partition of that name, and all of them are `*`.
         named = request.get("partition")
         into = self._publisher(named)
         topic = Topic(self._participant, request["to"], kind)
-        writer = DataWriter(into, topic, qos=QOS)
+        qos = VOLATILE if request.get("volatile") else QOS
+        writer = DataWriter(into, topic, qos=qos)
         self._held.append(writer)
         seen = []
-        for sample in self._take(request["topic"], kind, request["count"], named):
+        for sample in self._take(request["topic"], kind, request["count"], named, qos):
             seen.append(shown(sample))
             if request.get("anonymous"):
                 sample.helio = type(sample.helio)(0, 0, 0, 0, 0, 0, 0, 0, "", [], [], [])
-            for place, member in request.get("set", {}).items():
-                *path, last = place.split(".")
-                setattr(functools.reduce(getattr, path, sample), last, member)
-            writer.write(sample)
+            for members in request.get("forge", [{}]):
+                copied = copy.deepcopy(sample)
+                for place, member in members.items():
+                    *path, last = place.split(".")
+                    setattr(functools.reduce(getattr, path, copied), last, member)
+                writer.write(copied)
         return {"samples": seen}
 
     def _publisher(self, partition: str | None) -> Any:
@@ -136,11 +143,13 @@ class Participant:
             return self._participant
         return Publisher(self._participant, qos=Qos(Policy.Partition([partition])))
 
-    def _take(self, topic: str, kind: Any, count: int, partition: str | None) -> list[Any]:
+    def _take(
+        self, topic: str, kind: Any, count: int, partition: str | None, qos: Qos = QOS
+    ) -> list[Any]:
         source = self._participant
         if partition is not None:
             source = Subscriber(self._participant, qos=Qos(Policy.Partition(["*"])))
-        reader = DataReader(source, Topic(self._participant, topic, kind), qos=QOS)
+        reader = DataReader(source, Topic(self._participant, topic, kind), qos=qos)
         self._held.append(reader)
         samples: list[Any] = []
         until = time.monotonic() + SAMPLE_TIMEOUT_S

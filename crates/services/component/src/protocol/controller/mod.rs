@@ -2,12 +2,13 @@
 //!
 //! A command is checked in this order: is it for this instance, and is the lease not lost
 //! (otherwise there is no answer, because another instance answers); can the audit be written; has
-//! it expired; is it signed if its caller has a key, and not a copy (which is not answered: the
-//! answer to the original is the caller's); was it sent before with the same key; is the lease confirmed; is the caller
-//! permitted; has another caller locked the component; does the command exist and have a handler;
-//! is the state change allowed (not checked while another change runs); is it in time for its
-//! stream; are its values valid. Then it runs, or is queued in its lane. When it leaves the lane,
-//! expiry, state and time are checked again. A refusal is its final acknowledgement.
+//! it expired; is it signed if its caller has a key, and no copy (which is not answered: the
+//! original's answer is its caller's); was it sent before with the same key; is the lease
+//! confirmed; is the caller permitted; has another caller locked the component; does the command
+//! exist and have a handler; is the state change allowed (not checked while another change runs);
+//! is it in time for its stream; are its values valid. Then it runs, or is queued in its lane. When
+//! it leaves the lane, expiry, state and time are checked again. A refusal is its final
+//! acknowledgement.
 //!
 //! A command has exactly one final acknowledgement, unless the lease is lost first: then this
 //! instance sends none. A command that is sent again with the key of a queued or running one joins

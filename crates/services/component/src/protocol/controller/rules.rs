@@ -135,6 +135,10 @@ impl Controller {
             if !self.policy.has_key(who) {
                 return Ok(TraceStatus::New);
             }
+            // An answer would end the call whose trace id a forger has copied.
+            if request.trace.is_some_and(|trace| self.traces.has(&trace)) {
+                return Ok(TraceStatus::Seen);
+            }
             // It cannot run, and its values, which are signed, could not be read.
             if request.arguments.is_empty() {
                 self.values(request)?;

@@ -18,8 +18,8 @@
 //! 1.0 quietly TIMES WHO sends COMMAND #FIRST
 //! ```
 //!
-//! `signed=N` signs with the key of 32 bytes N. `forged=` are arguments that replace the signed ones.
-//! In both kinds of arguments `'` stands for `"`.
+//! `signed=N` signs with the key of 32 bytes N. `forged=` are arguments that replace the signed
+//! ones. In both kinds of arguments `'` stands for `"`.
 
 use std::collections::HashMap;
 use std::time::Duration;
