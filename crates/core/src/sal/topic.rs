@@ -153,7 +153,8 @@ impl Topic {
     }
 
     /// Returns the position of the first of the 8 private fields in a sample. They precede the
-    /// public fields, and follow them in a topic of an `.avsc` file. `salIndex` comes first in both.
+    /// public fields, and follow them in a topic of an `.avsc` file. `salIndex` comes first in
+    /// both.
     #[must_use]
     pub fn private_at(&self) -> usize {
         let behind = self.record.as_ref().map_or(0, |_| self.fields.len());
