@@ -86,8 +86,8 @@ impl Subscription {
         passed
     }
 
-    /// Whether the engine has answered where the fence is. Samples that are stored before it answers
-    /// may count as stored when the fence was set.
+    /// Whether the engine has answered where the fence is. Samples that are stored until then may
+    /// count as stored when the fence was set.
     ///
     /// # Errors
     /// The engine's error; the fence is then removed.

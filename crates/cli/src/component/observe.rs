@@ -267,8 +267,8 @@ impl Observer {
         Ok(Some((name, told)))
     }
 
-    /// Reads all stored samples. It listens for components of other software, of which only a stored
-    /// heartbeat is known.
+    /// Reads all stored samples. It listens for components of other software, if only a stored
+    /// heartbeat of one is known.
     pub(crate) fn catch_up(&mut self) -> CliResult {
         while let Some((_, event)) = self.set.next_stored(STORED_TIMEOUT)? {
             self.take(event, true)?;

@@ -107,8 +107,7 @@ fn records_that_were_not_fetched_yet_are_printed() {
     // Its readers receive nothing at the first polls of a sample, as on a broker.
     let url = format!("fault:{}?delay=1&seed=1", site.url);
     let audit = ["component", "audit", "--json", "--command", "stop", "--url", &url];
-    let phases: Vec<_> =
-        run(&audit).lines().iter().map(|record| record["phase"].clone()).collect();
+    let phases: Vec<_> = run(&audit).lines().iter().map(|record| record["phase"].clone()).collect();
     assert_eq!(phases, [json!("received"), json!("finished")]);
     // The same for the components themselves.
     let listed = run(&["component", "list", "--json", "--url", &url]).lines();

@@ -7,8 +7,8 @@
 //! Operation. A held lease is one of our instances. Without one the component may be foreign, such
 //! as one of salobj, even if an instance of ours ran before. The probe then checks for live writers
 //! of heartbeats or acknowledgements and, after that, for [heartbeats](crate::heartbeats) of other
-//! producers. Those count by their arrival here. A stored heartbeat has no age: the component counts
-//! as unknown until it was silent for [`HEARTBEAT_TIMEOUT`]. Our own last heartbeat proves nothing.
+//! producers. Those count by their arrival here. A stored heartbeat has no age: the component is
+//! unknown until it was silent for [`HEARTBEAT_TIMEOUT`]. Our own last heartbeat proves nothing.
 
 use std::time::Duration;
 
