@@ -59,13 +59,15 @@ impl Client {
         let mut expected = None;
         let (mut known, mut heard) = (0, Instant::now());
         loop {
-            match orders.try_recv() {
-                Ok(ClientOrder::End { offered }) => {
-                    expected = Some(self.expected(&offered));
-                }
-                Ok(ClientOrder::EndOfEach { offered }) => expected = Some(Expected::Each(offered)),
-                Err(TryRecvError::Empty) => {}
+            let ordered = match orders.try_recv() {
+                Ok(ClientOrder::End { offered }) => Some(self.expected(&offered)),
+                Ok(ClientOrder::EndOfEach { offered }) => Some(Expected::Each(offered)),
+                Err(TryRecvError::Empty) => None,
                 Err(TryRecvError::Disconnected) => return Ok(None),
+            };
+            if ordered.is_some() {
+                // A client that was suspended has heard nothing yet.
+                (expected, heard) = (ordered, Instant::now());
             }
             self.pump()?;
             if let Some(expected) = &expected {

@@ -385,7 +385,7 @@ fn what_gets_lost_on_the_way_to_a_service_is_sent_again() {
     let kept = Qos { reliability: best_effort, guarantee: Guarantee::Durable, ..Qos::telemetry() };
     // By its quality of service, and by request.
     for (name, qos) in [("kept", kept), ("wanted", Qos::telemetry())] {
-        let qos = Qos { reliability: best_effort, overload: Overload::Block, ..qos };
+        let qos = Qos { reliability: best_effort, ..qos };
         let topic = bus.topic(TopicSpec::new(name).unwrap().qos(qos)).unwrap();
         let publisher = topic.publisher().unwrap();
         for number in 0..100_u64 {
