@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(laggards.standing(), HashSet::from([Guid([1; 16])]));
         assert!(!laggards.all_stand(), "the other one may only be slow");
         let name = format!("session {} (process 7 on dome)", "01".repeat(16));
-        assert_eq!(laggards.news(), [name.clone()]);
+        assert_eq!(laggards.news(), std::slice::from_ref(&name));
         assert!(laggards.news().is_empty(), "each is reported once");
         assert!(laggards.names().is_some_and(|names| names.starts_with(&name)));
         laggards.update(&[end(1)], at(1_500), process);

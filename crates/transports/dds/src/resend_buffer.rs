@@ -414,7 +414,11 @@ mod tests {
         assert_eq!(burst(&mut buffer, 2), (vec![2, 3], false), "it follows one that is there");
         buffer.push(6, &record(b"payload"));
         let mut newest = 0;
-        buffer.send_newest(|sequence, _, _| Ok::<_, ()>(newest = sequence)).unwrap();
+        let send = |sequence, _: &Record<'_>, _| {
+            newest = sequence;
+            Ok::<_, ()>(())
+        };
+        buffer.send_newest(send).unwrap();
         assert_eq!(newest, 6);
         assert_eq!(burst(&mut buffer, 2), (vec![4, 5], false));
         assert_eq!(burst(&mut buffer, 2), (vec![6], true), "where there was a hole before it");
