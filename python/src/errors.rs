@@ -32,6 +32,7 @@ fn transport_class(error: &TransportError, general: &'static str) -> &'static st
         TransportError::Owned { .. } | TransportError::Fenced { .. } => "Fenced",
         TransportError::TooLarge { .. } => "PublishError",
         TransportError::TopicGone { .. } => "TopicGone",
+        TransportError::NotAssigned { .. } => "SubscribeError",
         TransportError::Closed => "ClosedError",
         TransportError::Outage { .. } | TransportError::Engine { .. } => general,
     }
@@ -81,7 +82,7 @@ pub(crate) fn publish(error: &PublishError) -> PyErr {
 pub(crate) fn read(error: &ReadError) -> PyErr {
     let class = match error {
         ReadError::NoGroup => "SubscribeError",
-        // The reader cannot seek to this offset or commit this partition; no policy is at fault.
+        // The reader cannot seek to this offset; no policy is at fault.
         ReadError::Transport(TransportError::Unsupported { .. }) => "SubscribeError",
         ReadError::Transport(inner) => transport_class(inner, "SubscribeError"),
     };

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use helio_bus::{Event, EventRef, ReadError, Subscription};
+use helio_bus::{Event, EventRef, ReadError, Subscription, TransportError};
 use helio_component::{Loss, Losses};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
@@ -348,7 +348,10 @@ impl RawSubscription {
             (Some((partition, offset)), _) => inner.subscription.commit_at(partition, offset),
             // It was not returned yet; the other partitions wait for the next commit.
             (None, Some(Event::Sample(early))) => {
-                inner.subscription.commit_at(early.partition, early.offset)
+                match inner.subscription.commit_at(early.partition, early.offset) {
+                    Err(ReadError::Transport(TransportError::NotAssigned { .. })) => Ok(()),
+                    committed => committed,
+                }
             }
             (None, _) => inner.subscription.commit(),
         };

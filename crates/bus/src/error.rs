@@ -94,6 +94,18 @@ pub enum TransportError {
         /// The alternative.
         remedy: String,
     },
+    /// The partition is not this reader's: its group has given it to another member, or the topic
+    /// was deleted. No retry helps; the new owner resumes at the position committed last.
+    #[error(
+        "partition {partition} is not this reader's on {transport}: move and commit those of its \
+         last Assigned event"
+    )]
+    NotAssigned {
+        /// The transport's scheme.
+        transport: String,
+        /// The partition.
+        partition: u32,
+    },
     /// The engine is unreachable at present.
     #[error("{transport} cannot reach its engine: {cause}; it retries until closed")]
     Outage {

@@ -417,7 +417,8 @@ impl Subscription {
         Ok(())
     }
 
-    /// Commits the position behind all delivered events.
+    /// Commits the position behind all delivered events. A partition that the group has given to
+    /// another member meanwhile is left out: that member resumes at the position committed last.
     ///
     /// # Errors
     /// [`ReadError::NoGroup`]; the transport's error.
@@ -437,7 +438,10 @@ impl Subscription {
         }
         for position in self.positions() {
             let next = held.get(&position.partition).copied().unwrap_or(position.next);
-            self.commit_at(position.partition, next)?;
+            match self.commit_at(position.partition, next) {
+                Err(ReadError::Transport(TransportError::NotAssigned { .. })) => {}
+                committed => committed?,
+            }
         }
         Ok(())
     }
@@ -445,7 +449,7 @@ impl Subscription {
     /// Commits an offset, at which the group starts next.
     ///
     /// # Errors
-    /// [`ReadError::NoGroup`]; the transport's error.
+    /// [`ReadError::NoGroup`]; [`TransportError::NotAssigned`]; the transport's error.
     pub fn commit_at(&mut self, partition: u32, offset: u64) -> Result<(), ReadError> {
         if !self.in_group.is_yes() {
             return Err(ReadError::NoGroup);

@@ -90,6 +90,7 @@ impl From<TransportError> for CliError {
             | TransportError::Owned { .. }
             | TransportError::Fenced { .. }
             | TransportError::TooLarge { .. }
+            | TransportError::NotAssigned { .. }
             | TransportError::Unsupported { .. } => Self::Refused(error.to_string()),
             TransportError::TopicGone { .. } => Self::NotFound(error.to_string()),
             error => Self::Failure(error.to_string()),

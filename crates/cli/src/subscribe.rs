@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use helio_bus::{Bus, Event, Lagging, Member, Subscribe, Topic, TopicName, WaitSet};
+use helio_bus::{
+    Bus, Event, Lagging, Member, ReadError, Subscribe, Topic, TopicName, TransportError, WaitSet,
+};
 
 use crate::args::{LaggingArg, SubArgs};
 use crate::error::{CliError, CliResult};
@@ -106,6 +108,8 @@ impl Printer<'_> {
         let until = self.args.end.until();
         while self.args.end.wants_more(self.printed) {
             if stop.asked() {
+                self.out.flush()?;
+                self.commit(set, members)?;
                 return Ok(End::Asked);
             }
             if let Some((_, event)) = set.try_next()? {
@@ -115,7 +119,11 @@ impl Printer<'_> {
             // Nothing more for now: flush the output before committing positions.
             self.out.flush()?;
             self.out.check()?;
-            self.commit(set, members)?;
+            match self.commit(set, members) {
+                // It is reported as an event. The next commit includes these positions.
+                Err(ReadError::Transport(TransportError::Outage { .. })) => {}
+                committed => committed?,
+            }
             let left = until.map_or(STOP_POLL_INTERVAL, |until| {
                 until.saturating_duration_since(Instant::now())
             });
@@ -131,7 +139,8 @@ impl Printer<'_> {
         Ok(End::Done)
     }
 
-    fn commit(&self, set: &mut WaitSet, members: &[Member]) -> CliResult {
+    /// Commits what is printed, in a group.
+    fn commit(&self, set: &mut WaitSet, members: &[Member]) -> Result<(), ReadError> {
         if self.args.group.is_none() {
             return Ok(());
         }

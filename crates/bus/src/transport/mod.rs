@@ -602,7 +602,8 @@ pub trait Reader: Send {
     /// Sets the group's position, the offset at which its members start next.
     ///
     /// # Errors
-    /// The engine's error; it is an error to commit a partition that is not this member's.
+    /// [`TransportError::NotAssigned`] if the partition is not this member's, or no longer; the
+    /// engine's error.
     fn commit(&mut self, partition: u32, offset: u64) -> Result<(), TransportError>;
 }
 
@@ -715,9 +716,5 @@ fn no_forwarding() -> TransportError {
 /// The error for a partition that is not a reader's, for transports.
 #[must_use]
 pub fn not_ours(transport: &str, partition: u32) -> TransportError {
-    TransportError::Unsupported {
-        transport: transport.to_owned(),
-        what: format!("move or commit partition {partition}: it is not this reader's"),
-        remedy: "use the partitions of its last Assigned event".to_owned(),
-    }
+    TransportError::NotAssigned { transport: transport.to_owned(), partition }
 }

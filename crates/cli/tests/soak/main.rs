@@ -12,6 +12,8 @@ mod dev;
 mod durability;
 mod floor;
 #[cfg(feature = "kafka")]
+mod groups;
+#[cfg(feature = "kafka")]
 #[path = "../../../transports/kafka/tests/support/mod.rs"]
 mod kafka;
 mod log_demo;

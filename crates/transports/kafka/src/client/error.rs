@@ -112,6 +112,23 @@ pub(crate) fn is_gone(error: &KafkaError) -> bool {
     )
 }
 
+/// Whether the group has taken this member's partitions away, or is doing so. A retry of a commit
+/// would set back the position of the member that has them now.
+pub(crate) fn is_reassigned(error: &KafkaError) -> bool {
+    matches!(
+        error.rdkafka_error_code(),
+        Some(
+            Code::AssignmentLost
+                | Code::FencedInstanceId
+                | Code::FencedMemberEpoch
+                | Code::IllegalGeneration
+                | Code::RebalanceInProgress
+                | Code::StaleMemberEpoch
+                | Code::UnknownMemberId
+        )
+    )
+}
+
 /// Whether no broker answers, or another one takes over the group.
 fn is_outage(code: Code) -> bool {
     matches!(

@@ -97,17 +97,71 @@ pub(crate) fn commit(
     }
 }
 
-/// Whether a client knows any broker from metadata.
-pub(crate) fn has_brokers<C: ClientContext>(client: &Client<C>) -> bool {
+/// The brokers that a client knows from metadata, by number.
+pub(crate) fn brokers<C: ClientContext>(client: &Client<C>) -> Vec<i32> {
     let native = client.native_ptr();
     let mut count = 0;
-    // SAFETY: the client lives as long as the reference to it. The list is freed once by
-    // librdkafka's own function, and its contents are not used.
+    // SAFETY: the client lives as long as the reference to it. The list has `count` numbers, or is
+    // null, and is freed once by librdkafka's own function.
     unsafe {
         let ids = bindings::rd_kafka_brokers_learned_ids(native, &raw mut count);
+        let known = match ids.is_null() {
+            true => Vec::new(),
+            false => std::slice::from_raw_parts(ids, count).to_vec(),
+        };
         bindings::rd_kafka_mem_free(native, ids.cast());
+        known
     }
-    count > 0
+}
+
+/// Whether any of these brokers answers in time. Each is queried itself, and a rejection is an
+/// answer: a request for metadata goes to the most recently used broker only, which may be the one
+/// that is frozen.
+pub(crate) fn any_answers<C: ClientContext>(
+    client: &Client<C>,
+    brokers: &[i32],
+    patience: Duration,
+) -> bool {
+    let native = client.native_ptr();
+    let millis = |time: Duration| i32::try_from(time.as_millis()).unwrap_or(i32::MAX);
+    let until = Instant::now() + patience;
+    let mut reason = [0; 512];
+    // SAFETY: the client lives as long as the reference to it. Options, names and resources live as
+    // long as the calls that copy them. Each event is this function's own. Each object is destroyed
+    // once; later answers find the queue closed.
+    unsafe {
+        let what = bindings::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_DESCRIBECONFIGS;
+        let options = bindings::rd_kafka_AdminOptions_new(native, what);
+        bindings::rd_kafka_AdminOptions_set_request_timeout(
+            options,
+            millis(patience),
+            reason.as_mut_ptr(),
+            reason.len(),
+        );
+        let queue = bindings::rd_kafka_queue_new(native);
+        for broker in brokers.iter().filter_map(|id| CString::new(id.to_string()).ok()) {
+            let kind = bindings::rd_kafka_ResourceType_t::RD_KAFKA_RESOURCE_BROKER;
+            let mut resource = bindings::rd_kafka_ConfigResource_new(kind, broker.as_ptr());
+            bindings::rd_kafka_DescribeConfigs(native, &raw mut resource, 1, options, queue);
+            bindings::rd_kafka_ConfigResource_destroy(resource);
+        }
+        bindings::rd_kafka_AdminOptions_destroy(options);
+        let answered = (0..brokers.len()).any(|_| {
+            let left = until.saturating_duration_since(Instant::now());
+            let event = bindings::rd_kafka_queue_poll(queue, millis(left));
+            // librdkafka's own errors are negative; the brokers' are not.
+            let code = match event.is_null() {
+                true => bindings::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR__TIMED_OUT,
+                false => bindings::rd_kafka_event_error(event),
+            };
+            if !event.is_null() {
+                bindings::rd_kafka_event_destroy(event);
+            }
+            code as i32 >= 0
+        });
+        bindings::rd_kafka_queue_destroy(queue);
+        answered
+    }
 }
 
 /// Adds bootstrap brokers, separated by commas, to a client; see `rebootstrap`.

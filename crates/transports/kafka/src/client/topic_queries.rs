@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use helio_bus::TransportError;
-use rdkafka::error::RDKafkaErrorCode;
+use rdkafka::consumer::Consumer as _;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 use crate::client::error::{failed, outage, refused};
 use crate::client::fetcher::Fetcher;
@@ -16,7 +17,27 @@ const TOPIC_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// cores, a broker with hundreds of new topics took more than 10 s.
 const LEADER_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// How long the answer to a query of the brokers' health may take.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
+/// The most brokers that are queried at once when one has not answered.
+const MAX_QUERIED_BROKERS: usize = 16;
+
 impl Fetcher {
+    /// Whether any broker answers; the error is that of the one queried first. librdkafka asks the
+    /// most recently used broker for metadata, which may be the only one that is frozen.
+    pub(crate) fn answers(&self, topic: &str) -> Result<(), KafkaError> {
+        let answer = self.fetch_metadata(Some(topic), HEALTH_TIMEOUT).map(drop);
+        answer.or_else(|error| {
+            let client = self.consumer.client();
+            let mut brokers = ffi::brokers(client);
+            brokers.truncate(MAX_QUERIED_BROKERS);
+            match ffi::any_answers(client, &brokers, HEALTH_TIMEOUT) {
+                true => Ok(()),
+                false => Err(error),
+            }
+        })
+    }
+
     /// The number of a Kafka topic's partitions; `None` if it does not exist.
     pub(crate) fn partitions(&self, name: &str) -> Result<Option<u32>, TransportError> {
         let what = format!("find the topic {name}");

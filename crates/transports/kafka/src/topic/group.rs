@@ -11,7 +11,7 @@ use rdkafka::topic_partition_list::{TopicPartitionList, TopicPartitionListElem};
 
 use crate::SCHEME;
 use crate::client::context::{Consumer, Context, GroupEvents};
-use crate::client::error::{failed, outage};
+use crate::client::error::{failed, is_gone, is_reassigned, outage};
 use crate::client::fetcher::{Fetcher, NamedTopic, SampleQueue, partition_list, place};
 use crate::client::ffi::{self, TopicId, TopicMetadata};
 use crate::client::options::BROKER_TIMEOUT;
@@ -267,9 +267,12 @@ impl Member {
         let Membership { topic, id, .. } = &*self.membership;
         let list = partition_list(&topic.kafka, [(partition, offset)])?;
         if let Some(id) = id.get() {
-            list.elements().iter_mut().for_each(|place| place.set_metadata(note(*id)));
+            list.elements().iter_mut().for_each(|place| place.set_metadata(note(*id, processed)));
         }
         match ffi::commit(self.consumer(), &list, BROKER_TIMEOUT) {
+            Some(Err(error)) if is_reassigned(&error) || is_gone(&error) => {
+                Err(not_ours(SCHEME, partition))
+            }
             Some(committed) => committed.map_err(failed("commit a position")),
             None => Err(outage("commit a position: no broker has acknowledged it".to_owned())),
         }

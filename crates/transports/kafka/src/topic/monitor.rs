@@ -10,8 +10,6 @@ use crate::client::health::Health;
 use crate::client::names::TOPICS;
 use crate::topic::connection::Connection;
 
-/// How long an answer may take.
-const METADATA_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a published record may be in flight while brokers answer. After that, its partition has
 /// no leader or too few replicas.
 const STALLED_PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -24,20 +22,12 @@ pub(crate) fn start(connection: &Arc<Connection>) -> Result<(), TransportError> 
     started.map(drop).map_err(|error| engine("start a thread", error))
 }
 
-/// Polls once, and once more if there is no answer: one of several brokers may be down.
+/// Polls the most recently used broker and, if that gives no answer, all at once.
 fn poll(connection: &Weak<Connection>, health: &Health) -> bool {
-    let (mut answer, mut stalled) = (Ok(()), None);
-    for _ in 0..2 {
-        // The connection is held only during the request.
-        let Some(connection) = connection.upgrade() else { return false };
-        let topic = connection.link.names.internal(TOPICS);
-        stalled = connection.stalled(STALLED_PUBLISH_TIMEOUT);
-        answer = connection.link.client.fetch_metadata(Some(&topic), METADATA_TIMEOUT).map(drop);
-        if answer.is_ok() {
-            break;
-        }
-    }
+    // The connection is held only during the requests.
     let Some(connection) = connection.upgrade() else { return false };
+    let stalled = connection.stalled(STALLED_PUBLISH_TIMEOUT);
+    let answer = connection.link.client.answers(&connection.link.names.internal(TOPICS));
     let stalled = stalled.map(|what| {
         format!("{what} for {} s, though brokers answer", STALLED_PUBLISH_TIMEOUT.as_secs())
     });

@@ -163,6 +163,82 @@ fn a_partition_without_a_leader_is_an_outage_too() {
     pending.into_iter().for_each(|one| _ = one.wait_timeout(HANG_TIMEOUT).unwrap());
 }
 
+/// Each node in turn is frozen: among them the one that the connection has used last, which gets
+/// its next request for metadata.
+#[test]
+fn one_frozen_broker_of_three_is_no_outage() {
+    let Some(cluster) = cluster() else { return };
+    let _one = TEST_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    let bus = Bus::connect(&cluster.url("replication=3")).unwrap();
+    let spec = TopicSpec::new(&unique("frozen-one")).unwrap().qos(Qos::stream());
+    let mut samples = bus.topic(spec).unwrap().subscribe(Subscribe::from(Start::Latest)).unwrap();
+    for node in ["1", "2", "3"] {
+        cluster.does_to("freeze", node);
+        let until = Instant::now() + Duration::from_secs(7);
+        let left = || until.saturating_duration_since(Instant::now());
+        while let Some(event) = samples.next_timeout(left()).unwrap() {
+            let is_outage = matches!(event, Event::Outage(Outage::Lost { .. }));
+            if is_outage {
+                cluster.does_to("thaw", node);
+            }
+            assert!(!is_outage, "without {node}: {event:?}");
+        }
+        cluster.does_to("thaw", node);
+    }
+}
+
+/// The log of the elected follower is shorter than the group's position, and grows beyond it before
+/// the group resumes: the position is in it, at another sample.
+#[test]
+fn offsets_that_an_unclean_election_reuses_under_a_group_are_reported() {
+    let Some(cluster) = cluster() else { return };
+    let _one = TEST_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    let name = unique("unclean").replace('/', "_");
+    let replicas: &[&[i32]] = &[&[1, 2]];
+    let topic = NewTopic::new(&name, 1, TopicReplication::Variable(replicas))
+        .set("unclean.leader.election.enable", "true")
+        .set("min.insync.replicas", "1");
+    done(admin(cluster).create_topics([&topic], &AdminOptions::new())).unwrap()[0]
+        .as_ref()
+        .unwrap();
+    let publish = |numbers: std::ops::Range<u64>| {
+        let bus = Bus::builder().producer("Mount").connect(&cluster.url("replication=3")).unwrap();
+        let topic = bus.topic(TopicSpec::new(&name).unwrap()).unwrap();
+        let publisher = topic.publisher().unwrap();
+        for number in numbers {
+            let payload = number.to_le_bytes();
+            publisher.publish(Message::new(&payload)).wait_timeout(HANG_TIMEOUT).unwrap();
+        }
+    };
+    let bus = Bus::connect(&cluster.url("replication=3")).unwrap();
+    let topic = bus.topic(TopicSpec::new(&name).unwrap()).unwrap();
+    let group = || topic.subscribe(Subscribe::from(Start::Earliest).group("g")).unwrap();
+    publish(0..10);
+    cluster.does_to("kill", "2");
+    publish(10..20);
+    let mut member = group();
+    read_until(&mut member, &19_u64.to_le_bytes());
+    member.commit().unwrap();
+    drop(member);
+    cluster.does_to("kill", "1");
+    cluster.does_to("restart", "2");
+    publish(20..45);
+    let mut member = group();
+    let (mut gap, mut first) = (None, None);
+    while first.is_none() {
+        match member.next_timeout(HANG_TIMEOUT).unwrap().expect("the group resumes") {
+            Event::Gap(found) => gap = Some(found.cause),
+            Event::Sample(sample) => first = Some((sample.offset, sample.payload)),
+            _ => {}
+        }
+    }
+    cluster.does_to("restart", "1");
+    // Ten samples were replicated, so that the 29th is the first one at offset 19.
+    let payload = 29_u64.to_le_bytes();
+    assert_eq!(first, Some((19, payload.to_vec().into())), "{gap:?}");
+    assert_eq!(gap, Some(GapCause::Damaged { from: 19, to: 20 }));
+}
+
 /// The node that stores a group's positions, by Java's hash of the group's name.
 fn coordinator(cluster: &Broker, group: &str) -> String {
     let hash =
