@@ -79,7 +79,7 @@ from heliograph._events import (
     Undecodable,
     WriterFenced,
 )
-from heliograph._heliograph import Receipt, Sample, Schema, Stats, Time, __version__
+from heliograph._heliograph import NULL, Null, Receipt, Sample, Schema, Stats, Time, __version__
 from heliograph._lagging import Lagging, conflate, drop_oldest, lossless, shed_by_level
 from heliograph._qos import (
     COMMAND,
@@ -108,6 +108,7 @@ __all__ = [
     "COMMAND",
     "EVENT",
     "LOG",
+    "NULL",
     "STATE",
     "STREAM",
     "TELEMETRY",
@@ -159,6 +160,7 @@ __all__ = [
     "NobodyThere",
     "NotLive",
     "NotPermitted",
+    "Null",
     "Outage",
     "Overload",
     "OverloadError",

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from heliograph._common import Evolution
     from heliograph._events import Event
-    from heliograph._heliograph import ManualClock, Sample, Time
+    from heliograph._heliograph import ManualClock, Null, Sample, Time
     from heliograph._lagging import Lagging
     from heliograph._qos import Guarantee, Qos
     from heliograph._start import Start
@@ -359,7 +359,7 @@ class Topic(TopicBase[_T]):
 
     async def publish(
         self,
-        value: _T,
+        value: _T | Null,
         *,
         key: bytes | str | None = None,
         level: int = 0,
@@ -371,12 +371,14 @@ class Topic(TopicBase[_T]):
     ) -> Receipt:
         """Publish one sample and return its receipt.
 
-        ``key`` defaults to the record's key fields. ``headers`` are named values beside the
-        payload, at most 4096 bytes (names: lower-case letters, digits, ``-_.``). ``time`` defaults
-        to now, ``guarantee`` to the topic's; ``DURABLE`` waits until the sample survives power
-        loss. The event loop is never blocked: pending receipts are awaited, and so is a full queue
-        under the policy *block*. Cancelling the wait does not withdraw the sample, unless it is
-        still queued behind samples that another process blocks.
+        ``heliograph.NULL`` as the value deletes the last value of ``key``: late joiners receive
+        nothing of it until it gets another value. ``key`` defaults to the record's key fields.
+        ``headers`` are named values beside the payload, at most 4096 bytes (names: lower-case
+        letters, digits, ``-_.``). ``time`` defaults to now, ``guarantee`` to the topic's;
+        ``DURABLE`` waits until the sample survives power loss. The event loop is never blocked:
+        pending receipts are awaited, and so is a full queue under the policy *block*. Cancelling
+        the wait does not withdraw the sample, unless it is still queued behind samples that another
+        process blocks.
 
         Raises :class:`EncodeError`, which names the field, :class:`Fenced`, :class:`OverloadError`,
         :class:`StorageError`, :class:`ClosedError`.
@@ -401,7 +403,7 @@ class Topic(TopicBase[_T]):
             return outcome
         return (await bus._finish(outcome))[0]
 
-    async def publish_many(self, values: Iterable[_T]) -> list[Receipt]:
+    async def publish_many(self, values: Iterable[_T | Null]) -> list[Receipt]:
         """Publish samples in order as one batch; return the last receipt of each partition.
 
         All values are encoded before the first is published: after an :class:`EncodeError` none was

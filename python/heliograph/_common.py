@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from heliograph._heliograph import (
         ManualClock,
+        Null,
         Pending,
         PublishOptions,
         Receipt,
@@ -177,7 +178,7 @@ class TopicBase(Generic[_T]):
             "partition": partition,
         }
 
-    def _send(self, value: _T, options: PublishOptions | None) -> Receipt | Pending:
+    def _send(self, value: _T | Null, options: PublishOptions | None) -> Receipt | Pending:
         """Publish and wait as long as it takes; other threads run during the wait."""
         if options is None:
             return self._publish(value)

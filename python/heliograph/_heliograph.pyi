@@ -3,7 +3,7 @@ from datetime import datetime, timedelta
 from logging import LogRecord
 from os import PathLike
 from pathlib import Path
-from typing import Any, Generic, TypedDict, TypeVar, overload
+from typing import Any, Final, Generic, TypedDict, TypeVar, final, overload
 
 from typing_extensions import Buffer
 
@@ -86,9 +86,16 @@ class Schema:
     def key_of(self, value: Any) -> bytes: ...
     def key(self, *values: Any) -> bytes: ...
 
+@final
+class Null: ...
+
+NULL: Final[Null]
+
 class Sample(Generic[_T_co]):
     @property
     def value(self) -> _T_co: ...
+    @property
+    def is_null(self) -> bool: ...
     @property
     def time(self) -> Time: ...
     @property
@@ -115,6 +122,8 @@ class Sample(Generic[_T_co]):
     def trace(self) -> bytes | None: ...
     @property
     def headers(self) -> dict[str, bytes]: ...
+    @property
+    def header_items(self) -> list[tuple[str, bytes]]: ...
     @property
     def schema_id(self) -> str: ...
 

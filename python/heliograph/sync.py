@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from heliograph._common import Evolution
     from heliograph._events import Event
-    from heliograph._heliograph import RawBus, RawSubscription, Sample, Time
+    from heliograph._heliograph import Null, RawBus, RawSubscription, Sample, Time
     from heliograph._lagging import Lagging
     from heliograph._qos import Guarantee, Qos
     from heliograph._start import Start
@@ -140,7 +140,7 @@ class Topic(TopicBase[_T]):
 
     def publish(
         self,
-        value: _T,
+        value: _T | Null,
         *,
         key: bytes | str | None = None,
         level: int = 0,
@@ -156,7 +156,7 @@ class Topic(TopicBase[_T]):
         )
         return outcome if isinstance(outcome, Receipt) else outcome.wait()[0]
 
-    def publish_many(self, values: Iterable[_T]) -> list[Receipt]:
+    def publish_many(self, values: Iterable[_T | Null]) -> list[Receipt]:
         """Publish samples as one batch; see :meth:`heliograph.Topic.publish_many`."""
         return self._raw.publish_many(values).wait()
 

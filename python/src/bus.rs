@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use helio_bus::{
-    Alive, Bus, Clock, EvolutionError, Headers, Lagging, Message, ProducerName, PublishError,
-    Publisher, Start, Subscribe, Tai, TestClock, Topic, TopicName, TopicSpec, TraceId, WriterInfo,
+    Alive, Bus, Clock, EvolutionError, Headers, HeadersRef, Lagging, Message, ProducerName,
+    PublishError, Publisher, Start, Subscribe, Tai, TestClock, Topic, TopicName, TopicSpec,
+    TraceId, WriterInfo,
 };
 use helio_core::NameError;
 use pyo3::exceptions::PyValueError;
@@ -17,7 +18,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyMapping, PyString};
 use crate::errors;
 use crate::fork::{Generation, Owned};
 use crate::receipt::{Pending, Receipt, SIGNAL_CHECK_INTERVAL, guarantee, seconds};
-use crate::sample::{Sample, SampleContext};
+use crate::sample::{Null, Sample, SampleContext};
 use crate::schema::{Schema, with_scratch};
 use crate::subscription::RawSubscription;
 use crate::time::Time;
@@ -306,14 +307,16 @@ impl RawTopic {
         Ok(Arc::clone(opened.lock(py).get_or_insert_with(|| Arc::new(publisher))))
     }
 
-    /// Appends a value's payload and its key; returns where the key begins.
+    /// Appends a value's payload and its key; returns where the key begins. A null has no payload.
     fn encode(
         &self,
         value: &Bound<'_, PyAny>,
         key: Option<&Bound<'_, PyAny>>,
         out: &mut Vec<u8>,
     ) -> PyResult<usize> {
+        let is_null = value.is_exact_instance_of::<Null>();
         match &self.schema {
+            _ if is_null => {}
             Some(schema) => schema.get().encode_into(value, out)?,
             None => match value.cast::<PyBytes>() {
                 Ok(raw) => out.extend_from_slice(raw.as_bytes()),
@@ -323,6 +326,10 @@ impl RawTopic {
         let middle = out.len();
         match (key, &self.schema) {
             (Some(key), _) => append_key(key, out)?,
+            (None, Some(schema)) if schema.get().has_key() && is_null => {
+                let message = "a null has no fields to make its key of; give key=topic.key(…)";
+                return Err(errors::raise("EncodeError", message));
+            }
             (None, Some(schema)) if schema.get().has_key() => schema.get().key_into(value, out)?,
             _ => {}
         }
@@ -339,6 +346,13 @@ impl RawTopic {
         let key = options.and_then(|options| options.key.as_ref());
         let py = value.py();
         let headers = options.map(PublishOptions::headers).transpose()?.unwrap_or_default();
+        let headers = match value.is_exact_instance_of::<Null>() {
+            false => headers,
+            true => {
+                let marked = headers.null();
+                marked.map_err(|error| errors::raise("EncodeError", &error.to_string()))?
+            }
+        };
         let publisher = self.publisher(py)?;
         let publishing = with_scratch(|out| {
             let middle = self.encode(value, key, out)?;
@@ -482,11 +496,14 @@ impl RawTopic {
         let batching = with_scratch(|out| {
             for value in values.try_iter()? {
                 let start = out.len();
-                let middle = self.encode(&value?, None, out)?;
-                parts.push((start, middle, out.len()));
+                let value = value?;
+                let middle = self.encode(&value, None, out)?;
+                let is_null = value.is_exact_instance_of::<Null>();
+                let headers = if is_null { HeadersRef::NULL } else { HeadersRef::EMPTY };
+                parts.push((start, middle, out.len(), headers));
             }
-            let message = |&(start, middle, end): &(usize, usize, usize)| {
-                Message::new(&out[start..middle]).key(&out[middle..end])
+            let message = |&(start, middle, end, headers): &(usize, usize, usize, _)| {
+                Message::new(&out[start..middle]).key(&out[middle..end]).headers(headers)
             };
             let messages: Vec<_> = parts.iter().map(message).collect();
             PyResult::Ok(py.detach(|| publisher.publish_batch(&messages)))

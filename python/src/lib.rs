@@ -53,6 +53,8 @@ fn _heliograph(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<subscription::RawSubscription>()?;
     module.add_class::<subscription::Stats>()?;
     module.add_class::<sample::Sample>()?;
+    module.add_class::<sample::Null>()?;
+    module.add("NULL", sample::Null)?;
     module.add_class::<receipt::Receipt>()?;
     module.add_class::<receipt::Pending>()?;
     module.add_class::<notify::Notifier>()?;

@@ -11,11 +11,28 @@ use pyo3::types::{PyBytes, PyDict, PyString, PyType};
 use crate::schema::Schema;
 use crate::time::Time;
 
+/// The type of ``heliograph.NULL``: published in the place of a value, it deletes the last value of
+/// its key.
+#[pyclass(frozen, module = "heliograph", name = "Null")]
+pub(crate) struct Null;
+
+#[pymethods]
+impl Null {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "Python's objects are borrowed")]
+    fn __repr__(&self) -> &'static str {
+        "heliograph.NULL"
+    }
+
+    fn __copy__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+}
+
 /// One sample: its value and its header.
 ///
 /// ``value`` is decoded at its first use: an instance of the topic's record class, a
-/// dictionary, or the bytes of a topic without a schema. Numeric arrays in it are read-only; large
-/// ones are views of ``payload``.
+/// dictionary, the bytes of a topic without a schema, or ``None`` for a null. Numeric arrays in it
+/// are read-only; large ones are views of ``payload``.
 #[pyclass(frozen, module = "heliograph", name = "Sample")]
 pub(crate) struct Sample {
     topic: Py<PyString>,
@@ -97,11 +114,14 @@ impl Sample {
 
 #[pymethods]
 impl Sample {
-    /// The decoded value.
+    /// The decoded value; None for a null.
     ///
     /// Raises DecodeError if the payload is not a datum of its schema.
     #[getter]
     fn value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        if self.is_null(py) {
+            return Ok(py.None().into_bound(py));
+        }
         let decode = || match &self.schema {
             None => Ok(self.payload.clone_ref(py).into_any()),
             Some(schema) => {
@@ -112,6 +132,12 @@ impl Sample {
             }
         };
         self.value.get_or_try_init(py, decode).map(|value| value.bind(py).clone())
+    }
+
+    /// Whether it has no value: it deletes the last value of its key.
+    #[getter]
+    fn is_null(&self, py: Python<'_>) -> bool {
+        self.headers.as_ref().mark_null() && self.payload.bind(py).as_bytes().is_empty()
     }
 
     /// When it was published.
@@ -186,14 +212,24 @@ impl Sample {
         self.trace.map(|trace| PyBytes::new(py, &trace))
     }
 
-    /// The headers: a new dictionary of names to bytes at each access.
+    /// The headers: a new dictionary of names to bytes at each access. Of a name that another
+    /// program repeated it has the first value: see header_items.
     #[getter]
     fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let headers = PyDict::new(py);
         for (name, value) in self.headers.as_ref() {
-            headers.set_item(name, PyBytes::new(py, value))?;
+            if !headers.contains(name)? {
+                headers.set_item(name, PyBytes::new(py, value))?;
+            }
         }
         Ok(headers)
+    }
+
+    /// All headers as names and bytes, repeated ones too, in their order.
+    #[getter]
+    fn header_items<'py>(&self, py: Python<'py>) -> Vec<(String, Bound<'py, PyBytes>)> {
+        let item = |(name, value): (&str, &[u8])| (name.to_owned(), PyBytes::new(py, value));
+        self.headers.as_ref().iter().map(item).collect()
     }
 
     /// The schema's identity, as 16 hexadecimal digits.

@@ -661,6 +661,38 @@ async def test_headers_come_out_as_they_went_in(url: str) -> None:
             assert (await anext(samples)).headers == {}
 
 
+@asynchronous
+async def test_a_null_deletes_the_last_value_of_its_key(url: str) -> None:
+    async with helio.connect(url) as bus:
+        wind = bus.topic("weather/wind", Wind, qos=helio.TELEMETRY)
+        key = wind.key(7)
+        await wind.publish(Wind(mast=7, speed=1.0))
+        await wind.publish(Wind(mast=8, speed=2.0))
+        await wind.publish(helio.NULL, key=key, headers={"why": b"moved"})
+        with pytest.raises(helio.EncodeError, match="key="):
+            await wind.publish(helio.NULL)
+        with pytest.raises(helio.EncodeError):
+            await wind.publish(None)  # type: ignore[arg-type]
+        async with wind.subscribe(start=helio.last(1)) as samples:
+            assert (await anext(samples)).value.mast == 8
+            with pytest.raises(helio.WaitTimeout):
+                await samples.next(timeout=0.0)
+        async with wind.subscribe(start=helio.earliest()) as samples:
+            seen = [await anext(samples) for _ in range(3)]
+    null = seen[2]
+    assert [sample.is_null for sample in seen] == [False, False, True]
+    assert (null.key, null.value, null.payload, null.headers["why"]) == (key, None, b"", b"moved")
+    assert ("why", b"moved") in null.header_items
+
+
+def test_nulls_go_in_batches_too(bus: sync.Bus) -> None:
+    topic = bus.topic("t", qos=helio.TELEMETRY)
+    topic.publish_many([b"value", helio.NULL, b""])
+    with topic.subscribe(start=helio.earliest()) as samples:
+        assert [s.value for s in samples.batch(timeout=0)] == [b"value", None, b""]
+    assert repr(helio.NULL) == "heliograph.NULL"
+
+
 def test_headers_are_refused_by_name(bus: sync.Bus) -> None:
     topic = bus.topic("t", qos=helio.TELEMETRY)
     topic.publish(b"x", headers={"most": bytes(4096 - 7)})

@@ -61,7 +61,7 @@ pub struct Sample {
     pub header: Header,
     /// Named values beside the payload.
     pub headers: Headers,
-    /// The encoded value.
+    /// The encoded value; empty for a [null](Self::is_null).
     pub payload: Bytes,
     /// Whether it comes from the log or from a late joiner's history.
     pub origin: Origin,
@@ -91,6 +91,12 @@ impl Sample {
             payload,
             origin: from.origin,
         }
+    }
+
+    /// Whether it has no value: it deletes its key's last value. An empty payload is a value.
+    #[must_use]
+    pub fn is_null(&self) -> bool {
+        self.as_ref().is_null()
     }
 
     /// The same sample, borrowed.

@@ -30,6 +30,7 @@ pub struct Message<'a> {
     guarantee: Option<Guarantee>,
     partition: Option<u32>,
     schema: Option<SchemaId>,
+    is_null: bool,
 }
 
 impl<'a> Message<'a> {
@@ -46,7 +47,19 @@ impl<'a> Message<'a> {
             guarantee: None,
             partition: None,
             schema: None,
+            is_null: false,
         }
+    }
+
+    /// A null: a sample without a value, which deletes the last value of its key. Late joiners
+    /// receive nothing of the key until it gets another value. Kafka calls it a tombstone, DDS a
+    /// disposed instance.
+    #[must_use]
+    pub const fn null(key: &'a [u8]) -> Self {
+        let mut null = Self::new(&[]);
+        (null.key, null.headers) = (key, HeadersRef::NULL);
+        null.is_null = true;
+        null
     }
 
     /// The key. Samples of a key keep their order, and late joiners receive the newest of each key.
@@ -77,7 +90,8 @@ impl<'a> Message<'a> {
         self
     }
 
-    /// Named values that are readable without decoding the payload.
+    /// Named values that are readable without decoding the payload. Those of a null are made with
+    /// [`Headers::null`](helio_core::Headers::null): they replace its mark.
     #[must_use]
     pub const fn headers(mut self, headers: HeadersRef<'a>) -> Self {
         self.headers = headers;
@@ -104,6 +118,17 @@ impl<'a> Message<'a> {
     pub const fn schema(mut self, schema: SchemaId) -> Self {
         self.schema = Some(schema);
         self
+    }
+}
+
+impl Message<'_> {
+    /// Refuses a null that would be published as an empty value.
+    fn check(&self) -> Result<(), PublishError> {
+        if self.is_null && !self.headers.mark_null() {
+            let reason = "the headers of a null lack its mark; make them with Headers::null";
+            return Err(PublishError::Encode(reason.to_owned()));
+        }
+        Ok(())
     }
 }
 
@@ -205,8 +230,9 @@ impl Publisher {
         }
     }
 
-    /// The guarantee that a message's receipt confirms.
+    /// The guarantee that a valid message's receipt confirms.
     fn guarantee(&self, message: &Message<'_>) -> Result<Guarantee, PublishError> {
+        message.check()?;
         let guarantee = message.guarantee.unwrap_or(self.terms.guarantee);
         if self.is_offered(guarantee) {
             Ok(guarantee)
@@ -232,6 +258,10 @@ impl Publisher {
         let guarantee = asked.max().unwrap_or(guarantee).max(guarantee);
         if !self.is_offered(guarantee) {
             pending.fail(self.unsupported_guarantee(guarantee));
+            return pending;
+        }
+        if let Some(error) = messages.iter().find_map(|message| message.check().err()) {
+            pending.fail(error);
             return pending;
         }
         let now = self.terms.clock.now();

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_core::Stream;
+use helio_core::headers::MAX_HEADERS_BYTES;
 use helio_core::qos::{Liveliness, Ownership};
 use helio_core::{SchemaId, TopicName};
 
@@ -714,7 +715,12 @@ impl State {
         if !self.accepts(&sample) {
             return ControlFlow::Continue(());
         }
-        if let Some(resolver) = &mut self.resolver {
+        if let Some(bytes) = sample.headers.refused_bytes() {
+            self.stats.undecodable += 1;
+            return sink(undecodable(&self.name, &sample, too_large_headers(bytes)));
+        }
+        // A null has no value to resolve.
+        if let Some(resolver) = self.resolver.as_mut().filter(|_| !sample.is_null()) {
             match resolver.resolve(&*self.transport, sample.schema, sample.payload) {
                 Ok((schema, payload)) => (sample.schema, sample.payload) = (schema, payload),
                 Err(Unreadable::Reported) => {
@@ -723,9 +729,7 @@ impl State {
                 }
                 Err(Unreadable::Unreported(reason)) => {
                     self.stats.undecodable += 1;
-                    let (schema, sample) = (sample.schema, Sample::copied(&self.name, &sample));
-                    let event = Event::Undecodable(Undecodable { sample, schema, reason });
-                    return sink(EventRef::Other(event));
+                    return sink(undecodable(&self.name, &sample, reason));
                 }
             }
         }
@@ -860,6 +864,18 @@ impl State {
         }
         Ok(())
     }
+}
+
+fn undecodable(topic: &TopicName, sample: &SampleRef<'_>, reason: String) -> EventRef<'static> {
+    let (schema, sample) = (sample.schema, Sample::copied(topic, sample));
+    EventRef::Other(Event::Undecodable(Undecodable { sample, schema, reason }))
+}
+
+fn too_large_headers(bytes: usize) -> String {
+    format!(
+        "its headers have {bytes} bytes, the limit is {MAX_HEADERS_BYTES}; they are left out here, \
+         read them with a client of the engine"
+    )
 }
 
 /// Levels below this one are shed: 1 beyond the depth, 2 beyond twice the depth, 3 beyond four

@@ -120,9 +120,9 @@ pub(crate) fn put(out: &mut Vec<u8>, sample: &Sample) {
     let headers = sample.headers.as_ref();
     // A map is blocks of so many entries, up to an empty one.
     if !headers.is_empty() {
-        put_long(out, headers.iter().count() as i64);
+        put_long(out, headers.raw().count() as i64);
     }
-    for (name, value) in headers {
+    for (name, value) in headers.raw() {
         put_bytes(out, name.as_bytes());
         put_bytes(out, value);
     }

@@ -83,6 +83,10 @@ struct Sender<'a> {
 impl Sender<'_> {
     fn all(&mut self) -> CliResult {
         for _ in 0..self.args.repeat {
+            if self.args.null {
+                let key = self.args.key.clone().unwrap_or_default();
+                self.publish(Message::null(key.as_bytes()))?;
+            }
             for value in &self.args.values {
                 self.text(value)?;
             }
@@ -92,7 +96,7 @@ impl Sender<'_> {
                 self.send(&bytes)?;
             }
         }
-        if self.args.values.is_empty() && self.args.file.is_empty() {
+        if self.args.values.is_empty() && self.args.file.is_empty() && !self.args.null {
             self.input()?;
         }
         Ok(())
@@ -137,16 +141,21 @@ impl Sender<'_> {
     }
 
     fn send(&mut self, payload: &[u8]) -> CliResult {
+        let key = match (&self.key_fields, &self.args.key) {
+            (Some(fields), _) => fields.of(payload)?,
+            (None, key) => key.clone().unwrap_or_default().into_bytes(),
+        };
+        self.publish(Message::new(payload).key(&key))
+    }
+
+    /// Publishes a message in its turn.
+    fn publish(&mut self, message: Message<'_>) -> CliResult {
         self.stop.check()?;
         if let Some(rate) = self.args.publishing.rate {
             let due = self.start_ns + (self.sent as f64 * 1e9 / rate) as u64;
             pause(due, self.stop)?;
         }
-        let key = match (&self.key_fields, &self.args.key) {
-            (Some(fields), _) => fields.of(payload)?,
-            (None, key) => key.clone().unwrap_or_default().into_bytes(),
-        };
-        let mut message = Message::new(payload).key(&key).level(self.args.level);
+        let mut message = message.level(self.args.level);
         if let Some(guarantee) = self.args.publishing.guarantee {
             message = message.guarantee(guarantee.into());
         }

@@ -35,6 +35,10 @@ pub(crate) fn run(args: &RecordArgs, url: Option<&str>, stop: &Stop) -> CliResul
         return Err(CliError::Interrupted);
     }
     match samples.stats().lost + samples.stats().undecodable {
+        0 if recorder.nulls > 0 => Err(CliError::Lost(format!(
+            "{} nulls are not in the file: its schema has no place for a sample without a value",
+            recorder.nulls
+        ))),
         0 => Ok(()),
         lost => Err(CliError::Lost(format!("{lost} samples are lost; they are not in the file"))),
     }
@@ -53,6 +57,8 @@ struct Recorder<'a> {
     recording: Option<Recording>,
     files: Vec<PathBuf>,
     samples: u64,
+    /// Nulls that have no place in the file.
+    nulls: u64,
     bytes: u64,
     progress: Progress,
     datum: Vec<u8>,
@@ -75,6 +81,7 @@ impl<'a> Recorder<'a> {
             recording: None,
             files: Vec::new(),
             samples: 0,
+            nulls: 0,
             bytes: 0,
             progress: Progress::new(),
             datum: Vec::new(),
@@ -121,6 +128,11 @@ impl<'a> Recorder<'a> {
                 "a sample has schema {}, the file has {}; record it in a separate run",
                 sample.header.schema, self.id
             )));
+        }
+        // An envelope of bytes has its mark among the headers.
+        if sample.is_null() && !(self.args.envelope && self.id == SchemaId::BYTES) {
+            self.nulls += 1;
+            return Ok(());
         }
         self.datum.clear();
         if self.args.envelope {

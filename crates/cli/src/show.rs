@@ -22,7 +22,21 @@ fn put_bytes(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
     };
 }
 
-/// A sample as one JSON object: its header's fields, then `value` (typed) or `payload` (bytes).
+/// Adds a header; the values of a name that other programs repeat become a list.
+fn put_again(headers: &mut Map<String, Value>, name: String, value: Value) {
+    let value = match headers.remove(&name) {
+        None => value,
+        Some(Value::Array(mut all)) => {
+            all.push(value);
+            all.into()
+        }
+        Some(first) => vec![first, value].into(),
+    };
+    headers.insert(name, value);
+}
+
+/// A sample as one JSON object: its header's fields, then `value` (typed) or `payload` (bytes). The
+/// value of a null is null.
 pub(crate) fn sample_json(sample: &Sample, values: &mut Values) -> CliResult<Value> {
     let header = &sample.header;
     let mut object = Map::new();
@@ -54,9 +68,15 @@ pub(crate) fn sample_json(sample: &Sample, values: &mut Values) -> CliResult<Val
     if !sample.headers.is_empty() {
         let mut headers = Map::new();
         for (name, value) in sample.headers.as_ref() {
-            put_bytes(&mut headers, name, value);
+            let mut one = Map::new();
+            put_bytes(&mut one, name, value);
+            one.into_iter().for_each(|(name, value)| put_again(&mut headers, name, value));
         }
         object.insert("headers".to_owned(), headers.into());
+    }
+    if sample.is_null() {
+        object.insert("value".to_owned(), Value::Null);
+        return Ok(Value::Object(object));
     }
     match values.decode(header.schema, &sample.payload)? {
         Some(value) => drop(object.insert("value".to_owned(), value)),
@@ -74,7 +94,11 @@ pub(crate) fn sample_line(sample: &Sample, values: &mut Values) -> CliResult<Str
         Some(text) => format!(" [{}]", text.escape_debug()),
         None => format!(" [base64:{}]", BASE64.encode(&sample.key)),
     };
-    let value = match values.decode(header.schema, &sample.payload)? {
+    let decoded = match sample.is_null() {
+        true => Some(Value::Null),
+        false => values.decode(header.schema, &sample.payload)?,
+    };
+    let value = match decoded {
         Some(value) => value.to_string(),
         None => match text_of(&sample.payload) {
             Some(text) => text.escape_debug().to_string(),

@@ -7,6 +7,12 @@
 //! Format in a sample: for each header, in ascending order of the names (so equal headers have
 //! equal bytes, and each name is unique), the name's length (1 byte), the name, the value's length
 //! (2 bytes, little-endian), the value. No headers take no bytes.
+//!
+//! Reserved names. [`NULL_HEADER`] marks a sample without a value. [`REFUSED_HEADER`] has the size
+//! of another program's headers that exceed the limit. A header of another program whose name is
+//! none here, or comes again, is kept under [`FOREIGN_PREFIX`] and its number in three digits: the
+//! value is the name's length (1 byte), the name, and the header's value. Iterators return it by
+//! its own name.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,6 +23,14 @@ use thiserror::Error;
 pub const MAX_HEADERS_BYTES: usize = 4096;
 /// The limit of a header's name in bytes.
 pub const MAX_NAME_BYTES: usize = 64;
+
+/// The header that marks a sample as null: it has no value, and deletes its key's last value.
+pub const NULL_HEADER: &str = "helio-null";
+/// The header in the place of another program's headers that exceed [`MAX_HEADERS_BYTES`]: their
+/// size in bytes, in decimal.
+pub const REFUSED_HEADER: &str = "helio-refused";
+/// The prefix of the names under which headers of other programs are kept.
+pub const FOREIGN_PREFIX: &str = "helio-foreign.";
 
 /// The error of invalid headers.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -45,6 +59,8 @@ pub struct HeadersRef<'a>(&'a [u8]);
 impl<'a> HeadersRef<'a> {
     /// No headers.
     pub const EMPTY: Self = Self(&[]);
+    /// The mark of a null, alone.
+    pub const NULL: Self = Self(b"\x0ahelio-null\0\0");
 
     /// Parses the headers of a sample.
     ///
@@ -81,13 +97,40 @@ impl<'a> HeadersRef<'a> {
         self.0.is_empty()
     }
 
-    /// Iterates over the headers in ascending order of their names.
+    /// Returns whether they mark a sample as null.
+    #[inline]
     #[must_use]
-    pub const fn iter(self) -> Iter<'a> {
-        Iter(self.0)
+    pub fn mark_null(self) -> bool {
+        !self.is_empty() && self.get(NULL_HEADER).is_some()
     }
 
-    /// Returns a header's value.
+    /// Returns the size in bytes of another program's headers that were too large to keep.
+    #[inline]
+    #[must_use]
+    pub fn refused_bytes(self) -> Option<usize> {
+        let text = if self.is_empty() { None } else { self.get(REFUSED_HEADER) };
+        std::str::from_utf8(text?).ok()?.parse().ok()
+    }
+
+    /// Iterates over the headers in ascending order of their names. Headers of other programs that
+    /// have other names, or repeat one, come last, in the order in which they were given.
+    #[must_use]
+    pub const fn iter(self) -> Iter<'a> {
+        Iter { rest: self.0, foreign: &[] }
+    }
+
+    /// Iterates over the headers as they are stored: in ascending order of their names, each once,
+    /// those of other programs under reserved names.
+    pub fn raw(self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+        let mut rest = self.0;
+        std::iter::from_fn(move || {
+            let (name, value, behind) = split(rest)?;
+            rest = behind;
+            Some((name, value))
+        })
+    }
+
+    /// Returns a header's value; the first one, if another program gave several of that name.
     #[must_use]
     pub fn get(self, name: &str) -> Option<&'a [u8]> {
         self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
@@ -117,16 +160,45 @@ impl fmt::Debug for HeadersRef<'_> {
 
 /// An iterator over the headers of a sample.
 #[derive(Debug, Clone)]
-pub struct Iter<'a>(&'a [u8]);
+pub struct Iter<'a> {
+    rest: &'a [u8],
+    /// The headers of other programs that keep their names, which come last: repeated names keep
+    /// their order.
+    foreign: &'a [u8],
+}
 
 impl<'a> Iterator for Iter<'a> {
     type Item = (&'a str, &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (name, value, rest) = split(self.0)?;
-        self.0 = rest;
-        Some((name, value))
+        while let Some((name, value, rest)) = split(self.rest) {
+            let before = std::mem::replace(&mut self.rest, rest);
+            if foreign(name, value).is_none() {
+                return Some((name, value));
+            }
+            if self.foreign.is_empty() {
+                self.foreign = before;
+            }
+        }
+        while let Some((name, value, rest)) = split(self.foreign) {
+            self.foreign = rest;
+            if let Some(own) = foreign(name, value) {
+                return Some(own);
+            }
+        }
+        None
     }
+}
+
+/// The own name and value of another program's header, if it is kept under a reserved name.
+fn foreign<'a>(name: &str, value: &'a [u8]) -> Option<(&'a str, &'a [u8])> {
+    if !name.starts_with(FOREIGN_PREFIX) {
+        return None;
+    }
+    let (length, rest) = value.split_first()?;
+    let (name, value) = rest.split_at_checked(usize::from(*length))?;
+    let name = std::str::from_utf8(name).ok().filter(|name| !name.contains('\0'))?;
+    Some((name, value))
 }
 
 /// Splits off the first header's name and value.
@@ -172,6 +244,33 @@ impl Headers {
         self.as_ref().with(name, value.as_ref())
     }
 
+    /// Returns these headers and one of another program, whose name may be any text, also one that
+    /// is there already. It keeps its name and its place among such headers.
+    ///
+    /// # Errors
+    /// [`HeadersError::TooLarge`]; [`HeadersError::Name`] if the name has more than 255 bytes, or a
+    /// zero.
+    pub fn with_foreign(self, name: &str, value: &[u8]) -> Result<Self, HeadersError> {
+        match self.as_ref().with(name, value) {
+            Err(HeadersError::Name(_) | HeadersError::Twice(_)) => {}
+            plain => return plain,
+        }
+        let kept = self.as_ref().raw().filter(|(known, _)| known.starts_with(FOREIGN_PREFIX));
+        let kept = kept.count();
+        let length = u8::try_from(name.len()).ok().filter(|_| !name.contains('\0'));
+        let length = length.ok_or_else(|| HeadersError::Name(name.to_owned()))?;
+        let both = [&[length], name.as_bytes(), value].concat();
+        self.as_ref().with(&format!("{FOREIGN_PREFIX}{kept:03}"), &both)
+    }
+
+    /// Returns the mark of a null with these headers.
+    ///
+    /// # Errors
+    /// [`HeadersError::TooLarge`].
+    pub fn null(self) -> Result<Self, HeadersError> {
+        if self.as_ref().mark_null() { Ok(self) } else { self.with(NULL_HEADER, b"") }
+    }
+
     /// Borrows the headers.
     #[must_use]
     pub fn as_ref(&self) -> HeadersRef<'_> {
@@ -190,18 +289,18 @@ impl HeadersRef<'_> {
         if !is_name(name.as_bytes()) {
             return Err(HeadersError::Name(name.to_owned()));
         }
-        let mut place = Iter(self.0);
-        while let Some((known, ..)) = split(place.0).filter(|(known, ..)| *known <= name) {
+        let mut place = self.0;
+        while let Some((known, _, rest)) = split(place).filter(|(known, ..)| *known <= name) {
             if known == name {
                 return Err(HeadersError::Twice(name.to_owned()));
             }
-            place.next();
+            place = rest;
         }
         let whole = self.0.len() + 1 + name.len() + 2 + value.len();
         let length = u16::try_from(value.len()).ok().filter(|_| whole <= MAX_HEADERS_BYTES);
         let length = length.ok_or(HeadersError::TooLarge(whole))?.to_le_bytes();
-        let before = &self.0[..self.0.len() - place.0.len()];
-        let parts = [before, &[name.len() as u8], name.as_bytes(), &length, value, place.0];
+        let before = &self.0[..self.0.len() - place.len()];
+        let parts = [before, &[name.len() as u8], name.as_bytes(), &length, value, place];
         Ok(Headers(Some(parts.concat().into())))
     }
 }
@@ -255,6 +354,44 @@ mod tests {
                 prop_assert_eq!(made.as_ref(), headers);
             }
         }
+    }
+
+    #[test]
+    fn headers_of_other_programs_keep_their_names_and_order() {
+        let long = "N".repeat(200);
+        let given: [(&str, &[u8]); 7] = [
+            ("Content-Type", b"1"),
+            ("trace", b"2"),
+            ("trace", b"3"),
+            ("", b"4"),
+            ("trace", b"5"),
+            ("\u{e4} b", b""),
+            (&long, b"6"),
+        ];
+        let add = |headers: Headers, (name, value): (&str, &[u8])| {
+            headers.with_foreign(name, value).unwrap()
+        };
+        let headers = given.into_iter().fold(Headers::new(), add);
+        let parsed = HeadersRef::parse(headers.as_ref().as_bytes()).unwrap();
+        // The one plain name comes first.
+        let expected = [1, 0, 2, 3, 4, 5, 6].map(|n: usize| given[n]);
+        assert_eq!(parsed.iter().collect::<Vec<_>>(), expected);
+        assert_eq!(parsed.get("trace"), Some(&b"2"[..]));
+        let again = parsed.iter().fold(Headers::new(), add);
+        assert_eq!(again.as_ref().iter().count(), 7);
+        let large = Headers::new().with_foreign("A", &[0; MAX_HEADERS_BYTES]);
+        assert!(matches!(large, Err(HeadersError::TooLarge(_))), "{large:?}");
+    }
+
+    #[test]
+    fn the_mark_of_a_null_is_a_header() {
+        assert!(HeadersRef::parse(HeadersRef::NULL.as_bytes()).unwrap().mark_null());
+        assert_eq!(Headers::new().null().unwrap().as_ref(), HeadersRef::NULL);
+        let more = Headers::new().with("a", b"1").unwrap().null().unwrap();
+        assert!(more.as_ref().mark_null() && more.clone().null() == Ok(more));
+        assert!(!Headers::new().with("a", b"1").unwrap().as_ref().mark_null());
+        let refused = Headers::new().with(REFUSED_HEADER, b"5000").unwrap();
+        assert_eq!(refused.as_ref().refused_bytes(), Some(5000));
     }
 
     #[test]

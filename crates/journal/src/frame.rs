@@ -191,6 +191,12 @@ impl<'a> Body<'a> {
         self.trace.as_ref().map_or(&[], |trace| &trace.0)
     }
 
+    /// Returns whether it is a null, which deletes its key's last value.
+    #[inline]
+    pub(crate) fn is_null(&self) -> bool {
+        self.payload.is_empty() && self.headers.mark_null()
+    }
+
     fn headers_length(&self) -> [u8; HEADERS_LENGTH_BYTES] {
         // Headers are checked to be shorter than that.
         (self.headers.as_bytes().len() as u16).to_le_bytes()

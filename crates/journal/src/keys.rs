@@ -6,11 +6,11 @@
 //! written atomically and synced, is loaded, and the log behind it is replayed.
 //!
 //! Format: a table file `keys.N` is a header of 64 bytes and a power of two of 32-byte slots, open
-//! addressing, linear probing: hash (16 bytes), position (8 bytes, 0 for free), 8 bytes unused. A
-//! slot's hash never changes; its position changes in one store. A larger table is a new file with
-//! the next N.
+//! addressing, linear probing: hash (16 bytes), position (8 bytes, 0 for free, 1 for a key that a
+//! null has deleted), 8 bytes unused. A slot's hash never changes; its position changes in one
+//! store. A larger table is a new file with the next N, without deleted keys.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::JournalError;
 use crate::error::IoContext;
+use crate::frame::{self, FrameHeader};
 use crate::hash::KeyHash;
 use crate::map::{Map, Mode, reserve};
 use crate::partition::{Guard, Partition};
@@ -29,6 +30,8 @@ const HEADER_BYTES: usize = 64;
 const SLOTS_AT: usize = 16;
 const USED_AT: usize = 24;
 const SLOT_BYTES: usize = 32;
+/// The position of a key whose newest record is a null: it has no last value. No frame lies there.
+pub(crate) const DELETED: u64 = 1;
 /// Slots of a partition's first table, which fills one page.
 const FIRST_SLOTS: u64 = 126;
 /// The limit of a table's slots: 32 million slots, for 20 million keys, are a gigabyte.
@@ -109,13 +112,16 @@ impl Keys {
     }
 
     pub(crate) fn get(&self, hash: KeyHash) -> Option<u64> {
-        self.find(hash).map(|(_, pos)| pos).filter(|pos| *pos != 0)
+        self.find(hash).map(|(_, pos)| pos).filter(|pos| *pos > DELETED)
     }
 
-    /// Stores the position of a key's newest record. The caller holds the lock and has checked that
-    /// there is room.
+    /// Stores the position of a key's newest record, or [`DELETED`]. The caller holds the lock and
+    /// has checked that there is room.
     pub(crate) fn put(&self, hash: KeyHash, pos: u64) {
         let Some((at, old)) = self.find(hash) else { return };
+        if old == 0 && pos == DELETED {
+            return;
+        }
         if old == 0 {
             self.map.u64(at).store(hash.high, Relaxed);
             self.map.u64(at + 8).store(hash.low, Relaxed);
@@ -127,10 +133,15 @@ impl Keys {
         }
     }
 
-    /// Iterates over all keys' hashes and positions.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (KeyHash, u64)> {
+    /// Iterates over the hashes and positions of all keys, deleted ones included.
+    fn entries(&self) -> impl Iterator<Item = (KeyHash, u64)> {
         let slots = (0..self.slots as usize).map(|i| self.slot(HEADER_BYTES + i * SLOT_BYTES));
         slots.filter(|(_, pos)| *pos != 0)
+    }
+
+    /// Iterates over the hashes and positions of all keys that have a last value.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (KeyHash, u64)> {
+        self.entries().filter(|(_, pos)| *pos != DELETED)
     }
 }
 
@@ -179,6 +190,12 @@ impl Partition {
         if key.is_empty() { self.unkeyed } else { KeyHash::of(key, self.control.seed()) }
     }
 
+    /// Returns a frame's key, and the key's place in the index while that frame is its newest.
+    fn last_place(&self, pos: u64, header: &FrameHeader, body: &[u8]) -> (KeyHash, u64) {
+        let body = frame::split(header, body);
+        (self.hash(body.key), if body.is_null() { DELETED } else { pos })
+    }
+
     /// Returns the current table, with room for one more key. Under the lock.
     pub(crate) fn keys(
         &self,
@@ -193,8 +210,7 @@ impl Partition {
             0 => self.new_table(guard, FIRST_SLOTS, [].into_iter())?,
             _ => match Keys::open(&self.dir, generation, Mode::Write) {
                 Ok(keys) if keys.is_full() => {
-                    let slots = keys.slots * 2;
-                    self.new_table(guard, slots, keys.iter())?
+                    self.new_table(guard, slots_for(keys.iter().count()), keys.iter())?
                 }
                 Ok(keys) => keys,
                 // Damaged or missing: it is derived, so it is rebuilt.
@@ -233,8 +249,10 @@ impl Partition {
         let upto = self.control.keys_upto().load(Acquire);
         let mut found = HashMap::new();
         self.walk(0, upto, |pos, header, body| {
-            found.insert(self.hash(crate::frame::split(header, body).key), pos);
+            let (hash, place) = self.last_place(pos, header, body);
+            found.insert(hash, place);
         })?;
+        found.retain(|_, place| *place != DELETED);
         self.new_table(guard, slots_for(found.len()), found.into_iter())
     }
 
@@ -247,7 +265,8 @@ impl Partition {
         }
         let mut found: HashMap<KeyHash, u64> = HashMap::new();
         self.walk(from, tail, |pos, header, body| {
-            found.insert(self.hash(crate::frame::split(header, body).key), pos);
+            let (hash, place) = self.last_place(pos, header, body);
+            found.insert(hash, place);
         })?;
         let mut keys = None;
         for (hash, pos) in found {
@@ -285,16 +304,22 @@ impl Partition {
         let kept_end = first.and_then(|s| s.sealed().ok().flatten()).map_or(0, |seal| seal.end);
         let snapshot = fs::read(snapshot_path(&self.dir)).ok().and_then(|b| decode(&b));
         if let Some(snapshot) = snapshot.filter(|s| s.upto <= tail) {
+            let known: HashSet<_> = snapshot.entries.iter().map(|(hash, _)| *hash).collect();
             self.walk(0, kept_end, |pos, header, body| {
-                found.insert(self.hash(crate::frame::split(header, body).key), pos);
+                let (hash, place) = self.last_place(pos, header, body);
+                found.insert(hash, place);
             })?;
+            // A snapshot of later has no keys that were deleted while their records were copied.
+            found.retain(|hash, _| snapshot.upto < kept_end || known.contains(hash));
             let valid = snapshot.entries.into_iter().filter(|e| e.1 >= kept_end && e.1 < tail);
             found.extend(valid);
             from = snapshot.upto.max(kept_end);
         }
         self.walk(from, tail, |pos, header, body| {
-            found.insert(self.hash(crate::frame::split(header, body).key), pos);
+            let (hash, place) = self.last_place(pos, header, body);
+            found.insert(hash, place);
         })?;
+        found.retain(|_, place| *place != DELETED);
         self.remove_tables()?;
         // Another generation than any that a live writer has mapped.
         if self.control.keys_gen().load(Acquire) > MAX_GENERATION {
@@ -340,10 +365,11 @@ impl Partition {
                     continue;
                 };
                 let expected = keys.used();
-                let found: Vec<_> = keys.iter().collect();
+                let found: Vec<_> = keys.entries().collect();
                 let whole = found.len() as u64 >= expected;
                 if whole && self.control.keys_gen().load(Acquire) == generation {
-                    return Ok(Some((found.into_iter().filter(|e| e.1 < upto).collect(), upto)));
+                    let live = found.into_iter().filter(|e| e.1 != DELETED && e.1 < upto);
+                    return Ok(Some((live.collect(), upto)));
                 }
                 if !whole && self.control.keys_gen().load(Acquire) == generation {
                     break;
@@ -353,13 +379,18 @@ impl Partition {
         Ok(None)
     }
 
-    /// Returns the newest `n` records of every key by a scan of the log: slower, but needs no
-    /// index.
+    /// Returns the newest `n` records of every key since its last null by a scan of the log:
+    /// slower, but needs no index.
     pub(crate) fn scan_last_values(&self, n: usize) -> Result<LastValues, JournalError> {
         let tail = self.log_end().0;
         let mut found: HashMap<KeyHash, VecDeque<u64>> = HashMap::new();
         self.walk(0, tail, |pos, header, body| {
-            let newest = found.entry(self.hash(crate::frame::split(header, body).key)).or_default();
+            let (hash, place) = self.last_place(pos, header, body);
+            if place == DELETED {
+                found.remove(&hash);
+                return;
+            }
+            let newest = found.entry(hash).or_default();
             if newest.len() >= n {
                 newest.pop_front();
             }
@@ -372,13 +403,15 @@ impl Partition {
 }
 
 impl Partition {
-    /// Returns the current position of a key's newest record by the index.
+    /// Returns the current position of a key's newest record by the index, [`DELETED`] if it has no
+    /// last value any more; `None` without an index.
     pub(crate) fn moved(&self, hash: KeyHash) -> Result<Option<u64>, JournalError> {
         let generation = self.control.keys_gen().load(Acquire);
         if generation == 0 || !self.keeps_last() {
             return Ok(None);
         }
-        Ok(Keys::open(&self.dir, generation, self.env.mode())?.get(hash))
+        let keys = Keys::open(&self.dir, generation, self.env.mode())?;
+        Ok(Some(keys.get(hash).unwrap_or(DELETED)))
     }
 }
 
@@ -407,6 +440,12 @@ mod tests {
         let keys = Keys::open(dir.path(), 1, Mode::Write).unwrap();
         assert!((0..75).all(|i| keys.get(hash(i)) == Some(1000 + i)));
         assert_eq!((keys.get(hash(99)), keys.iter().count()), (None, 75));
+        keys.put(hash(7), DELETED);
+        keys.put(hash(99), DELETED);
+        assert_eq!((keys.get(hash(7)), keys.get(hash(99)), keys.used()), (None, None, 75));
+        assert_eq!((keys.iter().count(), keys.entries().count()), (74, 75));
+        keys.put(hash(7), 2000);
+        assert_eq!((keys.get(hash(7)), keys.used()), (Some(2000), 75));
         assert_eq!(slots_for(73), 126);
         assert_eq!(slots_for(74), 252);
     }

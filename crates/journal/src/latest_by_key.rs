@@ -11,6 +11,7 @@ use crate::cursor::{Gap, GapCause};
 use crate::error::JournalError;
 use crate::frame::{self, FrameHeader};
 use crate::hash::KeyHash;
+use crate::keys::DELETED;
 use crate::partition::Partition;
 use crate::segment::{FrameFault, Segment};
 
@@ -153,6 +154,8 @@ impl LatestByKey {
         let compacted = self.at.segment.as_ref().is_some_and(|s| s.head.compacted);
         let kept = if entry.newest { partition.moved(entry.hash)? } else { None };
         match kept {
+            // A null has deleted it: it is read from the log.
+            Some(DELETED) => Ok(None),
             // Compaction has moved it, and the index has the new position.
             Some(pos) if pos < self.upto && pos != entry.pos => {
                 self.places.push_front(IndexedRecord { pos, ..entry });

@@ -12,7 +12,7 @@ use crate::control::LOCK;
 use crate::error::{AppendError, JournalError};
 use crate::frame::{self, Body, FrameHeader, MAX_KEY_BYTES, MAX_RECORD_BYTES, PAYLOAD_ALIGNMENT};
 use crate::hash::KeyHash;
-use crate::keys::Keys;
+use crate::keys::{DELETED, Keys};
 use crate::map::Map;
 use crate::partition::{FrameDemand, Guard, POPULATE_BYTES, Partition};
 use crate::producers::Claim;
@@ -254,7 +254,8 @@ impl Writer {
         partition.control.commit(pos + stride, offset + 1);
         self.sequence += 1;
         if let Some(keys) = keys {
-            keys.put(planned.hash, pos);
+            let deletes = record.body().is_null();
+            keys.put(planned.hash, if deletes { DELETED } else { pos });
             partition.control.keys_upto().store(pos + stride, Release);
         }
         segment.note(offset, pos, time);

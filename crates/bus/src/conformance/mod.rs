@@ -21,6 +21,7 @@ mod groups;
 mod headers;
 mod history;
 mod lifecycle;
+mod nulls;
 mod overload;
 mod receipts;
 mod results;
@@ -196,6 +197,7 @@ pub fn checks() -> impl Iterator<Item = &'static Check> {
         delivery::CHECKS,
         headers::CHECKS,
         history::CHECKS,
+        nulls::CHECKS,
         groups::CHECKS,
         receipts::CHECKS,
         overload::CHECKS,

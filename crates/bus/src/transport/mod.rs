@@ -325,6 +325,13 @@ pub struct Record<'a> {
 }
 
 impl Record<'_> {
+    /// Whether it has no value: it deletes its key's last value. Its headers have the mark.
+    #[inline]
+    #[must_use]
+    pub fn is_null(&self) -> bool {
+        self.payload.is_empty() && self.headers.mark_null()
+    }
+
     /// Compares payload and key with a transport's limits in bytes, for transports.
     ///
     /// # Errors
@@ -506,6 +513,15 @@ pub struct SampleRef<'a> {
     pub payload: &'a [u8],
     /// Where it comes from.
     pub origin: Origin,
+}
+
+impl SampleRef<'_> {
+    /// Whether it has no value: it deletes its key's last value. An empty payload is a value.
+    #[inline]
+    #[must_use]
+    pub fn is_null(&self) -> bool {
+        self.payload.is_empty() && self.headers.mark_null()
+    }
 }
 
 /// An item that a reader returns.
@@ -711,6 +727,15 @@ fn no_forwarding() -> TransportError {
         what: "keep the producers and numbers of samples that were published elsewhere".to_owned(),
         remedy: "forward to another one".to_owned(),
     }
+}
+
+/// The error for a null on a topic of SAL's, whose readers fail on it, for transports.
+#[must_use]
+pub fn no_sal_null(topic: &TopicName) -> PublishError {
+    PublishError::Encode(format!(
+        "readers of SAL's own software fail on a null in {topic}; add null=allow to the URL if all \
+         of its readers can take it"
+    ))
 }
 
 /// The error for a partition that is not a reader's, for transports.

@@ -74,7 +74,10 @@ fn broken_promises_are_noticed(broken: &str) {
         ),
         ("reorder=0.2", &["delivery_batches", "start_earliest"]),
         ("corrupt=1", &["delivery_whole", "delivery_large"]),
-        ("strip=0.2", &["headers_whole", "headers_in_batches", "headers_of_last_values"]),
+        (
+            "strip=0.2",
+            &["headers_whole", "headers_in_batches", "headers_of_last_values", "null_is_a_value"],
+        ),
         ("lie=0.1", &["receipt_is_true", "overload_publisher"]),
         ("amnesia=1", &["fencing_takes_over"]),
     ];

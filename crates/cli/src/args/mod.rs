@@ -219,6 +219,9 @@ pub(crate) struct PubArgs {
     /// The key of each sample.
     #[arg(long, conflicts_with = "key_field")]
     pub(crate) key: Option<String>,
+    /// Publish a null (Kafka's tombstone), which deletes the last value of the key.
+    #[arg(long, conflicts_with_all = ["values", "file", "key_field", "schema"])]
+    pub(crate) null: bool,
     /// The routing byte of each sample.
     #[arg(long, default_value = "0")]
     pub(crate) level: u8,

@@ -29,6 +29,38 @@ fn text_goes_from_one_process_to_another() {
 }
 
 #[test]
+fn a_null_deletes_the_last_value_of_a_key() {
+    let site = Site::new();
+    site.run(&["pub", "notes", "one", "--key", "a", "--profile", "event"]).ok();
+    site.run(&["pub", "notes", "two", "--key", "b"]).ok();
+    site.run(&["pub", "notes", "--null", "--key", "a"]).ok();
+    let last = site.run(&["sub", "notes", "--from", "last", "--for", "0s", "--json"]).lines();
+    let keys: Vec<_> = last.iter().map(|sample| &sample["key"]).collect();
+    assert_eq!(keys, ["b"]);
+    let all = site.run(&["sub", "notes", "--from", "earliest", "--count", "3", "--json"]).lines();
+    assert_eq!((&all[2]["key"], all[2].get("value")), (&json!("a"), Some(&json!(null))));
+    assert_eq!(all[2]["headers"], json!({"helio-null": ""}));
+    let lines = site.run(&["sub", "notes", "--from", "earliest", "--count", "3"]).ok();
+    assert!(lines.lines().last().unwrap().ends_with("[a] null"), "{lines}");
+    let ran = site.run(&["pub", "notes", "value", "--null"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.err);
+
+    let file = site.path("notes.avro");
+    let ran = site.run(&["record", "notes", &file, "--from", "earliest", "--count", "2"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let file = site.path("all.avro");
+    let ran = site.run(&["record", "notes", &file, "--from", "earliest", "--for", "0s"]);
+    assert_eq!(ran.code, Some(5), "{}", ran.err);
+    assert!(ran.err.contains("1 nulls are not in the file"), "{}", ran.err);
+    let file = site.path("whole.avro");
+    let args = ["record", "notes", &file, "--from", "earliest", "--for", "0s", "--envelope"];
+    site.run(&args).ok();
+    site.run(&["play", "copy", &file, "--profile", "event"]).ok();
+    let last = site.run(&["sub", "copy", "--from", "last", "--for", "0s", "--json"]).lines();
+    assert_eq!(last.len(), 1, "{last:?}");
+}
+
+#[test]
 fn values_are_encoded_by_their_schema_and_decoded_by_anybody() {
     let site = Site::new();
     let schema = site.file("wind.avsc", WIND);

@@ -215,8 +215,14 @@ fn killed_both_ways_at_once_nothing_comes_back() {
 
 #[cfg(feature = "kafka")]
 mod with_kafka {
+    use std::collections::BTreeSet;
+
     use rdkafka::admin::{AdminOptions, NewTopic, TopicReplication};
+    use rdkafka::consumer::{BaseConsumer, Consumer as _};
+    use rdkafka::error::KafkaError;
+    use rdkafka::message::Message as _;
     use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
+    use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
     use super::*;
 
@@ -282,6 +288,100 @@ mod with_kafka {
             producer.send(record).map_err(|(error, _)| error).unwrap();
         }
         producer.flush(READ_TIMEOUT).unwrap();
+    }
+
+    /// The keys of all records of a compacted topic, tombstones included, as its log has them now.
+    fn keys_in_log(broker: &kafka::Broker, topic: &str) -> BTreeSet<String> {
+        let mut config = kafka::config(broker);
+        config.set("group.id", "looks").set("enable.partition.eof", "true");
+        let consumer: BaseConsumer = config.create().unwrap();
+        let mut list = TopicPartitionList::new();
+        list.add_partition_offset(topic, 0, Offset::Beginning).unwrap();
+        consumer.assign(&list).unwrap();
+        let mut keys = BTreeSet::new();
+        loop {
+            match consumer.poll(READ_TIMEOUT).expect("the log has an end") {
+                Ok(record) => {
+                    keys.insert(String::from_utf8(record.key().unwrap().to_vec()).unwrap());
+                }
+                Err(KafkaError::PartitionEOF(_)) => return keys,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// The keys that have a last value.
+    fn last_keys(bus: &Bus) -> BTreeSet<String> {
+        let topic = bus.topic(TopicSpec::new("t").unwrap()).unwrap();
+        let mut samples = topic.subscribe(Subscribe::from(Start::Last(1))).unwrap();
+        let mut keys = BTreeSet::new();
+        while let Some(event) = samples.next_timeout(Duration::from_millis(300)).unwrap() {
+            let Event::Sample(sample) = event else { continue };
+            keys.insert(String::from_utf8(sample.key.to_vec()).unwrap());
+        }
+        keys
+    }
+
+    /// Writes to both sides until a condition holds: only closed segments are compacted.
+    fn until(broker: &kafka::Broker, mut holds: impl FnMut() -> bool) {
+        let producer: BaseProducer = kafka::config(broker).create().unwrap();
+        let late = Instant::now() + READ_TIMEOUT;
+        while !holds() {
+            assert!(Instant::now() < late, "it does not come to hold");
+            for topic in ["old.t", "new.t"] {
+                let record = BaseRecord::to(topic).partition(0).key("filler").payload("x");
+                producer.send(record).map_err(|(error, _)| error).unwrap();
+            }
+            producer.flush(READ_TIMEOUT).unwrap();
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    #[test]
+    fn a_compacted_topic_and_its_copy_have_the_same_keys_both_ways() {
+        let options = ["--set", "log.cleaner.backoff.ms=100"];
+        let Some(broker) = kafka::Broker::start_with(&options) else { return };
+        for topic in ["old.t", "new.t"] {
+            let options = [
+                ("cleanup.policy", "compact"),
+                ("segment.ms", "200"),
+                ("min.cleanable.dirty.ratio", "0.001"),
+                ("delete.retention.ms", "5000"),
+            ];
+            kafka::make(&kafka::admin(&broker), topic, &options);
+        }
+        let urls = ["old.", "new."].map(|prefix| broker.url(&format!("prefix={prefix}")));
+        let buses = urls.each_ref().map(|url| Bus::connect(url).unwrap());
+        let running = [bridge(&urls[0], &urls[1], "t", &[]), bridge(&urls[1], &urls[0], "t", &[])];
+        // A plain client on one side, a producer of the bus on the other.
+        let producer: BaseProducer = kafka::config(&broker).create().unwrap();
+        let plain = |key: &str, payload: Option<&str>| {
+            let mut record = BaseRecord::<str, str>::to("old.t").partition(0).key(key);
+            record.payload = payload;
+            producer.send(record).map_err(|(error, _)| error).unwrap();
+        };
+        let own = buses[1].topic(TopicSpec::new("t").unwrap()).unwrap().publisher().unwrap();
+        let own = |message: Message<'_>| own.publish(message).wait().map(drop).unwrap();
+        let keys = |range: std::ops::Range<u64>| range.map(|n| (format!("k{n}"), format!("n{n}")));
+        for (foreign, ours) in keys(0..20) {
+            plain(&foreign, Some("value"));
+            own(Message::new(b"value").key(ours.as_bytes()));
+        }
+        producer.flush(READ_TIMEOUT).unwrap();
+        let filler = std::iter::once("filler".to_owned());
+        let all: BTreeSet<_> = keys(0..20).flat_map(|(k, n)| [k, n]).chain(filler).collect();
+        until(&broker, || buses.iter().all(|bus| last_keys(bus) == all));
+        for (foreign, ours) in keys(0..10) {
+            plain(&foreign, None);
+            own(Message::null(ours.as_bytes()));
+        }
+        producer.flush(READ_TIMEOUT).unwrap();
+        let is_left = |key: &String| keys(0..10).all(|(k, n)| *key != k && *key != n);
+        let left: BTreeSet<_> = all.into_iter().filter(is_left).collect();
+        until(&broker, || buses.iter().all(|bus| last_keys(bus) == left));
+        let logs = || ["old.t", "new.t"].map(|topic| keys_in_log(&broker, topic));
+        until(&broker, || logs().iter().all(|keys| *keys == left));
+        running.into_iter().for_each(kill);
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use helio_core::{ProducerName, TopicName};
+use helio_core::{HeadersRef, ProducerName, TopicName};
 use helio_journal::{
-    From, Item, Journal, JournalOptions, LastValue, Ownership, Record, Topic, TopicConfig, Writer,
-    WriterOptions,
+    From, Item, Journal, JournalOptions, LastValue, Maintenance, Ownership, Record, Topic,
+    TopicConfig, Writer, WriterOptions,
 };
 use proptest::prelude::*;
 
@@ -124,5 +124,101 @@ fn compaction_in_between_loses_nothing() {
             assert_eq!(times, 1, "{newest:?} of {n}");
         }
         assert!(seen.iter().all(|s| expected(&keys, n).contains(s)), "{n}");
+    }
+}
+
+/// What happens to a topic with last values.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Put(u8),
+    Null(u8),
+    Maintain,
+    Compact,
+    Reboot,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        40 => (0..40_u8).prop_map(Step::Put),
+        20 => (0..40_u8).prop_map(Step::Null),
+        1 => Just(Step::Maintain),
+        1 => Just(Step::Compact),
+        1 => Just(Step::Reboot),
+    ]
+}
+
+/// A journal after so many boots.
+fn booted(dir: &std::path::Path, boot: u8, last_value: LastValue) -> (Journal, Topic) {
+    let (maintenance, boot_id) = (Maintenance::Manual, Some([boot; 16]));
+    let options = JournalOptions { maintenance, boot_id, ..JournalOptions::default() };
+    let journal = Journal::open(dir, options).unwrap();
+    let config = TopicConfig { last_value, segment_bytes: 16 << 10, ..TopicConfig::default() };
+    let topic = journal.create_topic(&TopicName::new("t").unwrap(), &config).unwrap();
+    (journal, topic)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn a_null_deletes_the_last_value_of_its_key(
+        steps in prop::collection::vec(step(), 0..400), keep: bool,
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let last_value = if keep { LastValue::Keep } else { LastValue::Forget };
+        let mut boot = 1;
+        let (mut journal, mut topic) = booted(dir.path(), boot, last_value);
+        let mut writing = Some(writer(&topic));
+        let (mut newest, mut end) = (BTreeMap::new(), 0);
+        for step in steps {
+            let mut append = |record: Record<'_>| {
+                end = writing.as_mut().unwrap().append(&record).unwrap() + 1;
+                end - 1
+            };
+            match step {
+                Step::Put(key) => {
+                    let record = Record { key: &[key], payload: &[7; 500], ..Record::default() };
+                    newest.insert(key, append(record));
+                }
+                Step::Null(key) => {
+                    let headers = HeadersRef::NULL;
+                    append(Record { key: &[key], headers, ..Record::default() });
+                    newest.remove(&key);
+                }
+                Step::Maintain => journal.maintain(),
+                Step::Compact if keep => topic.compact_below(0, end).unwrap(),
+                Step::Compact => {}
+                Step::Reboot => {
+                    drop((writing.take(), topic, journal));
+                    boot += 1;
+                    (journal, topic) = booted(dir.path(), boot, last_value);
+                    writing = Some(writer(&topic));
+                }
+            }
+        }
+        let mut expected: Vec<_> =
+            newest.into_iter().map(|(key, offset)| (offset, vec![key])).collect();
+        expected.sort();
+        prop_assert_eq!(read(&topic, From::LastPerKey(1)), expected);
+    }
+}
+
+#[test]
+fn a_null_ends_the_history_of_its_key() {
+    let dir = tempfile::tempdir().unwrap();
+    for last_value in [LastValue::Keep, LastValue::Forget] {
+        let topic = open(&dir.path().join(format!("{last_value:?}")), last_value);
+        let mut writer = writer(&topic);
+        let mut append = |key: &[u8], payload: &[u8], headers| {
+            let record = Record { key, payload, headers, ..Record::default() };
+            writer.append(&record).unwrap();
+        };
+        append(b"a", b"1", HeadersRef::EMPTY);
+        append(b"b", b"2", HeadersRef::EMPTY);
+        append(b"a", b"", HeadersRef::NULL);
+        append(b"b", b"", HeadersRef::EMPTY);
+        append(b"a", b"5", HeadersRef::EMPTY);
+        append(b"c", b"", HeadersRef::NULL);
+        let want = [(1, b"b".to_vec()), (3, b"b".to_vec()), (4, b"a".to_vec())];
+        assert_eq!(read(&topic, From::LastPerKey(3)), want, "{last_value:?}");
     }
 }

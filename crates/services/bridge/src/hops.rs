@@ -103,7 +103,7 @@ impl<'a> Hops<'a> {
 pub fn with_hop(headers: HeadersRef<'_>, bus: &str, mark: Mark) -> Result<Headers, HeadersError> {
     let before = Hops::of(headers).0;
     let space = if before.is_empty() { "" } else { " " };
-    let mut others = headers.iter().filter(|(name, _)| *name != NAME);
+    let mut others = headers.raw().filter(|(name, _)| *name != NAME);
     let all = others.try_fold(Headers::new(), |all, (name, value)| all.with(name, value))?;
     all.with(NAME, format!("{before}{space}{bus}@{mark}"))
 }

@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 
 use helio_bus::{
     Alive, Event, Forwarder, GapCause, Outage, PendingPublish, PendingTask, Producer, PublishError,
-    Sample, SchemaId, Subscription, Topic, TopicError, TopicName, TransportError, WriterInfo,
+    Sample, SchemaId, Subscription, Topic, TopicError, TopicName, TransportError, Undecodable,
+    WriterInfo,
 };
+use helio_core::headers::MAX_HEADERS_BYTES;
 use helio_core::qos::Ownership;
 
 use crate::checkpoints::Checkpoint;
@@ -187,7 +189,8 @@ impl OpenTopic {
         reporter: &mut Reporter<'_>,
     ) -> Flow {
         match event {
-            Event::Sample(sample) => {
+            // The source refuses one for its headers: it is reported in its turn.
+            Event::Sample(sample) | Event::Undecodable(Undecodable { sample, .. }) => {
                 self.state.enqueue(context, sample);
                 self.forward_pending(context, reporter)
             }
@@ -294,6 +297,11 @@ impl OpenTopic {
         if hops.visited(&context.to_name) || hops.visited(&context.from_name) {
             reporter.figures.returned += 1;
             return Ok(None);
+        }
+        if let Some(bytes) = sample.headers.as_ref().refused_bytes() {
+            return Err(ForwardError::Never(format!(
+                "its headers have {bytes} bytes, the limit of the bus is {MAX_HEADERS_BYTES}"
+            )));
         }
         if hops.iter().count() >= MAX_HOPS {
             return Err(ForwardError::Never(format!("it was already forwarded {MAX_HOPS} times")));

@@ -7,8 +7,8 @@ use helio_bus::transport::{Origin, order_by_producer};
 use crate::announcements::ProducerPosition;
 use crate::reorder_queue::{QueuedSample, ReorderQueue};
 
-/// Orders what a late joiner has received. First come the newest `n` samples of each key that were
-/// written before it joined (`positions`), then the samples written since.
+/// Orders what a late joiner has received. First come the newest `n` samples of each key, since its
+/// last null, that were written before it joined (`positions`), then the samples written since.
 ///
 /// A service's samples keep the order of its journal, in which they arrived, so no two hosts'
 /// clocks are compared. A writer's own samples come before them if the service had them, otherwise
@@ -47,6 +47,10 @@ pub(crate) fn begin(reorder_queue: &mut ReorderQueue, positions: &[&ProducerPosi
         .filter(|queued| {
             let key = (queued.partition, queued.names().0.to_vec());
             let taken = left.entry(key).or_default();
+            // It deletes what is older; who starts at the earliest receives everything.
+            if n < usize::MAX && queued.is_null() {
+                *taken = n;
+            }
             *taken += 1;
             *taken <= n
         })

@@ -132,6 +132,13 @@ impl QueuedSample {
         self.past
     }
 
+    /// Whether it has no value: it deletes its key's last value. A null is always an envelope.
+    pub(crate) fn is_null(&self) -> bool {
+        self.typed.is_none()
+            && envelope::parse(self.sample.cdr())
+                .is_some_and(|(header, payload)| payload.is_empty() && header.headers.mark_null())
+    }
+
     pub(crate) fn producer<'a>(&self, header: &Header<'a>) -> &'a str {
         if self.foreign.is_some() { FOREIGN_PRODUCER } else { header.producer }
     }

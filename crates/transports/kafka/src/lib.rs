@@ -7,6 +7,7 @@
 //! | `prefix` | precedes every Kafka topic's name, including the transport's own |
 //! | `replication` | copies of each partition of topics that are created (the brokers' default) |
 //! | `naming=sal`, `subname` | SAL's names for SAL's topics, `lsst.SUBNAME.…`; excludes `prefix` |
+//! | `null=allow` | nulls may be published to SAL's topics, whose own readers fail on them |
 //! | `acks` | `all` (the default); `1` and `0` are faster and guarantee less |
 //! | `schema.registry.url` | the source of schema numbers before payloads; see [`registry`] |
 //! | every other | librdkafka's, by its own name: `security.protocol`, `sasl.*`, `ssl.*`… |

@@ -52,6 +52,10 @@ impl StoredSample {
         }
     }
 
+    fn is_null(&self) -> bool {
+        self.payload.is_empty() && self.headers.as_ref().mark_null()
+    }
+
     fn bytes(&self) -> u64 {
         let headers = self.headers.as_ref().as_bytes().len();
         (self.key.len() + self.payload.len() + headers) as u64 + SAMPLE_OVERHEAD_BYTES
@@ -329,6 +333,10 @@ impl Partition {
         if self.keep_per_key == 0 {
             return;
         }
+        if stored.is_null() {
+            self.newest.remove(&stored.key);
+            return;
+        }
         match self.newest.get_mut(&stored.key) {
             Some(kept) => {
                 kept.push_back(Arc::clone(stored));
@@ -375,13 +383,16 @@ impl Partition {
         found.map_or(self.end(), |n| self.first + n as u64)
     }
 
-    /// The newest `n` samples of each key, in order.
+    /// The newest `n` samples of each key since its last null, in order.
     pub(super) fn last_per_key(&self, n: u32) -> Vec<Arc<StoredSample>> {
         let n = n as usize;
         let mut counts: HashMap<&[u8], usize> = HashMap::new();
         let mut found = Vec::new();
         for stored in self.log.iter().rev() {
             let count = counts.entry(&stored.key).or_default();
+            if stored.is_null() {
+                *count = n;
+            }
             if *count < n {
                 *count += 1;
                 found.push(Arc::clone(stored));

@@ -65,6 +65,53 @@ impl TopicType {
         out: &mut Vec<u8>,
         key: &mut Vec<u8>,
     ) -> Result<()> {
+        self.put_root(out, |output| {
+            if self.form != Form::Foreign {
+                head.put(output)?;
+            }
+            if self.form == Form::Envelope {
+                return output.octets(avro);
+            }
+            let mut reader = Reader::new(avro);
+            for member in self.fields() {
+                let rest = reader.rest();
+                self.put_member(member, &mut reader, output)
+                    .map_err(|error| error.in_field(&member.name))?;
+                if member.key {
+                    key.extend_from_slice(&rest[..rest.len() - reader.rest().len()]);
+                }
+            }
+            Ok(reader.finish()?)
+        })
+    }
+
+    /// Appends the CDR of a key alone, with encapsulation and padding: of the key fields, whose
+    /// Avro bytes it is, or of the header's octets. After an error, `out` is unchanged.
+    ///
+    /// # Errors
+    /// [`CdrError`] names the field: the bytes are not those of the key fields.
+    pub fn key_to_cdr(&self, key: &[u8], out: &mut Vec<u8>) -> std::result::Result<(), CdrError> {
+        let start = out.len();
+        let put = self.put_root(out, |output| {
+            if !self.has_key_fields() {
+                return if self.form == Form::Foreign { Ok(()) } else { output.octets(key) };
+            }
+            let mut reader = Reader::new(key);
+            for member in self.fields().iter().filter(|member| member.key) {
+                self.put_member(member, &mut reader, output)
+                    .map_err(|error| error.in_field(&member.name))?;
+            }
+            Ok(reader.finish()?)
+        });
+        put.inspect_err(|_| out.truncate(start))
+    }
+
+    /// Appends the encapsulation, the root's contents, and padding.
+    fn put_root(
+        &self,
+        out: &mut Vec<u8>,
+        put: impl FnOnce(&mut Output<'_>) -> Result<()>,
+    ) -> Result<()> {
         let start = out.len();
         let encoding = self.encoding();
         let identifier = match (encoding, self.root().appendable) {
@@ -76,23 +123,7 @@ impl TopicType {
         out.extend_from_slice(&[0; 2]);
         let mut output = Output { origin: out.len(), bytes: out, encoding };
         let size = self.sized(self.root(), encoding).then(|| output.open());
-        if self.form != Form::Foreign {
-            head.put(&mut output)?;
-        }
-        if self.form == Form::Envelope {
-            output.octets(avro)?;
-        } else {
-            let mut reader = Reader::new(avro);
-            for member in self.fields() {
-                let rest = reader.rest();
-                self.put_member(member, &mut reader, &mut output)
-                    .map_err(|error| error.in_field(&member.name))?;
-                if member.key {
-                    key.extend_from_slice(&rest[..rest.len() - reader.rest().len()]);
-                }
-            }
-            reader.finish()?;
-        }
+        put(&mut output)?;
         if let Some(size) = size {
             output.close(size)?;
         }

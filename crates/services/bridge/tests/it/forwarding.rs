@@ -1,12 +1,15 @@
 //! Forwarding: bounds, losses, refusals, ownership, loops and new topics.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use helio_bridge::hops::{self, Hops, Mark};
 use helio_bridge::{Bridge, Options};
 use helio_bus::transport::fault::{FaultPlan, FaultTransport};
-use helio_bus::{Bus, Event, Message, Qos, Start, Subscribe, Subscription, Topic, TopicSpec};
+use helio_bus::{
+    Bus, Event, Headers, Message, Qos, Start, Subscribe, Subscription, Topic, TopicSpec,
+};
 
 use crate::support::*;
 
@@ -50,6 +53,66 @@ fn a_target_that_is_frozen_holds_the_bridge_up_within_bounds() {
     cable.thaw();
     until(&mut bridge, |bridge| bridge.figures()[0].forwarded == 5_001);
     assert_eq!(count(&mut everything(&to, TOPIC)), 5_001);
+}
+
+/// The keys that have a last value.
+fn last_keys(bus: &Bus) -> BTreeSet<Vec<u8>> {
+    let topic = bus.topic(TopicSpec::new(TOPIC).unwrap()).unwrap();
+    let mut samples = topic.subscribe(Subscribe::from(Start::Last(1))).unwrap();
+    let events = std::iter::from_fn(|| samples.try_next().unwrap());
+    events.filter_map(Event::into_sample).map(|sample| sample.key.to_vec()).collect()
+}
+
+#[test]
+fn nulls_are_forwarded_and_both_sides_have_the_same_keys() {
+    let buses = [(); 2].map(|()| Bus::connect("memory:").unwrap());
+    let publishers = buses.each_ref().map(|bus| open(bus).publisher().unwrap());
+    let both_ways = || {
+        whole(bridge(&buses[0], &buses[1]));
+        whole(bridge(&buses[1], &buses[0]));
+    };
+    let own = |side: usize, number: u8| [b"ab"[side], number];
+    for (side, publisher) in publishers.iter().enumerate() {
+        for number in 0..20 {
+            publisher.publish(Message::new(b"v").key(&own(side, number))).wait().unwrap();
+        }
+    }
+    both_ways();
+    assert_eq!(buses.each_ref().map(|bus| last_keys(bus).len()), [40, 40]);
+    // Half of them are deleted where they are from, some of the others on the other side.
+    for (side, publisher) in publishers.iter().enumerate() {
+        for number in 0..10 {
+            publisher.publish(Message::null(&own(side, number))).wait().unwrap();
+        }
+        publisher.publish(Message::null(&own(1 - side, 15))).wait().unwrap();
+    }
+    both_ways();
+    let left = (0..2).flat_map(|side| (10..20).map(move |number| own(side, number).to_vec()));
+    let left: BTreeSet<_> = left.filter(|key| key[1] != 15).collect();
+    for bus in &buses {
+        assert_eq!(last_keys(bus), left);
+    }
+}
+
+#[test]
+fn headers_of_other_programs_are_forwarded_as_they_are() {
+    let [from, to] = [(); 2].map(|()| Bus::connect("memory:").unwrap());
+    let publisher = open(&from).publisher().unwrap();
+    let given: [(&str, &[u8]); 4] =
+        [("a", b"0"), ("Content-Type", b"1"), ("a", b"2"), ("Content-Type", b"3")];
+    let add =
+        |headers: Headers, (name, value): (&str, &[u8])| headers.with_foreign(name, value).unwrap();
+    let headers = given.into_iter().fold(Headers::new(), add);
+    publisher.publish(Message::new(b"v").headers(headers.as_ref())).wait().unwrap();
+    let refused = Headers::new().with("helio-refused", "5000").unwrap();
+    publisher.publish(Message::new(b"w").headers(refused.as_ref())).wait().unwrap();
+    let mut bridge = bridge(&from, &to);
+    until(&mut bridge, |bridge| bridge.figures().iter().any(|figures| figures.skipped == 1));
+    assert!(bridge.notices().iter().any(|notice| notice.text.contains("5000 bytes")));
+    assert!(bridge.finish(TIMEOUT));
+    let sample = everything(&to, TOPIC).next_sample().unwrap();
+    let found = sample.headers.as_ref().iter().filter(|(name, _)| *name != hops::NAME);
+    assert_eq!(found.collect::<Vec<_>>(), given);
 }
 
 #[test]

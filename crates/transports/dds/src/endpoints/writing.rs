@@ -150,6 +150,10 @@ impl WriterEndpoints {
         time: i64,
         before: &mut PreviousSample,
     ) -> Result<bool, WriteError> {
+        if is_null(header, payload) {
+            self.dispose(header, time, before)?;
+            return self.write_envelope(header, payload, time, before).map(|()| false);
+        }
         let typed = self.typed().filter(|typed| typed.of.schema == header.schema);
         match typed {
             Some(typed) if typed.fits(header, payload, before)? && typed.is_matched() => {
@@ -159,6 +163,25 @@ impl WriterEndpoints {
                 Ok(true)
             }
             _ => self.write_envelope(header, payload, time, before).map(|()| false),
+        }
+    }
+
+    /// Disposes of a null's instance in the typed topic, for readers of other software. A key that
+    /// is not one of the type is in no instance.
+    fn dispose(
+        &self,
+        header: &Header<'_>,
+        time: i64,
+        before: &mut PreviousSample,
+    ) -> Result<(), WriteError> {
+        let Some(typed) = self.typed().filter(|typed| typed.is_matched()) else { return Ok(()) };
+        before.bytes.clear();
+        if typed.of.of.key_to_cdr(header.key, &mut before.bytes).is_err() {
+            return Ok(());
+        }
+        match typed.writer.dispose(&before.bytes, time) {
+            Err(Refused::Failed(DdsError::NoValue)) => Ok(()),
+            disposed => disposed.map_err(WriteError::Refused),
         }
     }
 
@@ -185,8 +208,10 @@ impl WriterEndpoints {
         payload: &[u8],
         before: &mut PreviousSample,
     ) -> Result<(), String> {
-        let typed = self.typed().filter(|typed| typed.of.schema == header.schema);
-        match typed.map(|typed| typed.fits(header, payload, before)) {
+        let is_typed = |typed: &Arc<TypedWriter>| {
+            typed.of.schema == header.schema && !is_null(header, payload)
+        };
+        match self.typed().filter(is_typed).map(|typed| typed.fits(header, payload, before)) {
             Some(Err(WriteError::Value(told))) => Err(told),
             _ => Ok(()),
         }
@@ -293,6 +318,11 @@ impl PreviousSample {
         let flags = header.flags | if elsewhere { OTHER_TOPIC } else { 0 };
         Header { previous, flags, ..*header }
     }
+}
+
+/// Whether a sample has no value: no type has one for it.
+fn is_null(header: &Header<'_>, payload: &[u8]) -> bool {
+    payload.is_empty() && header.headers.mark_null()
 }
 
 /// The readers that an endpoint has matched.

@@ -6,12 +6,15 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cyclors::{DDS_RETCODE_TIMEOUT, ddsi_serdata, ddsi_sertype, ddsrt_iovec_t};
+use cyclors::{DDS_RETCODE_TIMEOUT, ddsi_sertype, ddsrt_iovec_t};
 
 use super::builtin::{Endpoint, guid_of, matched, subscription};
 use super::error::checked;
 use super::listener::{Kind, NativeListener};
 use super::{DdsError, Entity, Guid, Listener, Qos, Topic};
+
+/// The status of a sample that disposes of its instance (DDSI-RTPS 2.5, 9.6.4.9).
+const DISPOSED: u32 = 1;
 
 /// Functions of Cyclone that its headers for applications lack: those wait for all readers at once.
 mod internal {
@@ -110,24 +113,38 @@ impl Writer {
     /// [`Refused::Full`]; [`Refused::Failed`], with [`DdsError::NoValue`] if the bytes are not a
     /// value of the type.
     pub fn write(&self, cdr: &[IoSlice<'_>], time: i64) -> Result<(), Refused> {
+        self.put(cyclors::ddsi_serdata_kind_SDK_DATA, cdr, (0, time))
+    }
+
+    /// Disposes of an instance: readers are notified that it has no value any more. The CDR is its
+    /// key's, with the header of four bytes; `time` and the limits are those of a sample.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write); [`DdsError::NoValue`] if the bytes are not a key of the type.
+    pub fn dispose(&self, key: &[u8], time: i64) -> Result<(), Refused> {
+        let key = [IoSlice::new(key)];
+        self.put(cyclors::ddsi_serdata_kind_SDK_KEY, &key, (DISPOSED, time))
+    }
+
+    fn put(
+        &self,
+        kind: cyclors::ddsi_serdata_kind,
+        cdr: &[IoSlice<'_>],
+        (status, time): (u32, i64),
+    ) -> Result<(), Refused> {
         let size = cdr.iter().map(|piece| piece.len()).sum();
         let pieces = cdr.as_ptr().cast::<ddsrt_iovec_t>();
         // SAFETY: an `IoSlice` is an iovec; the bytes are copied before the call returns.
         let serdata = unsafe {
-            let kind = cyclors::ddsi_serdata_kind_SDK_DATA;
             cyclors::ddsi_serdata_from_ser_iov(self.sertype, kind, cdr.len(), pieces, size)
         };
         if serdata.is_null() {
             return Err(Refused::Failed(DdsError::NoValue));
         }
-        self.put(serdata, time)
-    }
-
-    fn put(&self, serdata: *mut ddsi_serdata, time: i64) -> Result<(), Refused> {
         // SAFETY: nothing else refers to the sample yet. The call takes our reference, unless the
         // writer does not exist; ours lives as long as `self`.
         let code = unsafe {
-            (*serdata).statusinfo = 0;
+            (*serdata).statusinfo = status;
             (*serdata).timestamp.v = time;
             cyclors::dds_forwardcdr(self.entity.handle(), serdata)
         };

@@ -319,6 +319,62 @@ fn a_sample_waits_for_the_one_before_it_that_comes_by_the_other_topic() {
     assert_eq!((samples.stats().lost, samples.stats().duplicates), (1, 0));
 }
 
+/// With key fields, and with the key in the header.
+#[test]
+fn a_null_disposes_of_the_instance_that_others_read() {
+    let note = r#"{"type": "record", "name": "obs.Note", "fields": [
+        {"name": "number", "type": "long"}]}"#;
+    let domain = domain();
+    let bus = Bus::connect(&url(domain)).unwrap();
+    let config = helio_dds::configuration(&url(domain)).unwrap();
+    let there = Domain::open(domain, &config).unwrap();
+    let there = Participant::join(there, &entity::Qos::new()).unwrap();
+    let cases: [(&str, &str, [&[u8]; 2], [&[u8]; 2]); 2] = [
+        ("nulls", OLD_SCHEMA, [&[2], &[4]], [&[2, 10], &[4, 12]]),
+        ("notes", note, [b"one", b"two"], [&[10], &[12]]),
+    ];
+    for (name, text, keys, payloads) in cases {
+        let schema = Schema::parse(text).unwrap();
+        let writing = topic(&bus, name, &schema);
+        let publisher = writing.publisher().unwrap();
+        let of = runtime_type(&TopicType::new(&schema).unwrap());
+        let made = entity::Topic::create(&there, name, &of, &entity::Qos::new()).unwrap();
+        let qos = entity::Qos::new().reliable(TEST_TIMEOUT).keep_all();
+        let qos = qos.representations(&[Representation::Xcdr2]).partitions(&["*"]).unwrap();
+        let reader = entity::Reader::open(&made, &qos, None).unwrap();
+        let until = Instant::now() + TEST_TIMEOUT;
+        while reader.writers().unwrap().is_empty() {
+            assert!(Instant::now() < until, "the writer never came");
+            std::thread::yield_now();
+        }
+        let mut own = writing.subscribe(Subscribe::from(Start::Latest)).unwrap();
+        for (key, payload) in keys.into_iter().zip(payloads) {
+            publisher.publish(Message::new(payload).key(key)).wait().unwrap();
+        }
+        let mut seen = Vec::new();
+        let mut take = |count: usize| {
+            while seen.len() < count {
+                assert!(Instant::now() < until, "{name}: {seen:?}");
+                reader.take(&mut seen).unwrap();
+            }
+        };
+        // A sample of the instance that was not taken yet would only change its state.
+        take(2);
+        publisher.publish(Message::null(keys[0])).wait().unwrap();
+        publisher.publish(Message::new(payloads[1]).key(keys[1])).wait().unwrap();
+        take(4);
+        let disposed: Vec<_> = seen.iter().filter(|sample| !sample.valid).collect();
+        assert_eq!(disposed.len(), 1, "{name}: {seen:?}");
+        let of_instance = seen.iter().filter(|sample| sample.instance == disposed[0].instance);
+        assert_eq!(of_instance.count(), 2, "{name}: {seen:?}");
+        let nulls: Vec<_> = (0..4).map(|_| next(&mut own).is_null()).collect();
+        assert_eq!(nulls, [false, false, true, false], "{name}");
+        let mut last = writing.subscribe(Subscribe::from(Start::Last(1))).unwrap();
+        assert_eq!(next(&mut last).key, keys[1]);
+        assert!(last.next_timeout(Duration::from_millis(200)).unwrap().is_none());
+    }
+}
+
 /// Foreign writers may exist before the bus knows the topic's schema.
 #[test]
 fn ends_that_are_open_already_get_the_type_of_the_first_schema() {

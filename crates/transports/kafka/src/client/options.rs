@@ -13,7 +13,7 @@ use crate::client::names::Names;
 use crate::registry::options::{REGISTRY_OPTIONS, RegistryOptions};
 
 /// The transport's own options. All others are librdkafka's.
-const OWN_OPTIONS: [&str; 4] = ["prefix", "replication", "naming", "subname"];
+const OWN_OPTIONS: [&str; 5] = ["prefix", "replication", "naming", "subname", "null"];
 
 /// Options of producers only. librdkafka warns about them elsewhere.
 const PRODUCER_OPTIONS: [&str; 17] = [
@@ -115,6 +115,8 @@ pub(crate) struct Options {
     /// The clients' name in the brokers' logs and lists.
     pub(crate) client_id: String,
     pub(crate) names: Names,
+    /// Whether nulls may be published to SAL's topics.
+    pub(crate) sal_nulls: bool,
     /// Copies of each partition; `None` is the brokers' default.
     pub(crate) replication: Option<i32>,
     pub(crate) limits: InFlightLimits,
@@ -201,6 +203,7 @@ impl Options {
             brokers,
             client_id: "heliograph".to_owned(),
             names: names(url)?,
+            sal_nulls: sal_nulls(url)?,
             replication: url.number("replication")?,
             limits: limits(url)?,
             guarantee: guarantee(url)?,
@@ -392,6 +395,17 @@ fn names(url: &BusUrl) -> Result<Names, ConnectError> {
     Ok(Names::new(prefix))
 }
 
+fn sal_nulls(url: &BusUrl) -> Result<bool, ConnectError> {
+    match (url.option("null"), url.option("naming")) {
+        (None, _) => Ok(false),
+        (Some("allow"), Some(_)) => Ok(true),
+        (Some("allow"), None) => {
+            Err(url.bad_option("null", "allow", "it has no effect without naming=sal"))
+        }
+        (Some(other), _) => Err(url.bad_option("null", other, "there is: allow")),
+    }
+}
+
 fn brokers(url: &BusUrl) -> Result<String, ConnectError> {
     let rest = url.rest().strip_prefix("//").unwrap_or(url.rest()).trim_end_matches('/');
     let wrong =
@@ -505,6 +519,8 @@ mod tests {
             ("kafka://a:1?naming=sal&subname=a-b", "sub-name"),
             ("kafka://a:1?naming=sal&prefix=x", "lsst.SUBNAME."),
             ("kafka://a:1?subname=sal", "without naming"),
+            ("kafka://a:1?null=allow", "without naming"),
+            ("kafka://a:1?naming=sal&null=yes", "there is: allow"),
         ];
         for (url, named) in cases {
             let error = parse(url).unwrap_err().to_string();

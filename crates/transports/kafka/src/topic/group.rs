@@ -16,6 +16,7 @@ use crate::client::fetcher::{Fetcher, NamedTopic, SampleQueue, partition_list, p
 use crate::client::ffi::{self, TopicId, TopicMetadata};
 use crate::client::options::BROKER_TIMEOUT;
 use crate::client::signal::ReaderSignal;
+use crate::topic::sample::{SampleMeta, is_unknown};
 use crate::topic::start::{StartPosition, starts};
 use crate::topic::state::TopicState;
 

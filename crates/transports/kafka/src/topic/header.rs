@@ -23,8 +23,8 @@
 //! key is SAL's, and the sample has none. Others are 0.
 
 use helio_bus::transport::Record;
-use helio_core::headers::MAX_HEADERS_BYTES;
-use helio_core::{Headers, HeadersRef, Producer, SchemaId, Tai, TraceId};
+use helio_core::headers::{MAX_HEADERS_BYTES, NULL_HEADER, REFUSED_HEADER};
+use helio_core::{Headers, Producer, SchemaId, Tai, TraceId};
 use rdkafka::message::{Header, OwnedHeaders};
 
 /// The header's name.
@@ -132,20 +132,45 @@ pub(crate) fn write(
     into.extend_from_slice(producer.name.as_str().as_bytes());
 }
 
-/// All headers of a record: ours first, then the sample's own by their names.
-pub(crate) fn headers(helio: &[u8], own: HeadersRef<'_>) -> OwnedHeaders {
+/// All headers of a record: ours first, then the sample's own by their names. The mark of a null is
+/// left out, because the record itself is null; where the record's key is SAL's, its value is the
+/// sample's key.
+pub(crate) fn headers(helio: &[u8], record: &Record<'_>, key: KeySource) -> OwnedHeaders {
+    let own = record.headers;
     let helio = Header { key: HEADER_NAME, value: Some(helio) };
     let all = OwnedHeaders::new_with_capacity(1 + own.iter().count()).insert(helio);
-    own.iter().fold(all, |all, (key, value)| all.insert(Header { key, value: Some(value) }))
+    let is_mark = |name: &str| name == NULL_HEADER && record.is_null();
+    own.iter().fold(all, |all, (name, value)| match key {
+        KeySource::Index if is_mark(name) => {
+            all.insert(Header { key: name, value: Some(record.key) })
+        }
+        _ if is_mark(name) => all,
+        _ => all.insert(Header { key: name, value: Some(value) }),
+    })
 }
 
-/// A sample's own headers, from the rest of a record's. Headers that the bus does not allow (other
-/// letters, too many bytes) are left out.
+/// A sample's own headers, from the rest of a record's. If they exceed the bus's limit, their size
+/// is there instead, and the bus refuses the sample.
 pub(crate) fn own<'a>(rest: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Headers {
-    rest.fold(Headers::new(), |own, (name, value)| {
-        let name = std::str::from_utf8(name).unwrap_or_default();
-        own.clone().with(name, value).unwrap_or(own)
-    })
+    let (mut own, mut bytes) = (Some(Headers::new()), 0);
+    for (name, value) in rest {
+        bytes += name.len() + value.len();
+        let name = String::from_utf8_lossy(name);
+        own = own.and_then(|own| own.with_foreign(&name, value).ok());
+    }
+    own.unwrap_or_else(|| refused(bytes))
+}
+
+fn refused(bytes: usize) -> Headers {
+    let size = bytes.to_string();
+    Headers::new().with(REFUSED_HEADER, size).expect("the name is valid, the value is short")
+}
+
+/// The headers of a null, from those that its record has.
+pub(crate) fn of_null(own: Headers) -> Headers {
+    let bytes = own.as_ref().as_bytes().len();
+    let null = own.null().or_else(|_| refused(bytes).null());
+    null.expect("both marks are short")
 }
 
 const _: () = assert!(MAX_HEADERS_BYTES < 64 << 10, "they fit beside the largest payload and key");
@@ -153,7 +178,7 @@ const _: () = assert!(MAX_HEADERS_BYTES < 64 << 10, "they fit beside the largest
 #[cfg(test)]
 mod tests {
     use super::*;
-    use helio_core::ProducerName;
+    use helio_core::{HeadersRef, ProducerName};
 
     fn record(trace: Option<TraceId>) -> Record<'static> {
         Record {

@@ -48,6 +48,10 @@ impl NewestByKey {
         }
         *newest = order.max(*newest);
         let of_key = self.keys.entry(kept.key().to_vec()).or_default();
+        // A null deletes what is older, and has no place beside what is newer.
+        if kept.is_null() || of_key.back().is_some_and(OwnedSample::is_null) {
+            of_key.clear();
+        }
         of_key.push_back(kept);
         if of_key.len() > n {
             of_key.pop_front();
@@ -76,6 +80,8 @@ impl NewestByKey {
         let mut log: Vec<_> = self.keys.into_values().flatten().collect();
         log.sort_unstable_by_key(|kept| kept.offset);
         all.append(&mut log);
+        // A null deletes its key.
+        all.retain(|kept| !kept.is_null());
         let who = |kept: &OwnedSample| kept.meta.producer.name.to_string();
         order_by_producer(&mut all, who, OwnedSample::order);
         all

@@ -43,11 +43,12 @@ impl RecordEncoding {
         (self.frame, key)
     }
 
-    /// The record's payload.
-    pub(crate) fn payload<'a>(&self, record: &Record<'a>, framed: &'a [u8]) -> &'a [u8] {
+    /// The record's payload; `None` is a null, which is a tombstone in a compacted topic.
+    pub(crate) fn payload<'a>(&self, record: &Record<'a>, framed: &'a [u8]) -> Option<&'a [u8]> {
         match self.frame {
-            Frame::Plain => record.payload,
-            Frame::Framed => framed,
+            Frame::Plain if record.is_null() => None,
+            Frame::Plain => Some(record.payload),
+            Frame::Framed => Some(framed),
         }
     }
 
@@ -100,8 +101,8 @@ impl RecordFormat {
         framed: &mut Vec<u8>,
     ) -> Result<Option<RecordEncoding>, TransportError> {
         let key = self.key(record)?;
-        let Some(registry) = self.registry.as_ref().filter(|_| record.schema != SchemaId::BYTES)
-        else {
+        let framed_by = |_: &&Arc<_>| record.schema != SchemaId::BYTES && !record.is_null();
+        let Some(registry) = self.registry.as_ref().filter(framed_by) else {
             return Ok(Some(RecordEncoding { frame: Frame::Plain, key }));
         };
         let text = || {
@@ -118,7 +119,8 @@ impl RecordFormat {
     /// The key of a sample's record, if it is not the sample's own.
     fn key(&self, record: &Record<'_>) -> Result<Option<String>, TransportError> {
         let Some(sal) = &self.sal else { return Ok(None) };
-        let is_index = record.key.is_empty() || record.payload.starts_with(record.key);
+        let is_index =
+            record.key.is_empty() || record.is_null() || record.payload.starts_with(record.key);
         match sal.to_kafka(record.key).filter(|_| is_index) {
             Some(key) => Ok(Some(key)),
             None => Err(TransportError::Unsupported {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use helio_bus::transport::{Origin, Producers, SampleRef, WriterInfo};
 use helio_core::confluent::FRAME_BYTES;
+use helio_core::headers::NULL_HEADER;
 use helio_core::sal::index_key;
 use helio_core::{Headers, HeadersRef, Producer, ProducerName, SchemaId, Tai, TraceId};
 use rdkafka::Timestamp;
@@ -75,6 +76,7 @@ impl SampleMeta {
             return Self::foreign(message, producers, (foreign, header::own(headers)));
         };
         headers.next();
+        let own = header::own(headers);
         Self {
             producer,
             sequence: fixed.sequence,
@@ -82,7 +84,7 @@ impl SampleMeta {
             schema: fixed.schema,
             level: fixed.level,
             trace: fixed.trace,
-            headers: header::own(headers),
+            headers: if is_null(message) { header::of_null(own) } else { own },
             form: match fixed.frame {
                 Frame::Plain => RecordForm::Known(0, fixed.key),
                 Frame::Framed => RecordForm::Known(FRAME_BYTES, fixed.key),
@@ -109,7 +111,7 @@ impl SampleMeta {
             schema: SchemaId::BYTES,
             level: 0,
             trace: None,
-            headers,
+            headers: if is_null(message) { header::of_null(headers) } else { headers },
             form: RecordForm::Foreign,
         }
     }
@@ -121,7 +123,7 @@ impl SampleMeta {
         (key, payload): (&'a [u8], &'a [u8]),
         origin: Origin,
     ) -> SampleRef<'a> {
-        let (key, payload) = self.form.parts(key, payload);
+        let (key, payload) = self.parts(key, payload);
         SampleRef {
             partition,
             offset,
@@ -193,7 +195,12 @@ impl OwnedSample {
 
     /// The sample's key, which may differ from the record's.
     pub(crate) fn key(&self) -> &[u8] {
-        self.meta.form.parts(&self.key, &self.payload).0
+        self.meta.parts(&self.key, &self.payload).0
+    }
+
+    /// Whether the sample has no value.
+    pub(crate) fn is_null(&self) -> bool {
+        self.meta.is_null()
     }
 
     /// Incarnation and sequence: the order of one producer's samples.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use helio_bus::transport::{BatchError, Published, Receipt, Record, Writer};
+use helio_bus::transport::{BatchError, Published, Receipt, Record, Writer, no_sal_null};
 use helio_bus::{
     Guarantee, PendingReceipt, PublishError, ReceiptSender, TransportError, pending_receipt,
 };
@@ -93,6 +93,9 @@ impl KafkaWriter {
         self.claim.check()?;
         record.check_size(SCHEME, MAX_PAYLOAD_BYTES, MAX_KEY_BYTES)?;
         let topic = Arc::clone(&self.topic);
+        if record.is_null() && topic.format.is_sal() && !topic.link.options.sal_nulls {
+            return Err(no_sal_null(&topic.name));
+        }
         let producer = match self.claim.forwards() {
             false => topic.link.producer()?,
             true => topic.link.forwarding(topic.batch())?,
@@ -132,8 +135,8 @@ impl KafkaWriter {
             topic,
             partition: self.partition,
             key,
-            payload: Some(payload),
-            headers: Some(header::headers(&self.header, record.headers)),
+            payload,
+            headers: Some(header::headers(&self.header, record, written.forms(record).1)),
             timestamp,
         };
         // The log distinguishes no key from an empty one, the companion does not.

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use helio_bus::{
-    Event, Headers, Message, Qos, Sample, SchemaId, Start, Subscribe, Subscription, TopicSpec,
+    Bus, Event, Headers, Message, Qos, Sample, SchemaId, Start, Subscribe, Subscription, TopicSpec,
     TransportError,
 };
 use helio_core::qos::Ownership;
@@ -60,10 +60,11 @@ fn what_others_write_is_read() {
     let name = unique("lsst.sal.Test.logevent_scalars").replace('/', "_");
     make(broker, &name, 2, &[("cleanup.policy", "compact"), ("segment.ms", "100")]);
     let producer: BaseProducer = config(broker).create().unwrap();
-    let odd = Header { key: "UPPER case", value: Some("left out") };
+    let odd = Header { key: "UPPER case", value: Some("kept") };
     let own = Header { key: "origin", value: Some("sal") };
     let none = Header { key: "none", value: None::<&str> };
-    let headers = OwnedHeaders::new().insert(odd).insert(own).insert(none);
+    let again = Header { key: "origin", value: Some("again") };
+    let headers = OwnedHeaders::new().insert(odd).insert(own).insert(none).insert(again);
     let bare = |key: &'static [u8], payload: &'static [u8]| {
         BaseRecord::to(name.as_str()).key(key).payload(payload).timestamp(1_700_000_000_123)
     };
@@ -77,7 +78,7 @@ fn what_others_write_is_read() {
     assert!(topic.qos().retention.last_value && topic.qos().retention.age.is_none());
     let listed = bus.topics().unwrap();
     assert!(listed.iter().any(|listed| listed.as_str() == name), "{listed:?}");
-    assert!(!listed.iter().any(|listed| listed.as_str().contains("_helio")), "{listed:?}");
+    assert!(!listed.iter().any(|listed| listed.as_str().starts_with("_helio")), "{listed:?}");
     let mut all = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();
     let samples = gathered(&mut all, 3);
     let payloads: Vec<_> = samples.iter().map(|sample| &sample.payload[..]).collect();
@@ -87,17 +88,88 @@ fn what_others_write_is_read() {
     assert_eq!(first.time.unix_nanos(), 1_700_000_000_123_000_000);
     let numbers: Vec<_> = samples.iter().map(|sample| sample.header.sequence).collect();
     assert_eq!(numbers, [1, 2, 3]);
-    let headers = Headers::new().with("origin", "sal").unwrap().with("none", "").unwrap();
-    assert_eq!(samples[0].headers, headers);
+    let nulls: Vec<_> = samples.iter().map(helio_bus::Sample::is_null).collect();
+    assert_eq!(nulls, [false, true, false]);
+    let headers: Vec<_> = samples[0].headers.as_ref().into_iter().collect();
+    let expected: [(&str, &[u8]); 4] =
+        [("none", b""), ("origin", b"sal"), ("UPPER case", b"kept"), ("origin", b"again")];
+    assert_eq!(headers, expected);
     assert_eq!(all.stats().lost, 0);
 
     let mut last = topic.subscribe(Subscribe::from(Start::Last(1))).unwrap();
-    let last: Vec<_> = gathered(&mut last, 2).into_iter().map(|s| (s.key, s.payload)).collect();
-    let expected = [(&b"gone"[..], &b""[..]), (b"k", b"two")];
+    let last: Vec<_> = gathered(&mut last, 1).into_iter().map(|s| (s.key, s.payload)).collect();
+    let expected = [(&b"k"[..], &b"two"[..])];
     assert!(last.iter().map(|(k, p)| (&k[..], &p[..])).eq(expected), "{last:?}");
     let replies = topic.publisher().unwrap().publish(Message::new(b"three").key(b"k").partition(0));
     assert_eq!(replies.wait().unwrap().offset, Some(3));
     assert_eq!(&gathered(&mut all, 1)[0].payload[..], b"three");
+}
+
+#[test]
+fn headers_beyond_the_limit_are_refused_by_name() {
+    let Some(broker) = broker() else { return };
+    let name = unique("large-headers").replace('/', "_");
+    make(broker, &name, 1, &[]);
+    let producer: BaseProducer = config(broker).create().unwrap();
+    let large = vec![7; 5_000];
+    let headers = OwnedHeaders::new().insert(Header { key: "Large", value: Some(&large) });
+    let record = |payload: &'static [u8]| BaseRecord::<[u8], [u8]>::to(&name).payload(payload);
+    send(&producer, &[record(b"one").headers(headers), record(b"two")]);
+    let topic = broker.bus("reader").topic(TopicSpec::new(&name).unwrap()).unwrap();
+    let mut all = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();
+    let Some(Event::Undecodable(refused)) = all.next_timeout(HANG_TIMEOUT).unwrap() else {
+        panic!("the headers are not refused");
+    };
+    assert!(refused.reason.contains("5005 bytes"), "{}", refused.reason);
+    assert_eq!(&refused.sample.payload[..], b"one");
+    assert_eq!(&gathered(&mut all, 1)[0].payload[..], b"two");
+    assert_eq!((all.stats().undecodable, all.stats().lost), (1, 0));
+}
+
+#[test]
+fn a_null_of_the_bus_is_a_tombstone_for_others() {
+    let Some(broker) = broker() else { return };
+    let name = unique("null").replace('/', "_");
+    let topic = broker.bus("Mount").topic(TopicSpec::new(&name).unwrap().qos(Qos::event()));
+    let publisher = topic.unwrap().publisher().unwrap();
+    let note = Headers::new().with("note", "why").unwrap().null().unwrap();
+    for message in [Message::new(b"v").key(b"k"), Message::null(b"k").headers(note.as_ref())] {
+        publisher.publish(message).wait().unwrap();
+    }
+    for topic in [name.clone(), format!("_helio.last.{name}")] {
+        let consumer: BaseConsumer = config(broker).set("group.id", "plain").create().unwrap();
+        let mut list = TopicPartitionList::new();
+        list.add_partition_offset(&topic, 0, Offset::Offset(1)).unwrap();
+        consumer.assign(&list).unwrap();
+        let record = consumer.poll(HANG_TIMEOUT).expect("it comes").unwrap();
+        assert_eq!((record.key(), record.payload()), (Some(&b"k"[..]), None));
+        let names: Vec<_> = record.headers().unwrap().iter().map(|header| header.key).collect();
+        assert_eq!(names, ["helio", "note"], "{topic}");
+    }
+}
+
+#[test]
+fn a_null_is_refused_on_a_topic_of_sal_unless_it_is_allowed() {
+    let Some(broker) = broker() else { return };
+    let name = format!("Test{}/event/x", std::process::id());
+    let open = |options: &str| {
+        let url = broker.url(&format!("naming=sal&subname=null{options}"));
+        Bus::connect(&url).unwrap().topic(TopicSpec::new(&name).unwrap().qos(Qos::event())).unwrap()
+    };
+    let topic = open("");
+    let told = topic.publisher().unwrap().publish(Message::null(&[4])).wait().unwrap_err();
+    assert!(told.to_string().contains("null=allow"), "{told}");
+    let topic = open("&null=allow");
+    let publisher = topic.publisher().unwrap();
+    publisher.publish(Message::new(&[4, 1]).key(&[4])).wait().unwrap();
+    publisher.publish(Message::null(&[4])).wait().unwrap();
+    publisher.publish(Message::new(&[6, 1]).key(&[6])).wait().unwrap();
+    let mut all = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();
+    let seen = gathered(&mut all, 3).into_iter().map(|s| (s.is_null(), s.key.to_vec()));
+    let expected = [(false, vec![4]), (true, vec![4]), (false, vec![6])];
+    assert!(seen.eq(expected));
+    let mut last = topic.subscribe(Subscribe::from(Start::Last(1))).unwrap();
+    assert_eq!(gathered(&mut last, 1)[0].key[..], [6]);
 }
 
 #[test]

@@ -79,6 +79,7 @@ fn it_reads_what_the_bus_writes_and_the_bus_what_it_writes() {
     let samples: Vec<_> = (0..5).map(|_| next(&mut samples)).collect();
     let theirs: Vec<_> = samples[2..].iter().map(|s| (&s.key[..], &s.payload[..])).collect();
     assert_eq!(theirs, [(&b"k"[..], &b"theirs"[..]), (b"", b"no key"), (b"gone", b"")]);
+    assert!(samples[4].is_null() && !samples[3].is_null());
     let times = samples[2..].iter().map(|sample| sample.header.time.unix_nanos() / 1_000_000);
     assert!(times.eq([TIME_MS, TIME_MS + 1, TIME_MS + 2]));
     assert_eq!(samples[2].headers, Headers::new().with("origin", "java").unwrap());
