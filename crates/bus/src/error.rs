@@ -25,6 +25,24 @@ pub struct Refusal {
     pub remedy: String,
 }
 
+/// A limit of a sample's size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SizeLimit {
+    /// So many bytes.
+    Bytes(usize),
+    /// A setting of the engine with a value that is not known here, and the remedy.
+    Setting(&'static str),
+}
+
+impl std::fmt::Display for SizeLimit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Bytes(bytes) => bytes.fmt(f),
+            Self::Setting(setting) => setting.fmt(f),
+        }
+    }
+}
+
 /// An error of a transport.
 #[derive(Debug, Clone, Error)]
 pub enum TransportError {
@@ -79,8 +97,8 @@ pub enum TransportError {
         what: &'static str,
         /// Its size in bytes.
         bytes: usize,
-        /// The limit in bytes.
-        limit: usize,
+        /// The limit.
+        limit: SizeLimit,
         /// The transport's scheme.
         transport: String,
     },

@@ -85,7 +85,9 @@ pub use batch::Batch;
 pub use bell::{Bell, LocalBell, Waiters};
 pub use bus::{Builder, Bus};
 pub use clock::{Clock, SystemClock, TestClock};
-pub use error::{ConnectError, PublishError, ReadError, Refusal, TopicError, TransportError};
+pub use error::{
+    ConnectError, PublishError, ReadError, Refusal, SizeLimit, TopicError, TransportError,
+};
 pub use event::{
     DeadlineMissed, Event, Fenced, Gap, GapCause, Incompatible, Liveliness, Outage, Sample,
     Undecodable,

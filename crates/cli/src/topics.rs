@@ -15,8 +15,10 @@ use crate::units::{human_bytes, human_count};
 struct Line {
     topic: String,
     partitions: Vec<Partition>,
-    samples: u64,
-    bytes: u64,
+    /// `null` if the engine tells no numbers of samples, as DDS.
+    samples: Option<u64>,
+    /// `null` if the engine tells no sizes, as Kafka and DDS.
+    bytes: Option<u64>,
     /// What retention has removed, if the engine counts it.
     taken_samples: Option<u64>,
     taken_bytes: Option<u64>,
@@ -36,7 +38,7 @@ struct Partition {
     first: u64,
     end: u64,
     durable: u64,
-    bytes: u64,
+    bytes: Option<u64>,
     missing: u64,
     missing_from: Option<u64>,
     taken_samples: Option<u64>,
@@ -72,6 +74,7 @@ impl Line {
             partition: w.partition,
             alive: w.alive.map(|alive| alive == helio_bus::Alive::Yes),
         };
+        let known = !info.partitions.is_empty();
         let newest = info.partitions.iter().filter_map(|p| p.last_time).max();
         let (carried, r#type) = match info.carried {
             Some(Carried::Typed(name)) => (Some("typed"), Some(name)),
@@ -88,8 +91,8 @@ impl Line {
             carried,
             r#type,
             topic: info.name.to_string(),
-            samples: info.partitions.iter().map(|p| p.end - p.first).sum(),
-            bytes: info.partitions.iter().map(|p| p.bytes).sum(),
+            samples: known.then(|| info.partitions.iter().map(|p| p.end - p.first).sum()),
+            bytes: info.partitions.iter().map(|p| p.bytes).sum::<Option<u64>>().filter(|_| known),
             last_time: newest.map(|t| t.to_utc_string()),
             schemas: info.schemas.iter().map(ToString::to_string).collect(),
             partitions: info.partitions.iter().map(partition).collect(),
@@ -99,12 +102,13 @@ impl Line {
     }
 
     fn row(&self, carried: bool) -> Vec<String> {
+        let none = || "-".to_owned();
         let mut row = vec![
             self.topic.clone(),
             self.partitions.len().to_string(),
-            human_count(self.samples),
-            human_bytes(self.bytes as f64),
-            self.taken_samples.map_or_else(|| "-".to_owned(), human_count),
+            self.samples.map_or_else(none, human_count),
+            self.bytes.map_or_else(none, |bytes| human_bytes(bytes as f64)),
+            self.taken_samples.map_or_else(none, human_count),
             self.writers.iter().filter(|w| w.alive == Some(true)).count().to_string(),
             self.last_time.as_deref().unwrap_or("-").to_owned(),
             self.schemas.last().map_or("-", String::as_str).to_owned(),

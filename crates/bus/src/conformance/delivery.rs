@@ -11,7 +11,7 @@ use super::support::{
 };
 use super::{Check, Failure, Harness};
 use crate::batch::Batch;
-use crate::error::{PublishError, TransportError};
+use crate::error::{PublishError, SizeLimit, TransportError};
 use crate::event::Event;
 use crate::publisher::Message;
 use crate::subscribe::{Start, Subscribe};
@@ -233,7 +233,8 @@ fn large(harness: &dyn Harness) -> Outcome {
     let refused = publisher.publish(Message::new(&vec![0; limit + 1])).wait();
     let named = matches!(
         &refused,
-        Err(PublishError::Transport(TransportError::TooLarge { limit: told, .. })) if *told == limit
+        Err(PublishError::Transport(TransportError::TooLarge { limit: told, .. }))
+            if *told == SizeLimit::Bytes(limit)
     );
     ensure!(named, "{} bytes gave {refused:?}", limit + 1);
     let key = vec![b'k'; bus.capabilities().max_key_bytes + 1];

@@ -38,7 +38,7 @@ pub(crate) use registry::{open, reading};
 
 use crate::bell::Bell;
 pub use crate::bell::locked;
-use crate::error::{PublishError, TransportError};
+use crate::error::{PublishError, SizeLimit, TransportError};
 use crate::event::{Gap, Incompatible, Outage};
 use crate::receipts::PendingReceipt;
 pub use crate::receipts::{Published, Receipt};
@@ -349,7 +349,7 @@ impl Record<'_> {
         match limits.into_iter().find(|(_, bytes, limit)| bytes > limit) {
             None => Ok(()),
             Some((what, bytes, limit)) => {
-                let transport = transport.to_owned();
+                let (transport, limit) = (transport.to_owned(), SizeLimit::Bytes(limit));
                 Err(TransportError::TooLarge { what, bytes, limit, transport })
             }
         }
@@ -657,8 +657,8 @@ pub struct PartitionInfo {
     pub end: u64,
     /// The offset below which all samples are durable.
     pub durable: u64,
-    /// Its size in bytes.
-    pub bytes: u64,
+    /// Its size in bytes, if the engine tells it.
+    pub bytes: Option<u64>,
     /// The samples that the engine's last recovery found missing. Readers get them as gaps.
     pub missing: u64,
     /// The first of them.

@@ -207,7 +207,7 @@ impl TransportTopic for JournalTopic {
                 first: info.first_offset,
                 end: info.end_offset,
                 durable: info.durable_offset,
-                bytes: info.bytes,
+                bytes: Some(info.bytes),
                 missing: info.recovery.missing,
                 missing_from: info.recovery.missing_from,
                 last_time: info.last_time,

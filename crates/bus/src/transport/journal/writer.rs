@@ -10,7 +10,7 @@ use helio_journal::{AppendError, JournalError, ProducerClaim, Topic};
 use super::super::{BatchError, Published, Receipt, Record, Writer};
 use super::topic::{Claims, unclaim};
 use super::{SCHEME, Shared, failed};
-use crate::error::{PublishError, TransportError};
+use crate::error::{PublishError, SizeLimit, TransportError};
 use crate::receipts::{PendingReceipt, pending_receipt};
 
 /// The most records appended under one lock of a partition.
@@ -112,6 +112,7 @@ fn too_large(what: &'static str, bytes: usize) -> TransportError {
         "the key" => helio_journal::MAX_KEY_BYTES,
         _ => helio_journal::MAX_RECORD_BYTES - helio_journal::MAX_KEY_BYTES,
     };
+    let limit = SizeLimit::Bytes(limit);
     TransportError::TooLarge { what, bytes, limit, transport: SCHEME.to_owned() }
 }
 

@@ -127,7 +127,7 @@ impl TransportTopic for TopicConnection {
                 first: state.first(),
                 end: state.end(),
                 durable: state.end(),
-                bytes: state.bytes(),
+                bytes: Some(state.bytes()),
                 missing: 0,
                 missing_from: 0,
                 last_time: state.last_time(),

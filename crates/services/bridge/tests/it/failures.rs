@@ -9,8 +9,8 @@ use crate::support::*;
 use helio_bridge::{Begin, Bridge, NoticeKind, Turn};
 use helio_bus::transport::fault::{FaultPlan, FaultTransport};
 use helio_bus::{
-    Alive, Bus, Event, Producer, ProducerName, PublishError, Qos, Subscription, TopicName,
-    TopicSpec, TransportError, WriterInfo,
+    Alive, Bus, Event, Producer, ProducerName, PublishError, Qos, SizeLimit, Subscription,
+    TopicName, TopicSpec, TransportError, WriterInfo,
 };
 use helio_core::qos::{Liveliness, Ownership};
 
@@ -120,7 +120,7 @@ fn a_failure_is_told_again_when_it_was_well_between() {
 
 fn too_large() -> PublishError {
     let (what, transport) = ("the record", "odd".to_owned());
-    TransportError::TooLarge { what, bytes: 2, limit: 1, transport }.into()
+    TransportError::TooLarge { what, bytes: 2, limit: SizeLimit::Bytes(1), transport }.into()
 }
 
 fn failed() -> PublishError {

@@ -11,8 +11,8 @@ use helio_bridge::hops::{Mark, with_hop};
 use helio_bridge::{Begin, Bridge, Figures, NoticeKind, Options, Turn};
 use helio_bus::transport::fault::{FaultPlan, FaultTransport};
 use helio_bus::{
-    Bus, Event, Message, ProducerName, PublishError, Qos, Start, Subscribe, TopicName, TopicSpec,
-    TransportError, partition_of,
+    Bus, Event, Message, ProducerName, PublishError, Qos, SizeLimit, Start, Subscribe, TopicName,
+    TopicSpec, TransportError, partition_of,
 };
 use helio_core::qos::{Liveliness, Retention};
 
@@ -27,7 +27,7 @@ fn of(bus: &Bus, name: &str) -> Vec<u64> {
 
 fn too_large() -> PublishError {
     let (what, transport) = ("the record", "odd".to_owned());
-    TransportError::TooLarge { what, bytes: 2, limit: 1, transport }.into()
+    TransportError::TooLarge { what, bytes: 2, limit: SizeLimit::Bytes(1), transport }.into()
 }
 
 /// A bridge is killed after Mount's samples were refused late, from a sequence on or only that one,

@@ -28,6 +28,8 @@ pub(crate) struct PendingSample {
     pub(crate) receipt: Receipt,
     /// Its number among the writer's samples.
     pub(crate) number: u64,
+    /// Its record's key, payload and headers.
+    pub(crate) bytes: usize,
     pub(crate) counter: Arc<DeliveryCounter>,
 }
 
@@ -60,14 +62,17 @@ impl InFlightSample {
                 }
                 owner.complete(self.pending, offset);
             }
-            (_, outcome) => self.pending.complete(outcome.map_err(|error| undelivered(&error))),
+            (_, outcome) => {
+                let bytes = self.pending.bytes;
+                self.pending.complete(outcome.map_err(|error| undelivered(&error, bytes)));
+            }
         }
     }
 }
 
 impl PendingSample {
     pub(crate) fn complete(self, outcome: Result<Option<u64>, PublishError>) {
-        let Self { ticket, receipt, number, counter } = self;
+        let Self { ticket, receipt, number, counter, .. } = self;
         counter.done(number, outcome.as_ref().copied());
         if let Some(ticket) = ticket {
             ticket.complete(outcome.map(|offset| Receipt { offset, ..receipt }));

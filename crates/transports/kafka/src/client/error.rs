@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use helio_bus::{PublishError, TransportError};
+use helio_bus::{PublishError, SizeLimit, TransportError};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 
 use crate::SCHEME;
-use crate::client::options::MAX_PAYLOAD_BYTES;
 
 /// The error of a failed operation.
 pub(crate) fn failed(what: &str) -> impl Fn(KafkaError) -> TransportError + '_ {
@@ -148,13 +147,13 @@ fn is_outage(code: Code) -> bool {
     )
 }
 
-/// The error of a publish whose delivery failed.
-pub(crate) fn undelivered(error: &KafkaError) -> PublishError {
+/// The error of a publish whose delivery failed; its record has so many bytes.
+pub(crate) fn undelivered(error: &KafkaError, bytes: usize) -> PublishError {
     match error.rdkafka_error_code() {
         Some(Code::MessageSizeTooLarge) => TransportError::TooLarge {
-            what: "the record, by the topic's own limit,",
-            bytes: 0,
-            limit: MAX_PAYLOAD_BYTES,
+            what: "the record",
+            bytes,
+            limit: SizeLimit::Setting("the topic's max.message.bytes; raise that or publish less"),
             transport: SCHEME.to_owned(),
         }
         .into(),

@@ -197,7 +197,7 @@ fn refusal(code: bindings::rd_kafka_resp_err_t) -> Result<(), KafkaError> {
 
 /// A topic's identifier: unique, also among topics of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TopicId(i64, i64);
+pub(crate) struct TopicId(pub(crate) i64, pub(crate) i64);
 
 impl std::fmt::Display for TopicId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -34,6 +34,8 @@ struct HealthState {
     complaint: String,
     /// Why brokers reject this client.
     refusal: Option<(RDKafkaErrorCode, String)>,
+    /// librdkafka has reported that every broker refuses connections.
+    refused: bool,
     /// librdkafka reports that all brokers are down, or a caller waits for a poll.
     suspected: bool,
     lost: bool,
@@ -84,8 +86,8 @@ impl Health {
         {
             state.refusal = Some((code, reason.to_owned()));
         }
-        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::AllBrokersDown) {
-            state.suspected = true;
+        if is_sum {
+            (state.suspected, state.refused) = (true, true);
             self.changed.notify_all();
         }
     }
@@ -93,6 +95,11 @@ impl Health {
     /// Why brokers reject this client, if they do.
     pub(crate) fn refusal(&self) -> Option<(RDKafkaErrorCode, String)> {
         locked(&self.state).refusal.clone()
+    }
+
+    /// Whether every broker has refused a connection since one answered. A silent one refuses none.
+    pub(crate) fn is_refused(&self) -> bool {
+        locked(&self.state).refused
     }
 
     /// librdkafka's last error message, or an empty one.
@@ -176,7 +183,7 @@ impl Health {
             (Some(cause), _) | (None, Some(cause)) => cause,
             (None, None) => {
                 state.complaint.clear();
-                state.refusal = None;
+                (state.refusal, state.refused) = (None, false);
                 return before.then_some(Outage::Restored);
             }
         };

@@ -20,6 +20,9 @@ use crate::client::security_errors;
 
 /// How long connecting waits for an answer before it checks for a rejection.
 const CONNECT_POLL_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long connecting retries brokers that all refuse connections, which a restart explains;
+/// silent ones get [`BROKER_TIMEOUT`].
+const REFUSED_TIMEOUT: Duration = Duration::from_secs(3);
 /// How often clients are checked for known brokers.
 const REBOOTSTRAP_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -77,13 +80,14 @@ impl Link {
     /// Waits until a broker answers; fails at once if brokers reject this client.
     fn reach(&self) -> Result<(), TransportError> {
         let topic = self.names.internal(TOPICS);
-        let until = Instant::now() + BROKER_TIMEOUT;
+        let began = Instant::now();
         loop {
             let Err(error) = self.client.fetch_metadata(Some(&topic), CONNECT_POLL_TIMEOUT) else {
                 return Ok(());
             };
             let refusal = self.health.refusal();
-            if refusal.is_none() && Instant::now() < until {
+            let patience = if self.health.is_refused() { REFUSED_TIMEOUT } else { BROKER_TIMEOUT };
+            if refusal.is_none() && began.elapsed() < patience {
                 continue;
             }
             let brokers = &self.options.brokers;

@@ -231,12 +231,14 @@ impl Producer {
     }
 }
 
-/// Waits until then for the records in flight of all these producers, and purges the rest.
-pub(crate) fn close<'a>(producers: impl Iterator<Item = &'a Producer>, until: Instant) {
+/// Waits until then for the records in flight of all these producers, and purges the rest; returns
+/// whether there was none.
+pub(crate) fn close<'a>(producers: impl Iterator<Item = &'a Producer>, until: Instant) -> bool {
     let late: Vec<_> = producers.filter(|producer| !producer.is_reported_by(until)).collect();
     late.iter().for_each(|producer| producer.purge());
     let until = Instant::now() + PURGE_TIMEOUT;
     late.iter().for_each(|producer| _ = producer.is_reported_by(until));
+    late.is_empty()
 }
 
 impl Drop for Producer {

@@ -36,6 +36,9 @@ use crate::internal::writer_table::{LivenessCriteria, WriterRecord, WriterTable,
 const MIN_EXCLUSIVE_LEASE: Duration = Duration::from_secs(2);
 /// The time limit of each of the heartbeats, which are sent every second.
 pub(crate) const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a broker may take to record the end of a writer or a connection. Without that record
+/// writers are declared dead a little later, so that a frozen broker does not delay an exit.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long after a timeout no query is sent.
 const WRITERS_QUERY_BACKOFF: Duration = Duration::from_secs(2);
 /// How many times a claim is repeated because of concurrent records.
@@ -193,7 +196,8 @@ impl WriterClaim {
         let value = self.record(link, false)?;
         if let Some(lease) = &self.lease {
             lease.leave();
-            return append(link, PRODUCERS, &self.key(), Some(&value)).map(drop);
+            let record = [(self.key(), Some(value))];
+            return append_within(link, PRODUCERS, &record, LEAVE_TIMEOUT).map(drop);
         }
         send_unconfirmed(link, PRODUCERS, &self.key(), Some(&value))
     }
@@ -458,8 +462,8 @@ pub(crate) fn send_session_heartbeat(link: &Link) -> Result<(), TransportError> 
 
 /// Records that a connection was closed, and its writers with it: an unknown session has no live
 /// writers.
-pub(crate) fn end_session(link: &Link, patience: Duration) -> Result<(), TransportError> {
-    append_within(link, PRODUCERS, &[(session_key(link), None)], patience).map(drop)
+pub(crate) fn end_session(link: &Link) -> Result<(), TransportError> {
+    append_within(link, PRODUCERS, &[(session_key(link), None)], LEAVE_TIMEOUT).map(drop)
 }
 
 /// Deletes records of connections that ended long ago, so that the table does not grow with every

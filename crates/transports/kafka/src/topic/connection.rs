@@ -20,9 +20,6 @@ use crate::topic::fetch_watchdog;
 use crate::topic::state::TopicState;
 use crate::topic::topic_recreation::{self, ReaderRegistry};
 
-/// How long closing may take in total.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// One connection. Everything that is opened on it keeps it alive, and is closed with it.
 pub(crate) struct Connection {
     pub(crate) link: Arc<Link>,
@@ -123,20 +120,19 @@ impl Connection {
     }
 
     /// Records that the writers were closed. Before that, deferred reports get the result of a
-    /// check, or *unknown*.
-    fn leave(&self, until: Instant) {
-        let (claims, is_lost) = (self.claims(), self.link.health.is_lost());
-        let left = || until.saturating_duration_since(Instant::now());
+    /// check, or *unknown*. Brokers that are lost are not waited for.
+    fn leave(&self, is_lost: bool) {
+        let claims = self.claims();
         let leases = || claims.iter().filter_map(|claim| claim.lease());
         if !is_lost && leases().any(OwnershipLease::has_reports) {
-            producers::check_fencing(&self.tables, &claims, left().min(FLUSH_TIMEOUT));
+            producers::check_fencing(&self.tables, &claims, FLUSH_TIMEOUT);
         }
         leases().for_each(OwnershipLease::end);
         let has_written = !locked(&self.claims).is_empty();
         if has_written && !is_lost {
             let _after_others = locked(&self.sending);
             // If this fails, the writers are declared dead a little later.
-            let _ = producers::end_session(&self.link, left());
+            let _ = producers::end_session(&self.link);
         }
     }
 
@@ -171,10 +167,9 @@ impl Connection {
         if let Some(registry) = &self.registry {
             registry.end();
         }
-        let now = Instant::now();
         let patience = if health.is_lost() { Duration::ZERO } else { FLUSH_TIMEOUT };
-        producer::close(self.link.producers(), now + patience);
-        self.leave(now + CLOSE_TIMEOUT);
+        let delivered = producer::close(self.link.producers(), Instant::now() + patience);
+        self.leave(!delivered || health.is_lost());
     }
 }
 

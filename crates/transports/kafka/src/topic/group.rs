@@ -44,9 +44,44 @@ impl GroupMember {
     }
 }
 
+/// A sample that a member has processed: its offset, and its producer's numbers. A log in which
+/// another one is at that offset has lost its end, and reuses the offsets: an unclean election.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ProcessedSample {
+    pub(crate) offset: u64,
+    /// Incarnation and sequence.
+    pub(crate) order: (u64, u64),
+}
+
+/// What a member's cursor knows of processed samples.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct GroupProgress {
+    /// The newest delivered sample.
+    pub(crate) delivered: Option<ProcessedSample>,
+    /// The sample before the committed position, which is fetched first, to compare it.
+    pub(crate) processed: Option<ProcessedSample>,
+}
+
+impl GroupProgress {
+    /// A sample was delivered. Those of other programs have no numbers of their own.
+    pub(crate) fn pass(&mut self, offset: u64, meta: &SampleMeta) {
+        let sample = ProcessedSample { offset, order: meta.order() };
+        self.delivered = (!is_unknown(&meta.producer)).then_some(sample);
+    }
+
+    /// Whether another sample has the offset of the one that the group has processed.
+    pub(crate) fn is_replaced(&mut self, offset: u64, order: impl FnOnce() -> (u64, u64)) -> bool {
+        let at_offset = self.processed.take().filter(|processed| processed.offset == offset);
+        at_offset.is_some_and(|processed| processed.order != order())
+    }
+}
+
 /// An assigned partition.
 pub(crate) struct AssignedPartition {
     pub(crate) start: StartPosition,
+    /// The newest sample before the committed position, from which it is fetched: the reader
+    /// compares and skips it.
+    pub(crate) processed: Option<ProcessedSample>,
     pub(crate) queue: SampleQueue,
     /// Whether it has been this member's ever since the reader's last poll.
     pub(crate) kept: bool,
@@ -89,9 +124,9 @@ impl Membership {
         &self,
         consumer: &Arc<Consumer>,
         list: &TopicPartitionList,
-    ) -> Result<Vec<(StartPosition, SampleQueue)>, TransportError> {
+    ) -> Result<Vec<(StartPosition, Option<ProcessedSample>, SampleQueue)>, TransportError> {
         let own = partitions(list);
-        let CommittedPositions { mut here, former } =
+        let CommittedPositions { mut here, former, processed } =
             committed_of(consumer, (&self.topic.kafka, self.id()?), &own)?;
         let is_open = |(stood, _): &&(u32, u64)| {
             let is_known = here.iter().any(|(partition, _)| partition == stood);
@@ -118,10 +153,15 @@ impl Membership {
         let queue =
             |start: &StartPosition| Fetcher::queue(consumer, (&self.topic.kafka, start.partition));
         let queues = all.iter().map(queue).collect::<Result<Vec<_>, _>>()?;
-        let places = all.iter().map(|start| (start.partition, start.offset));
-        let places = partition_list(&self.topic.kafka, places)?;
+        let processed: Vec<_> =
+            all.iter().map(|start| processed_before(&processed, start)).collect();
+        let from = |(start, processed): (&StartPosition, &Option<ProcessedSample>)| {
+            (start.partition, processed.map_or(start.offset, |processed| processed.offset))
+        };
+        let places = partition_list(&self.topic.kafka, all.iter().zip(&processed).map(from))?;
         consumer.assign(&places).map_err(failed("take partitions over"))?;
-        Ok(all.into_iter().zip(queues).collect())
+        let each = all.into_iter().zip(processed).zip(queues);
+        Ok(each.map(|((start, processed), queue)| (start, processed, queue)).collect())
     }
 
     /// The topic's identifier; it is requested if the topic did not exist when this joined.
@@ -166,9 +206,9 @@ impl GroupEvents for Membership {
         state.own = own;
         let kept = state.kept.clone();
         let news = news.map(|news| {
-            let each = news.into_iter().map(|(start, queue)| {
+            let each = news.into_iter().map(|(start, processed, queue)| {
                 let kept = kept.contains(&start.partition);
-                AssignedPartition { start, queue, kept }
+                AssignedPartition { start, processed, queue, kept }
             });
             each.collect()
         });
@@ -260,8 +300,12 @@ impl Member {
         locked(&self.membership.state).news.is_some()
     }
 
-    /// Commits a position, and waits for the brokers' answer.
-    pub(crate) fn commit(&self, partition: u32, offset: u64) -> Result<(), TransportError> {
+    /// Commits a position, with the newest sample before it, and waits for the brokers' answer.
+    pub(crate) fn commit(
+        &self,
+        (partition, offset): (u32, u64),
+        processed: Option<ProcessedSample>,
+    ) -> Result<(), TransportError> {
         if !locked(&self.membership.state).own.contains(&partition) {
             return Err(not_ours(SCHEME, partition));
         }
@@ -309,14 +353,43 @@ fn group_id(topic: &TopicState, group: &str) -> String {
     format!("{}.{group}", topic.kafka)
 }
 
-/// The metadata of a committed position: it marks the position as one in this topic, not in a
-/// recreated one of the same name.
-fn note(id: TopicId) -> String {
-    format!("{COMMIT_METADATA_PREFIX}{id}")
+/// The prefix of a committed position's metadata: it marks the position as one in this topic, not
+/// in a recreated one of the same name.
+const TOPIC_PREFIX: &str = "topic=";
+/// The prefix of the newest sample before the position, behind the topic.
+const PROCESSED_PREFIX: &str = " after=";
+/// How far the newest sample may lie before a committed position, behind transaction markers.
+const MAX_MARKERS: u64 = 1_000;
+
+/// The metadata of a committed position.
+fn note(id: TopicId, processed: Option<ProcessedSample>) -> String {
+    let after = processed.map(|ProcessedSample { offset, order: (incarnation, sequence) }| {
+        format!("{PROCESSED_PREFIX}{offset}:{incarnation}:{sequence}")
+    });
+    format!("{TOPIC_PREFIX}{id}{}", after.unwrap_or_default())
 }
 
-/// The prefix of our metadata.
-const COMMIT_METADATA_PREFIX: &str = "topic=";
+/// The topic and the processed sample of our metadata; `None` for that of other programs.
+fn parse_note(metadata: &[u8]) -> Option<(&str, Option<ProcessedSample>)> {
+    let text = std::str::from_utf8(metadata).ok()?.strip_prefix(TOPIC_PREFIX)?;
+    let Some((topic, after)) = text.split_once(PROCESSED_PREFIX) else { return Some((text, None)) };
+    let mut numbers = after.split(':').map(|number| number.parse().ok());
+    let mut next = || numbers.next().flatten();
+    let processed = (|| Some(ProcessedSample { offset: next()?, order: (next()?, next()?) }))();
+    Some((topic, processed))
+}
+
+/// The processed sample with which a start can be compared.
+fn processed_before(
+    processed: &[(u32, u64, ProcessedSample)],
+    start: &StartPosition,
+) -> Option<ProcessedSample> {
+    let at = (start.partition, start.offset);
+    let of_start = processed.iter().find(|(partition, offset, _)| (*partition, *offset) == at);
+    let (.., processed) = of_start?;
+    let is_near = start.offset.saturating_sub(processed.offset) <= MAX_MARKERS;
+    (processed.offset < start.offset && is_near).then_some(*processed)
+}
 
 /// A group's committed position in each partition that has one.
 pub(crate) fn committed(
@@ -339,6 +412,8 @@ struct CommittedPositions {
     here: Vec<(u32, u64)>,
     /// Partitions whose position belongs to a former topic of this name.
     former: Vec<u32>,
+    /// The newest sample before the position of a partition, where that is known.
+    processed: Vec<(u32, u64, ProcessedSample)>,
 }
 
 fn committed_of(
@@ -353,18 +428,19 @@ fn committed_of(
         Ok(positions)
     });
     let positions = positions.map_err(failed("read a group's positions"))?;
-    let note = id.map(note);
-    // Metadata of other programs is ignored.
-    let is_former = |metadata: &[u8]| {
-        metadata.starts_with(COMMIT_METADATA_PREFIX.as_bytes())
-            && note.as_ref().is_some_and(|n| n.as_bytes() != metadata)
-    };
+    let id = id.map(|id| id.to_string());
     let mut committed = CommittedPositions::default();
     for (position, metadata) in positions.elements().iter().zip(ffi::notes(&positions)) {
-        match place(position) {
-            Some((partition, _)) if is_former(metadata) => committed.former.push(partition),
-            position => committed.here.extend(position),
+        let Some((partition, offset)) = place(position) else { continue };
+        // Metadata of other programs is ignored.
+        let (topic, processed) = parse_note(metadata).unzip();
+        if topic.zip(id.as_deref()).is_some_and(|(topic, id)| topic != id) {
+            committed.former.push(partition);
+            continue;
         }
+        committed.here.push((partition, offset));
+        let processed = processed.flatten().map(|processed| (partition, offset, processed));
+        committed.processed.extend(processed);
     }
     Ok(committed)
 }
@@ -392,7 +468,24 @@ mod tests {
 
     #[test]
     fn what_is_committed_beside_a_position_is_that_of_the_format() {
-        assert_eq!(COMMIT_METADATA_PREFIX, "topic=");
+        let id = TopicId(0x1f, -1);
+        let topic = "000000000000001fffffffffffffffff";
+        let processed = ProcessedSample { offset: 7, order: (3, 12) };
+        assert_eq!(note(id, None), format!("topic={topic}"));
+        assert_eq!(note(id, Some(processed)), format!("topic={topic} after=7:3:12"));
+        assert_eq!(parse_note(note(id, None).as_bytes()), Some((topic, None)));
+        assert_eq!(
+            parse_note(note(id, Some(processed)).as_bytes()),
+            Some((topic, Some(processed)))
+        );
+        let odd = format!("topic={topic} after=7:x:12");
+        assert_eq!(parse_note(odd.as_bytes()), Some((topic, None)));
+        assert_eq!((parse_note(b"other"), parse_note(b"\xff")), (None, None));
+        let start = |offset| StartPosition::at(0, offset);
+        let stored = [(0, 9, processed), (1, 9, processed)];
+        assert_eq!(processed_before(&stored, &start(9)), Some(processed));
+        assert_eq!(processed_before(&stored, &start(0)), None, "the log was shorter");
+        assert_eq!(processed_before(&[(0, 7, processed)], &start(7)), None);
     }
 
     #[test]

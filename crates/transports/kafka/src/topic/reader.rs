@@ -20,9 +20,10 @@ use crate::client::ffi::{self, TopicId};
 use crate::client::options::BROKER_TIMEOUT;
 use crate::client::signal::ReaderSignal;
 use crate::topic::connection::Connection;
-use crate::topic::group::{AssignedPartition, GroupMember, Member};
+use crate::topic::group::{AssignedPartition, GroupMember, GroupProgress, Member, ProcessedSample};
 use crate::topic::history;
 use crate::topic::reader_updates::{ReaderPosition, ReaderUpdates, ReplacementSource, Source};
+use crate::topic::record_format::RecordFormat;
 use crate::topic::sample::{NextForeignSequence, OwnedSample, SampleMeta};
 use crate::topic::start::{StartPosition, starts};
 use crate::topic::state::TopicState;
@@ -49,6 +50,7 @@ struct Cursor {
     held: Option<OwnedSample>,
     /// The next fetched sample is at this offset or behind it.
     fetched: u64,
+    progress: GroupProgress,
     /// How many checks had found the topic unchanged when it was reported that this log was
     /// recreated or truncated.
     noticed: Option<u64>,
@@ -59,8 +61,15 @@ impl Cursor {
         let StartPosition { partition, offset, end, after } = start;
         let (foreign, held) = (NextForeignSequence::None, None);
         let (next, end) = (offset, Cell::new(end));
-        let (fetched, noticed) = (offset, None);
-        Self { partition, queue, next, end, after, foreign, held, fetched, noticed }
+        let (fetched, noticed, progress) = (offset, None, GroupProgress::default());
+        Self { partition, queue, next, end, after, foreign, held, fetched, progress, noticed }
+    }
+
+    /// The same, fetched from the sample before the start, which is compared.
+    fn behind(self, processed: Option<ProcessedSample>) -> Self {
+        let fetched = processed.map_or(self.fetched, |processed| processed.offset);
+        let progress = GroupProgress { processed, ..self.progress };
+        Self { fetched, progress, ..self }
     }
 
     /// Replaces the queue of the same log.
@@ -76,12 +85,36 @@ impl Cursor {
         self.noticed == Some(updates.unchanged_checks())
     }
 
+    /// Delivers the held sample; returns the result of the poll if that ends with it.
+    fn deliver_held(
+        &mut self,
+        format: &RecordFormat,
+        signal: &Arc<ReaderSignal>,
+        visit: &mut Visit<'_>,
+    ) -> Option<ControlFlow<()>> {
+        let mut held = self.held.take()?;
+        if !format.knows(&mut held.meta, &held.payload, signal) {
+            self.held = Some(held);
+            return Some(ControlFlow::Continue(()));
+        }
+        self.next = held.offset + 1;
+        self.progress.pass(held.offset, &held.meta);
+        let flow = visit.item(Item::Sample(held.sample(Origin::Log)));
+        flow.is_break().then_some(flow)
+    }
+
     /// The gap to report before a record that is not the next one: retention was faster, the log
-    /// was truncated, or it was recreated and continues behind this record. `None` if it is the
-    /// next: compacted records and transaction markers leave holes too.
-    fn gap_to(&self, offset: u64, first: impl FnOnce() -> Option<u64>) -> Option<Gap> {
+    /// was truncated, it was recreated and continues behind this record, or this record is in the
+    /// place of a processed one. `None` if it is the next: compacted records and transaction
+    /// markers leave holes too.
+    fn gap_to(
+        &self,
+        offset: u64,
+        is_replaced: bool,
+        first: impl FnOnce() -> Option<u64>,
+    ) -> Option<Gap> {
         let (partition, wanted) = (self.partition, self.next);
-        if offset < self.fetched {
+        if is_replaced || offset < self.fetched {
             self.end.set(offset);
             let cause = GapCause::Damaged { from: offset, to: wanted };
             return Some(Gap { partition, lost: 0, cause });
@@ -260,10 +293,10 @@ impl KafkaReader {
         let Source::Member(member) = &self.source else { return Ok(ControlFlow::Continue(())) };
         let Some(news) = member.news() else { return Ok(ControlFlow::Continue(())) };
         let mut before = std::mem::take(&mut self.cursors);
-        for AssignedPartition { start, queue, kept } in news? {
+        for AssignedPartition { start, processed, queue, kept } in news? {
             let place = before.iter().position(|old| old.partition == start.partition);
             let old = place.map(|place| before.swap_remove(place)).filter(|_| kept);
-            self.cursors.push(match old {
+            let cursor = match old {
                 // The log is shorter than its position: it was recreated or truncated.
                 Some(old) if start.end < old.next => {
                     self.news.extend(old.replaced(start.offset));
@@ -271,7 +304,8 @@ impl KafkaReader {
                 }
                 Some(old) => old.with_queue(start, queue),
                 None => Cursor::new(start, queue),
-            });
+            };
+            self.cursors.push(cursor.behind(processed));
         }
         drop(before);
         self.cursors.iter_mut().for_each(|cursor| {
@@ -311,15 +345,8 @@ impl KafkaReader {
         let signal = &updates.signal;
         let (consumer, name) = (source.consumer(), &topic.kafka);
         let cursor = &mut cursors[turn];
-        if let Some(mut held) = cursor.held.take() {
-            if !topic.format.knows(&mut held.meta, &held.payload, signal) {
-                cursor.held = Some(held);
-                return Ok(ControlFlow::Continue(()));
-            }
-            cursor.next = held.offset + 1;
-            if visit.item(Item::Sample(held.sample(Origin::Log))).is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
+        if let Some(flow) = cursor.deliver_held(&topic.format, signal, visit) {
+            return Ok(flow);
         }
         while let Some(message) = cursor.queue.poll(Duration::ZERO) {
             let message = match message {
@@ -333,8 +360,10 @@ impl KafkaReader {
             };
             signal.topic_exists();
             let offset = u64::try_from(message.offset()).unwrap_or(0);
+            let order = || SampleMeta::of(&message, producers, &mut None).order();
+            let is_replaced = cursor.progress.is_replaced(offset, order);
             let first = || ffi::fetched_ends(consumer, name, cursor.partition).map(|ends| ends.0);
-            let gap = cursor.gap_to(offset, first);
+            let gap = cursor.gap_to(offset, is_replaced, first);
             cursor.fetched = offset + 1;
             if let Some(gap) = gap {
                 if matches!(gap.cause, GapCause::Damaged { .. }) {
@@ -352,8 +381,9 @@ impl KafkaReader {
             // Compaction explains missing sequence numbers.
             let hole = topic.format.is_sal() && offset > cursor.next;
             let origin = if hole { Origin::History } else { Origin::Log };
-            cursor.next = offset + 1;
             let mut meta = SampleMeta::of(&message, producers, &mut cursor.foreign);
+            cursor.next = offset + 1;
+            cursor.progress.pass(offset, &meta);
             if cursor.after.is_some_and(|after| meta.time < after) {
                 continue;
             }
@@ -555,7 +585,12 @@ impl Reader for KafkaReader {
     fn commit(&mut self, partition: u32, offset: u64) -> Result<(), TransportError> {
         self.check_open()?;
         match &self.source {
-            Source::Member(member) => member.commit(partition, offset),
+            Source::Member(member) => {
+                let cursor = self.cursors.iter().find(|cursor| cursor.partition == partition);
+                let delivered = cursor.and_then(|cursor| cursor.progress.delivered);
+                let before = delivered.filter(|delivered| delivered.offset < offset);
+                member.commit((partition, offset), before)
+            }
             Source::Lent(_) => Err(not_ours(SCHEME, partition)),
         }
     }

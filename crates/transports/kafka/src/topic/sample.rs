@@ -145,17 +145,38 @@ impl SampleMeta {
     }
 }
 
-impl RecordForm {
+impl SampleMeta {
     /// A sample's key and payload, from those of its record.
-    fn parts<'a>(self, key: &'a [u8], payload: &'a [u8]) -> (&'a [u8], &'a [u8]) {
+    fn parts<'a>(&'a self, key: &'a [u8], payload: &'a [u8]) -> (&'a [u8], &'a [u8]) {
         let datum = |behind: usize| payload.get(behind..).unwrap_or_default();
-        match self {
-            Self::Known(behind, KeySource::Own) => (key, datum(behind)),
-            Self::Known(behind, KeySource::Index) => (index_key(datum(behind)), datum(behind)),
-            Self::Known(behind, KeySource::Without) => (&[], datum(behind)),
-            Self::Foreign => (key, payload),
+        match self.form {
+            RecordForm::Known(behind, KeySource::Own) => (key, datum(behind)),
+            // A null has no datum that would begin with its key.
+            RecordForm::Known(0, KeySource::Index) if self.is_null() => {
+                (self.headers().get(NULL_HEADER).unwrap_or_default(), &[])
+            }
+            RecordForm::Known(behind, KeySource::Index) => {
+                (index_key(datum(behind)), datum(behind))
+            }
+            RecordForm::Known(behind, KeySource::Without) => (&[], datum(behind)),
+            RecordForm::Foreign => (key, payload),
         }
     }
+
+    /// Incarnation and sequence: the order of one producer's samples.
+    pub(crate) fn order(&self) -> (u64, u64) {
+        (self.producer.incarnation, self.sequence)
+    }
+
+    /// Whether the sample has no value.
+    fn is_null(&self) -> bool {
+        self.headers().mark_null()
+    }
+}
+
+/// Whether a record has no value; an empty one is a value.
+fn is_null(message: &BorrowedMessage<'_>) -> bool {
+    message.payload().is_none()
 }
 
 /// A sample that owns its data, from a scan.
@@ -205,6 +226,6 @@ impl OwnedSample {
 
     /// Incarnation and sequence: the order of one producer's samples.
     pub(crate) fn order(&self) -> (u64, u64) {
-        (self.meta.producer.incarnation, self.meta.sequence)
+        self.meta.order()
     }
 }

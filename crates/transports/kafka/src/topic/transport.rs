@@ -270,7 +270,7 @@ impl TransportTopic for KafkaTopic {
                 first,
                 end,
                 durable: end,
-                bytes: 0,
+                bytes: None,
                 missing: 0,
                 missing_from: 0,
                 last_time: None,

@@ -109,10 +109,8 @@ impl KafkaWriter {
         let payload = written.payload(record, &self.framed);
         let heartbeat = self.heartbeat()?;
         let records = 1 + u8::from(topic.companion.is_some()) + u8::from(heartbeat.is_some());
-        let bytes = record.key.len()
-            + payload.len()
-            + record.headers.as_bytes().len()
-            + RECORD_OVERHEAD_BYTES;
+        let bytes =
+            record.key.len() + payload.map_or(0, <[u8]>::len) + record.headers.as_bytes().len();
         let sequence = self.sequence + 1;
         let receipt = Receipt { sequence, ..self.receipt(topic.link.options.guarantee) };
         let owner = since.map(|since| SentByOwner {
@@ -123,9 +121,10 @@ impl KafkaWriter {
         // Counted first: its delivery may be reported before this returns.
         let number = self.counter.sent();
         let counter = Arc::clone(&self.counter);
-        let pending = PendingSample { ticket, receipt, number, counter };
+        let pending = PendingSample { ticket, receipt, number, bytes, counter };
         let receiver = || DeliveryReceiver::Writer(InFlightSample { pending, owner });
-        let Some(taken) = producer.take((records, bytes), self.notify.as_ref(), receiver) else {
+        let room = (records, bytes + RECORD_OVERHEAD_BYTES);
+        let Some(taken) = producer.take(room, self.notify.as_ref(), receiver) else {
             self.counter.unsent();
             return Err(full(producer));
         };
@@ -284,7 +283,9 @@ impl Drop for KafkaWriter {
         if self.claim.lease().is_some() {
             // Others take over when they read this: not before samples in flight were delivered.
             let arrived = self.counter.wait(self.receipt(Guarantee::Stored), None);
-            let _ = arrived.wait(Some(FLUSH_TIMEOUT));
+            if arrived.wait(Some(FLUSH_TIMEOUT)).is_none() {
+                return;
+            }
         }
         // If this fails, the writer seems alive until its session times out.
         let _ = self.claim.release(link);

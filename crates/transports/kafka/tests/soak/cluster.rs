@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use helio_bus::{
-    Bus, Event, Guarantee, Message, Outage, PendingPublish, Publisher, Qos, Start, Subscribe,
-    Subscription, TopicError, TopicSpec, TransportError,
+    Bus, Event, GapCause, Guarantee, Message, Outage, PendingPublish, Publisher, Qos, Start,
+    Subscribe, Subscription, TopicError, TopicSpec, TransportError,
 };
 use helio_core::qos::Ownership;
 use rdkafka::admin::{AdminOptions, NewTopic, TopicReplication};

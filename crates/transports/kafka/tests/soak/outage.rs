@@ -114,6 +114,35 @@ fn a_frozen_broker_holds_nobody_up() {
     assert_eq!(samples.stats().lost, 0);
 }
 
+/// It froze so recently that nobody has noticed.
+#[test]
+fn closing_does_not_wait_long_for_a_broker_that_froze() {
+    let Some(broker) = broker() else { return };
+    let _one = alone(broker);
+    let bus = broker.bus("Mount");
+    let (publisher, _samples) = opened(&bus, &unique("closing"));
+    publisher.publish(Message::new(b"before")).wait().unwrap();
+    broker.does("freeze");
+    let began = Instant::now();
+    bus.close();
+    let took = began.elapsed();
+    broker.does("thaw");
+    assert!(took < Duration::from_secs(8), "closing took {took:?}");
+}
+
+#[test]
+fn a_record_above_the_topics_own_limit_is_refused_with_its_size() {
+    let Some(broker) = broker() else { return };
+    let _one = alone(broker);
+    let name = unique("small").replace('/', "_");
+    make(&admin(broker), &name, &[("max.message.bytes", "100000")]);
+    let topic = broker.bus("Mount").topic(TopicSpec::new(&name).unwrap()).unwrap();
+    let payload: Vec<u8> = (0..300_000_u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect();
+    let refused = topic.publisher().unwrap().publish(Message::new(&payload).key(b"key"));
+    let told = refused.wait_timeout(HANG_TIMEOUT).unwrap_err().to_string();
+    assert!(told.contains("300003 bytes") && told.contains("max.message.bytes"), "{told}");
+}
+
 #[test]
 fn a_broker_that_was_killed_comes_back() {
     let Some(broker) = broker() else { return };
