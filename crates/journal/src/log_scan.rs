@@ -23,6 +23,8 @@ pub(crate) struct LogScan {
     /// The first segment, and whether it is certain that those before it are retired.
     pub first: Beginning,
     pub first_is_certain: bool,
+    /// The offset below which retention has left records out.
+    pub whole_from: u64,
     /// The highest number of a segment that is or was there.
     pub seq: u64,
     /// The last readable segment, 0 for none, and the end of its records.
@@ -109,6 +111,7 @@ impl Partition {
         let mut found = LogScan {
             first,
             first_is_certain,
+            whole_from: first.offset,
             seq: files.last().copied().unwrap_or(0).max(proof.seq).max(first.seq.saturating_sub(1)),
             last: 0,
             last_is_sealed: false,
@@ -231,6 +234,9 @@ impl Partition {
                 let upto = next.map_or(proof.end, |next| next.base_offset);
                 self.scan_frames(segment, upto, found);
             }
+        }
+        if head.compacted {
+            found.whole_from = found.end;
         }
         found.last = head.seq;
         let (end, offset, time) = (found.pos, found.end, found.time);

@@ -215,7 +215,7 @@ impl Partition {
             swept: AtomicBool::new(false),
         };
         partition.note_recoveries();
-        partition.recover_if_needed(&file, &path, mark)?;
+        partition.recover_if_needed(&path, mark)?;
         partition.identify(&file, &path)?;
         Ok(partition)
     }

@@ -36,7 +36,6 @@ impl Partition {
     /// Recovers if the page was last used under another boot, is another file, or is inconsistent.
     pub(crate) fn recover_if_needed(
         &mut self,
-        file: &File,
         path: &Path,
         mark: (BootId, u64),
     ) -> Result<(), JournalError> {
@@ -56,8 +55,10 @@ impl Partition {
             self.recovered_view = Some(self.scan(last_use)?);
             return Ok(());
         }
-        // Released when `file` is closed; the next holder then finds the page marked.
-        flock(file, FlockOperation::LockExclusive).at("lock", path)?;
+        // Released when `turn` is closed, which is not mapped: a map would hold it on. The next
+        // holder then finds the page marked.
+        let turn = File::open(path).at("open", path)?;
+        flock(&turn, FlockOperation::LockExclusive).at("lock", path)?;
         let marked = self.control.marked(mark);
         if !marked {
             self.control.reset_locks().at("prepare", path)?;
@@ -119,7 +120,7 @@ impl Partition {
         }
         self.restore_seals(&found)?;
         let report = RecoveryReport { count: before.count + 1, ..found.report() };
-        let merged = report.merged(before, found.first.offset);
+        let merged = report.merged(before, found.whole_from);
         control.set_recovered(if rebuilt { report } else { merged });
         if self.keeps_last() {
             self.recover_keys(guard)?;

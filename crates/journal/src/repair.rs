@@ -81,7 +81,7 @@ impl Partition {
         }
         let (found, damaged) = (self.scan(LastUse::ThisBoot)?, self.damaged_files()?);
         let report = RecoveryReport { count: before.count, cut: before.cut, ..found.report() };
-        let report = if rebuilt { report } else { report.merged(before, found.first.offset) };
+        let report = if rebuilt { report } else { report.merged(before, found.whole_from) };
         if files == DamagedFiles::Keep {
             self.control.set_recovered(report);
             return Ok((report, damaged));

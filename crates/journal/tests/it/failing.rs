@@ -343,3 +343,75 @@ fn who_asks_for_nothing_is_synced_however_many_wait_for_theirs() {
     busy.into_iter().for_each(|thread| thread.join().unwrap());
     assert_eq!(durable, 1, "the others' turn came each time");
 }
+
+/// A recovery while the journal is in use, because of damage, is no new boot.
+#[test]
+fn a_failed_sync_outlives_a_recovery_in_the_same_boot() {
+    let (dir, fails) = (tempfile::tempdir().unwrap(), Arc::new(AtomicBool::new(false)));
+    let journal = open(dir.path(), 1, failing(&fails));
+    let first = topic(&journal);
+    let mut writer = writer(&first, Ownership::Shared).unwrap();
+    append(&mut writer, 1, 10).unwrap();
+    first.wait_durable(0, 0, None).unwrap();
+    fails.store(true, SeqCst);
+    append(&mut writer, 1, 10).unwrap();
+    first.wait_durable(0, 1, None).unwrap_err();
+    fails.store(false, SeqCst);
+    drop((writer, first, journal));
+    // The word of the tail: the page contradicts itself.
+    let control = dir.path().join("topics/t/0/control");
+    let mut bytes = fs::read(&control).unwrap();
+    bytes[256] ^= 64;
+    fs::write(&control, bytes).unwrap();
+    let again = topic(&open(dir.path(), 1, None));
+    let info = again.info(0).unwrap();
+    assert_eq!((info.recovery.count, info.end_offset), (1, 2));
+    let failed = again.wait_durable(0, 1, None).unwrap_err();
+    assert!(matches!(failed, JournalError::SyncFailed { .. }), "{failed}");
+    let next = topic(&open(dir.path(), 2, None));
+    next.wait_durable(0, 1, None).unwrap();
+}
+
+/// Nothing on the disk proves the last records: they are cut off, and all who know them notice.
+#[test]
+fn a_cut_is_a_new_log_and_readers_behind_it_are_notified() {
+    let dir = tempfile::tempdir().unwrap();
+    let before = open(dir.path(), 1, None);
+    let log = topic(&before);
+    let mut first = writer(&log, Ownership::Shared).unwrap();
+    for key in 0..5 {
+        append(&mut first, key, 100).unwrap();
+    }
+    log.wait_durable(0, 4, None).unwrap();
+    let saved = fs::read(dir.path().join("topics/t/0/control")).unwrap();
+    for key in 5..10 {
+        append(&mut first, key, 100).unwrap();
+    }
+    let old = log.info(0).unwrap().log_id;
+    // A reader that has seen all of it, in a process that goes on.
+    let mut reader = log.reader(0, From::Earliest).unwrap();
+    while reader.next().unwrap().is_some() {}
+    assert_eq!(reader.offset(), 10);
+    let segment = dir.path().join("topics/t/0/0000000000000001.seg");
+    std::mem::forget(first);
+    // The page of the durable end is the last one that reached the disk, and of the records 7.
+    let patch = |path: &Path, at: u64, bytes: &[u8]| {
+        let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, bytes, at).unwrap();
+    };
+    patch(&dir.path().join("topics/t/0/control"), 0, &saved);
+    patch(&segment, 4096 + 7 * 168, &[0; 3 * 168]);
+    let after = open(dir.path(), 2, None);
+    let there = topic(&after);
+    let info = there.info(0).unwrap();
+    assert_eq!((info.end_offset, info.recovery.missing), (7, 0));
+    assert_ne!(info.log_id, old);
+    assert_eq!(there.fits_up_to(0, old).unwrap(), 7);
+    let Some(Item::Gap(gap)) = reader.next().unwrap() else { panic!("not notified") };
+    assert_eq!((gap.from, gap.to, gap.cause), (7, 10, helio_journal::GapCause::Cut));
+    let mut second = writer(&there, Ownership::Shared).unwrap();
+    assert_eq!(append(&mut second, 77, 10).unwrap(), 7);
+    assert!(
+        matches!(reader.next().unwrap(), Some(Item::Sample(s)) if s.offset == 7 && s.key == [77])
+    );
+}

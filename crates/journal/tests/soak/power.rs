@@ -370,8 +370,9 @@ impl Site {
         assert!(new.min().is_none_or(|new| *new >= durable), "{durable} durable, lost {lost:?}");
         let report = self.topic.info(0).unwrap().recovery;
         // Damage within a sealed segment is found by readers.
+        let lost: BTreeSet<u64> = lost.union(before).copied().collect();
         assert!(report.missing <= lost.len() as u64, "{report:?}, {lost:?}");
-        lost.union(before).copied().collect()
+        lost
     }
 
     fn check(&self, model: &Model) {
