@@ -381,10 +381,9 @@ impl Partition {
     fn repair(&self, guard: &Guard<'_>) -> Result<(), JournalError> {
         if self.control.seq() != 0
             && let Some(segment) = self.open_current()?
+            && let Some(seal) = segment.sealed().ok().flatten()
         {
-            if let Some(seal) = segment.sealed().ok().flatten() {
-                self.finish_roll(&segment, seal)?;
-            }
+            self.finish_roll(&segment, seal)?;
         }
         self.replay_keys(guard)?;
         self.finish_compaction(guard)?;
