@@ -11,10 +11,11 @@
 //! - A [`Reader`] returns records in place, and reports missing ones as a [`Gap`].
 //! - A [`Bell`] blocks a thread until any of its readers has a new record.
 //!
-//! Modules, from the ground up: `map`, `sigbus`, `lock` and `futex` are the only ones with `unsafe`,
-//! besides `segment`. `env` holds what everything refers to: folder, options, process identity,
-//! `doorbells`. `partition` is one log; `writer`, `reader`, `sync`, `retention`, `recovery` and
-//! `keys` are its operations. `bell`, `groups` and `producers` stand beside it. `maintenance`
+//! Modules, from the ground up: `map`, `sigbus`, `lock` and `futex` are the only ones with
+//! `unsafe`, besides `segment`. `env` holds what everything refers to: folder, options, process
+//! identity, `doorbells`. `partition` is one log; `writer`, `reader`, `sync`, `retention`,
+//! `recovery` (with `log_scan` and `rebuild`), `repair` and `keys` are its operations. `bell`,
+//! `groups` and `producers` stand beside it. `maintenance`
 //! lists the open partitions, groups and bells, and runs the background work. `topic` and
 //! `journal` are the public entry points.
 

@@ -177,8 +177,8 @@ fn seconds(env: &Env) -> u64 {
     (env.options.clock)().nanos().max(0) as u64 / 1_000_000_000
 }
 
-/// Puts the file in order, so that it can be mapped: recreates a missing one, and rebuilds a damaged
-/// header. Damaged entries are left alone: their names are unknown.
+/// Puts the file in order, so that it can be mapped: recreates a missing one, and rebuilds a
+/// damaged header. Damaged entries are left alone: their names are unknown.
 fn restore(env: &Env, path: &Path) -> Result<(), JournalError> {
     let file = match OpenOptions::new().read(true).write(true).open(path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return recreate(env, path),

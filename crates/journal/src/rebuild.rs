@@ -155,8 +155,8 @@ impl Partition {
         Ok(None)
     }
 
-    /// Returns where a segment may begin: behind the one before it, at the log's beginning, or where
-    /// its own damaged header says.
+    /// Returns where a segment may begin: behind the one before it, at the log's beginning, or
+    /// where its own damaged header says.
     fn bases(&self, seq: u64, raw: &Head, before: Option<&Segment>) -> Vec<Base> {
         let mut bases = Vec::new();
         if let Some(before) = before {

@@ -5,8 +5,8 @@
 //! handler makes no allocation and takes no lock.
 //!
 //! Operation: guarded maps are listed in a table of fixed size. The handler puts a page of zeros in
-//! the place of a page of such a map that the file no longer has; its checksums then do not fit, and
-//! the reader reports damage. Faults elsewhere go to the handler that was there before.
+//! the place of a page of such a map that the file no longer has; its checksums then do not fit,
+//! and the reader reports damage. Faults elsewhere go to the handler that was there before.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;

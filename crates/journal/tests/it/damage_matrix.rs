@@ -247,8 +247,8 @@ fn what_cannot_be_read_stays_until_it_is_discarded() {
     assert_eq!(read(&journal.topic(&name()).unwrap().unwrap()), outcome, "still a gap");
 }
 
-/// Recovery without room on the disk refuses the topic or reports what it cannot rebuild, and a later
-/// one with room loses nothing.
+/// Recovery without room on the disk refuses the topic or reports what it cannot rebuild, and a
+/// later one with room loses nothing.
 #[test]
 fn a_disk_that_is_full_during_recovery_costs_nothing_later() {
     if !rustix::process::geteuid().is_root() {
