@@ -87,6 +87,10 @@ pub(crate) struct Partition {
     pub(crate) opened_at_recovery: u64,
     /// Whether a writer has requested the next segment from the keeper.
     pub(crate) wants_keeper: AtomicBool,
+    /// Whether this process has closed a segment and not applied retention since.
+    pub(crate) owes_retention: AtomicBool,
+    /// Held while this process applies retention.
+    pub(crate) retiring: Mutex<()>,
     /// The durable position at the last rewarming of pages.
     warmed_for: AtomicU64,
     /// The durable position at the last turn of the background sync; all ones if nothing was
@@ -203,6 +207,8 @@ impl Partition {
             recovered_view: None,
             opened_at_recovery: 0,
             wants_keeper: AtomicBool::new(false),
+            owes_retention: AtomicBool::new(false),
+            retiring: Mutex::default(),
             warmed_for: AtomicU64::new(0),
             last_turn: AtomicU64::new(u64::MAX),
             in_turn: AtomicBool::new(false),
@@ -510,6 +516,7 @@ impl Partition {
                 current.seal(Seal { end: tail, offset: end, time, closed });
             }
             self.untrimmed().push((current.head.seq, recovered));
+            self.owes_retention.store(true, Relaxed);
         }
         self.control.set_seq(seq);
         next.populate(tail, POPULATE_BYTES);
@@ -753,10 +760,6 @@ impl Partition {
 
 impl Drop for Partition {
     fn drop(&mut self) {
-        if self.env.writable() && self.wants_keeper.load(Relaxed) {
-            // A process that lives for a moment applies retention too. Tried again by the next one.
-            let _ = self.retire();
-        }
         let background = self.config.sync == SyncPolicy::Background;
         if self.env.writable() && background && self.is_unsynced() {
             // No caller is left for an error; another process's background sync, or the next one,

@@ -49,8 +49,18 @@ impl Partition {
         if !self.wants_keeper.swap(false, Relaxed) {
             return Ok(());
         }
-        self.retire()?;
+        self.settle_retention()?;
         self.prepare_spare()
+    }
+
+    /// Applies retention if this process has closed a segment since it last did, or waits until
+    /// another thread of it has. A process that lives for a moment calls it before it ends.
+    pub(crate) fn settle_retention(&self) -> Result<(), JournalError> {
+        let _one = self.retiring.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.owes_retention.swap(false, Relaxed) {
+            true => self.retire().inspect_err(|_| self.owes_retention.store(true, Relaxed)),
+            false => Ok(()),
+        }
     }
 
     /// Applies retention, and saves the keys index to keep recovery short.
@@ -60,7 +70,8 @@ impl Partition {
         if !self.swept.swap(true, Relaxed) {
             self.sweep()?;
         }
-        self.retire()?;
+        self.owes_retention.store(true, Relaxed);
+        self.settle_retention()?;
         let upto = self.control.keys_upto().load(Acquire);
         if upto > self.control.snap_pos().load(Acquire).saturating_add(SNAPSHOT_INTERVAL_BYTES) {
             self.save_keys()?;
@@ -169,7 +180,7 @@ impl Partition {
 
     /// Closes the current segment if it is due, trims closed segments, and drops those that are
     /// beyond the limits.
-    pub(crate) fn retire(&self) -> Result<(), JournalError> {
+    fn retire(&self) -> Result<(), JournalError> {
         self.close_old()?;
         self.trim()?;
         match self.due()? {

@@ -275,6 +275,9 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
+        // Not left to the keeper's thread alone: the process may end with this writer. The next one
+        // tries again.
+        let _ = self.partition.settle_retention();
         self.claim.set_sequence(self.number, self.sequence);
     }
 }

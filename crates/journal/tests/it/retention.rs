@@ -298,6 +298,18 @@ fn a_sample_far_ahead_does_not_move_seeks_by_time() {
     assert_eq!(last, Some(Tai::from_nanos(NOW - second)));
 }
 
+/// A process that appends a little and ends: it runs this binary.
+#[test]
+fn child() {
+    let Ok(dir) = std::env::var("HELIO_RETENTION_DIR") else { return };
+    let journal = Journal::open(std::path::Path::new(&dir), JournalOptions::default()).unwrap();
+    let topic = journal.topic(&name()).unwrap().unwrap();
+    let mut writer = writer(&topic);
+    fill(&mut writer, 400);
+    drop(writer);
+    std::process::exit(0);
+}
+
 #[test]
 fn writers_that_live_for_a_moment_apply_retention() {
     let dir = tempfile::tempdir().unwrap();
@@ -305,11 +317,11 @@ fn writers_that_live_for_a_moment_apply_retention() {
     let journal = open();
     drop(journal.create_topic(&name(), &forget(1 << 20)).unwrap());
     drop(journal);
-    for _ in 0..40 {
-        let journal = open();
-        let topic = journal.topic(&name()).unwrap().unwrap();
-        let mut writer = writer(&topic);
-        fill(&mut writer, 200);
+    for _ in 0..20 {
+        let child = crate::support::child_test(module_path!());
+        let mut run = std::process::Command::new(std::env::current_exe().unwrap());
+        run.args(["--exact", &child]).env("HELIO_RETENTION_DIR", dir.path().join("j"));
+        assert!(run.output().unwrap().status.success());
     }
     let journal = open();
     let info = journal.topic(&name()).unwrap().unwrap().info(0).unwrap();
