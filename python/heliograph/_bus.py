@@ -1,11 +1,12 @@
 """The asynchronous API: a bus, its topics and subscriptions in an asyncio event loop.
 
-Constraints: nothing here blocks the loop. Publishing is a copy into the transport's memory, unless
-another process has to be waited for: then a thread of the topic does it, and what follows. Looking
-for samples is a look there; whatever has to be waited for (samples, receipts that are not there
-yet) is a waiter that the bus's notifier completes. Two file descriptors a bus are watched by the
-loop, however many tasks wait: one that samples make readable wherever they are published, and one
-for what other threads of this process complete.
+Constraints: nothing here blocks the loop, except methods that have an awaitable twin. The twin has
+the same name with the prefix ``a`` and calls the engine in a thread. Publishing is a copy into the
+transport's memory, unless another process has to be waited for: then a thread of the topic does it,
+and what follows. Looking for samples is a look there; whatever has to be waited for (samples,
+receipts that are not there yet) is a waiter that the bus's notifier completes. Two file descriptors
+a bus are watched by the loop, however many tasks wait: one that samples make readable wherever they
+are published, and one for what other threads of this process complete.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import asyncio
 import copy
 import itertools
 import threading
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from heliograph._common import Evolution
+    from heliograph._common import Evolution, Writer
     from heliograph._events import Event
     from heliograph._heliograph import ManualClock, Null, Sample, Time
     from heliograph._lagging import Lagging
@@ -211,8 +213,10 @@ class Bus:
 
         ``type`` is a record class, any source that :func:`schema` accepts, ``bytes`` for samples
         without a schema, or None for dictionaries in the topic's stored schema. Without ``qos`` the
-        topic must exist. This method and :meth:`Topic.subscribe` read files of the journal, which
-        takes up to milliseconds: open topics at start-up, or through ``asyncio.to_thread``.
+        topic must exist.
+
+        The loop stands still meanwhile: for milliseconds on the journal, for as long as a broker
+        takes to answer or as another process holds a lock. :meth:`atopic` does not block it.
 
         ``evolution`` is the required compatibility between this schema and the topic's schemas:
         ``backward`` (new readers can read old data), ``forward`` (old readers can read new data),
@@ -226,6 +230,39 @@ class Bus:
         :class:`UnknownTopic`, :class:`NameRefused`, :class:`SchemaError`.
         """
         return Topic(open_topic(self._raw, name, type, qos, evolution, producer), self)
+
+    @overload
+    async def atopic(
+        self,
+        name: str,
+        type: type[_T],
+        *,
+        qos: Qos | None = None,
+        evolution: Evolution | None = None,
+        producer: str | None = None,
+    ) -> Topic[_T]: ...
+    @overload
+    async def atopic(
+        self,
+        name: str,
+        type: Any = None,
+        *,
+        qos: Qos | None = None,
+        evolution: Evolution | None = None,
+        producer: str | None = None,
+    ) -> Topic[Any]: ...
+    async def atopic(
+        self,
+        name: str,
+        type: Any = None,
+        *,
+        qos: Qos | None = None,
+        evolution: Evolution | None = None,
+        producer: str | None = None,
+    ) -> Topic[Any]:
+        """Open a topic without blocking the loop; see :meth:`topic`."""
+        raw = await in_thread(open_topic, self._raw, name, type, qos, evolution, producer)
+        return Topic(raw, self)
 
     def _adopt(self, raw: RawTopic) -> Topic[Any]:
         """Return a topic for a handle that another thread opened."""
@@ -342,20 +379,36 @@ class Topic(TopicBase[_T]):
         self._bus = bus
         self._claimed = False
         self._offer = raw.offer
-        self._held_up: Future[Any] | None = None
         self._thread: ThreadPoolExecutor | None = None
-
-    async def _open_writer(self) -> None:
-        """Open the writer in a thread, because opening it accesses files."""
-        await in_thread(self._raw.claim)
-        self._claimed = True
+        self._opening: Future[int] | None = None
+        self._queued: deque[Future[Any]] = deque()
 
     async def _in_turn(self, work: Callable[[], _R]) -> _R:
-        """Run work that may block in the topic's own thread, in order."""
+        """Run work that may block in the topic's own thread, in order, behind the writer's opening.
+
+        Opening the writer accesses files or brokers. If it fails, so does all that waits for it.
+        """
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="helio-publish")
-        held_up = self._held_up = self._thread.submit(work)
-        return await asyncio.wrap_future(held_up)
+        opening = self._opening
+        if not self._claimed and (opening is None or (opening.done() and opening.exception())):
+            opening = self._opening = self._thread.submit(self._raw.claim)
+        queued = self._thread.submit(self._once_open, opening, work)
+        self._queued.append(queued)
+        return await asyncio.wrap_future(queued)
+
+    def _once_open(self, opening: Future[int] | None, work: Callable[[], _R]) -> _R:
+        if not self._claimed and opening is not None:
+            opening.result()
+            self._claimed = True
+        return work()
+
+    def _is_behind(self) -> bool:
+        """Whether earlier samples are still queued; a cancelled one proves nothing about them."""
+        queued = self._queued
+        while queued and queued[0].done():
+            queued.popleft()
+        return bool(queued)
 
     async def publish(
         self,
@@ -376,19 +429,18 @@ class Topic(TopicBase[_T]):
         ``headers`` are named values beside the payload, at most 4096 bytes (names: lower-case
         letters, digits, ``-_.``). ``time`` defaults to now, ``guarantee`` to the topic's;
         ``DURABLE`` waits until the sample survives power loss. The event loop is never blocked:
-        pending receipts are awaited, and so is a full queue under the policy *block*. Cancelling
-        the wait does not withdraw the sample, unless it is still queued behind samples that another
-        process blocks.
+        pending receipts are awaited, and so is a full queue under the policy *block*. Samples of
+        concurrent calls are published in the order of the calls. Cancelling the wait does not
+        withdraw the sample, unless it is still queued: behind samples that another process blocks,
+        or until the writer is open.
 
         Raises :class:`EncodeError`, which names the field, :class:`Fenced`, :class:`OverloadError`,
         :class:`StorageError`, :class:`ClosedError`.
         """
-        if not self._claimed:
-            await self._open_writer()
         options = self._publish_options(key, level, time, trace, headers, guarantee, partition)
         outcome: Receipt | Pending | None = None
         # Samples queued in the thread must not be overtaken.
-        if self._held_up is None or self._held_up.done():
+        if self._claimed and not (self._queued and self._is_behind()):
             outcome = (
                 self._offer(value) if options is None else self._raw.offer_with(value, options)
             )
@@ -409,10 +461,20 @@ class Topic(TopicBase[_T]):
         All values are encoded before the first is published: after an :class:`EncodeError` none was
         published. After any other error, later samples of a partition were not published.
         """
-        if not self._claimed:
-            await self._open_writer()
         pending = await self._in_turn(partial(self._raw.publish_many, list(values)))
         return await self._bus._finish(pending)
+
+    async def aclaim(self) -> int:
+        """Open the writer without blocking the loop; see :meth:`claim`."""
+        return await in_thread(self.claim)
+
+    async def aassert_alive(self) -> None:
+        """Renew the lease without blocking the loop; see :meth:`assert_alive`."""
+        await in_thread(self.assert_alive)
+
+    async def awriters(self) -> list[Writer]:
+        """Query the writers without blocking the loop; see :meth:`writers`."""
+        return await in_thread(self.writers)
 
     async def flush(self, guarantee: Guarantee | str, *, timeout: float = 60.0) -> None:
         """Wait until all samples published here reach a guarantee, at most ``timeout`` s."""
@@ -443,9 +505,43 @@ class Topic(TopicBase[_T]):
         iteration. Without it they are logged; so is an error that it raises.
         :meth:`Subscription.events` yields them in order with the samples.
 
+        The loop stands still while the engine opens it; :meth:`asubscribe` does not block it.
+
         Raises :class:`QosRefused` if the transport does not support the start or groups.
         """
         raw = self._subscribe(
+            start,
+            keys,
+            key_prefix,
+            partitions,
+            group,
+            lagging,
+            deadline,
+            lifespan,
+            watch,
+        )
+        return Subscription(raw, group, on_event, self._bus)
+
+    async def asubscribe(
+        self,
+        *,
+        start: Start | None = None,
+        keys: Iterable[bytes | str] | None = None,
+        key_prefix: bytes | str | None = None,
+        partitions: Iterable[int] | None = None,
+        group: str | None = None,
+        lagging: Lagging | None = None,
+        deadline: timedelta | None = None,
+        lifespan: timedelta | None = None,
+        watch: Literal["writers"] | None = None,
+        on_event: Callable[[Event], object] | None = None,
+    ) -> Subscription[_T]:
+        """Open a subscription without blocking the loop; see :meth:`subscribe`.
+
+        ``async with await topic.asubscribe() as samples`` closes it.
+        """
+        raw = await in_thread(
+            self._subscribe,
             start,
             keys,
             key_prefix,
@@ -516,6 +612,20 @@ class Subscription(SubscriptionBase[_T]):
             if self._closed or self._bus._closed:
                 raise StopAsyncIteration from None
             raise
+
+    async def acommit(self, position: tuple[int, int] | None = None) -> None:
+        """Commit without blocking the loop; see :meth:`commit`.
+
+        Until it returns, no task may take samples.
+        """
+        await in_thread(self.commit, position)
+
+    async def aseek(self, offset: int, *, partition: int = 0) -> None:
+        """Seek without blocking the loop; see :meth:`seek`.
+
+        Until it returns, no task may take samples.
+        """
+        await in_thread(partial(self.seek, offset, partition=partition))
 
     async def next(self, *, timeout: float | None = None) -> Sample[_T]:
         """Return the next sample, waiting at most ``timeout`` seconds.

@@ -117,7 +117,10 @@ class TopicBase(Generic[_T]):
         return self._raw.producer
 
     def writers(self) -> list[Writer]:
-        """Return current and former writers of the topic, by name; takes microseconds."""
+        """Return current and former writers of the topic, by name.
+
+        Takes microseconds on the journal; on a broker, as long as it takes to answer.
+        """
         return [Writer(*told) for told in self._raw.writers()]
 
     @property
@@ -135,7 +138,7 @@ class TopicBase(Generic[_T]):
         """Statistics of the samples that this bus published here.
 
         ``taken`` samples and their ``bytes``; ``refused`` and ``dropped`` because a queue was full;
-        ``failed``; ``abandoned`` by callers during the wait.
+        ``failed``; ``abandoned`` by callers during the wait. All are 0 before the first one.
         """
         return self._raw.counts()
 
@@ -250,7 +253,8 @@ class SubscriptionBase(Generic[_T]):
     def commit(self, position: tuple[int, int] | None = None) -> None:
         """Commit the position after the last returned samples, or ``(partition, offset)``.
 
-        Raises :class:`SubscribeError` if the subscription is in no group.
+        Waits until the engine has stored it. Raises :class:`SubscribeError` if the subscription is
+        in no group.
         """
         if self._group is None:
             raise SubscribeError("the subscription has no group; name one to commit positions")

@@ -28,7 +28,8 @@
     ├── ExpectedError            a handler raises it to fail its command without traceback
     ├── LeaseError                another instance of this component has taken over
     ├── WaitTimeout              a bounded wait ended first (also a TimeoutError)
-    └── ClosedError              the bus, topic or subscription is closed
+    ├── ClosedError              the bus, topic or subscription is closed
+    └── InternalError            a bug of Heliograph: a panic of its Rust layers
 
 Errors of the Rust layers are converted to these classes. Each message names cause and remedy. Catch
 ``HelioError`` to catch all of them.
@@ -38,12 +39,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from heliograph import _heliograph
+
 if TYPE_CHECKING:
     from heliograph._component._codes import Ack
 
 
 class HelioError(Exception):
     """Base class of all errors that Heliograph raises."""
+
+    # The memory layout of a plain exception, which InternalError needs.
+    __slots__ = ()
 
 
 class ConnectError(HelioError):
@@ -186,3 +192,19 @@ class WaitTimeout(HelioError, TimeoutError):
 
 class ClosedError(HelioError):
     """The bus, topic or subscription has been closed."""
+
+
+class InternalError(HelioError):
+    """A bug of Heliograph: its Rust layers panicked, and the object of the call may be unusable.
+
+    Close the bus, connect again, and report the message, with the lines on stderr before it.
+    """
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"a bug of Heliograph, please report it: {super().__str__()}"
+
+
+# The bindings raise this class, which is a BaseException elsewhere: `except Exception` misses it.
+_heliograph.PanicException.__bases__ = (InternalError,)

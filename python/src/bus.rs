@@ -534,13 +534,15 @@ impl RawTopic {
 
     /// Renews this writer's liveliness lease.
     fn assert_alive(&self, py: Python<'_>) -> PyResult<()> {
-        let alive = self.publisher(py)?.assert_alive();
+        let publisher = self.publisher(py)?;
+        let alive = py.detach(|| publisher.assert_alive());
         alive.map_err(|error| errors::transport(&error))
     }
 
     /// The counters of the samples that this bus published here, by name.
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = self.publisher(py)?.stats();
+        let publisher = self.opened()?.lock(py).clone();
+        let stats = publisher.map(|publisher| publisher.stats()).unwrap_or_default();
         let counts = PyDict::new(py);
         for (name, count) in [
             ("taken", stats.taken),

@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use helio_bus::TopicError;
 use helio_component::protocol::caller::{
     self, AckSample, Call, Caller, CallerOptions, Cause, DEFAULT_ACK_TIMEOUT, MissingFields,
     Presence,
@@ -23,7 +22,7 @@ use helio_component::protocol::{
     HEADER_SIGNATURE, Policy, Progress, Request, SummaryState, Transition, layers, path,
 };
 use helio_component::{
-    AuditRecord, ControlRecord, Interface, KeyFileError, LeaseOptions, LeaseStanding,
+    AuditRecord, ControlRecord, Interface, KeyFileError, LeaseOptions, LeaseRecord, LeaseStanding,
     PresenceProbe, make_caller_key, read_caller_key,
 };
 use helio_core::schema::HasSchema;
@@ -105,7 +104,12 @@ impl Lease {
 
 /// Queries the presence of a component.
 #[pyclass(frozen, module = "heliograph._heliograph", name = "PresenceProbe")]
-pub(crate) struct RawPresenceProbe(Mutex<PresenceProbe>);
+pub(crate) struct RawPresenceProbe {
+    /// Held while a query waits for the engine.
+    probe: Mutex<PresenceProbe>,
+    /// The record of the live instance, as of the last query.
+    live: Mutex<Option<LeaseRecord>>,
+}
 
 #[pymethods]
 impl RawPresenceProbe {
@@ -118,40 +122,44 @@ impl RawPresenceProbe {
         index: i32,
     ) -> PyResult<Self> {
         let (bus, interface) = (bus.bus(py)?, interfaces.interface(component)?);
-        Ok(Self(Mutex::new(PresenceProbe::new(&bus, &interface, index))))
+        let probe = Mutex::new(PresenceProbe::new(&bus, &interface, index));
+        Ok(Self { probe, live: Mutex::new(None) })
     }
 
     /// The presence now, and the instance: here, gone or unknown; away if the bus does not answer.
-    fn query(&self) -> PyResult<(&'static str, u64)> {
-        self.presence(PresenceProbe::query)
+    /// Waits for the engine.
+    fn query(&self, py: Python<'_>) -> PyResult<(&'static str, u64)> {
+        let presence = py.detach(|| {
+            let mut probe = self.probe.lock().unwrap_or_else(PoisonError::into_inner);
+            let presence = probe.query();
+            let live = probe.live_instance().cloned();
+            *self.live.lock().unwrap_or_else(PoisonError::into_inner) = live;
+            presence
+        });
+        match presence {
+            Err(error) if error.is_outage() => Ok(("away", 0)),
+            presence => presence.map(row).map_err(|error| errors::topic(&error, "SubscribeError")),
+        }
     }
 
-    /// The same, as of a few milliseconds ago.
-    fn cached(&self) -> PyResult<(&'static str, u64)> {
-        self.presence(PresenceProbe::cached)
+    /// The same, as of a few milliseconds ago; None if only a query can tell. Never waits.
+    fn known(&self) -> Option<(&'static str, u64)> {
+        self.probe.try_lock().ok()?.known().map(row)
     }
 
-    /// Why the live instance cannot run a command; None if it can.
+    /// Why the instance that was live at the last query cannot run a command; None if it can.
     fn missing_command(&self, command: &str) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).missing_command(command)
+        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        live.as_ref()?.missing_command(command)
     }
 }
 
-impl RawPresenceProbe {
-    fn presence(
-        &self,
-        query: fn(&mut PresenceProbe) -> Result<Presence, TopicError>,
-    ) -> PyResult<(&'static str, u64)> {
-        let mut probe = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let presence = match query(&mut probe) {
-            Err(error) if error.is_outage() => return Ok(("away", 0)),
-            presence => presence.map_err(|error| errors::topic(&error, "SubscribeError"))?,
-        };
-        Ok(match presence {
-            Presence::Here { incarnation } => ("here", incarnation),
-            Presence::Gone => ("gone", 0),
-            Presence::Unknown => ("unknown", 0),
-        })
+/// A presence for Python: its name, and the instance.
+fn row(presence: Presence) -> (&'static str, u64) {
+    match presence {
+        Presence::Here { incarnation } => ("here", incarnation),
+        Presence::Gone => ("gone", 0),
+        Presence::Unknown => ("unknown", 0),
     }
 }
 
@@ -745,6 +753,14 @@ impl RawCaller {
         self.caller().sign(&request, &mut headers);
         let signature = headers.signature.map(|signature| PyBytes::new(py, &signature.0));
         Ok(signature.map(|signature| (HEADER_SIGNATURE, signature)))
+    }
+
+    /// The timeout of a request in seconds; raises ValueError for what `send` would refuse.
+    #[staticmethod]
+    #[pyo3(signature = (timeout_s, key))]
+    fn check(timeout_s: Option<f64>, key: Option<String>) -> PyResult<f64> {
+        legal(None, key)?;
+        Ok(timeout_s.map_or(Ok(DEFAULT_ACK_TIMEOUT), span)?.as_secs_f64())
     }
 
     /// Sends a request; `what` is its name and, to cancel or to lock, its number. Without a timeout

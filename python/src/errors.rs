@@ -14,6 +14,12 @@ pub(crate) fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyA
     MODULE.get_or_try_init(py, import)?.bind(py).getattr(name)
 }
 
+/// Panics, for the test that Python sees a panic as an `InternalError`.
+#[pyfunction]
+pub(crate) fn panics(message: String) {
+    panic!("{message}");
+}
+
 /// An exception of that class.
 pub(crate) fn raise(name: &str, message: &str) -> PyErr {
     Python::attach(|py| {

@@ -45,6 +45,8 @@ fn _heliograph(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("STORED_TIMEOUT_S", STORED_TIMEOUT.as_secs_f64())?;
     module.add("STREAM_LEAD_S", DEFAULT_STREAM_LEAD.as_secs_f64())?;
     module.add("TYPED_BYTES_MAX", MAX_TYPED_BYTES)?;
+    let panic = module.py().get_type::<pyo3::panic::PanicException>();
+    module.add("PanicException", panic)?;
     module.add_class::<time::Time>()?;
     module.add_class::<schema::Schema>()?;
     module.add_class::<bus::RawBus>()?;
@@ -75,5 +77,6 @@ fn _heliograph(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(logging::log_records, module)?)?;
     module.add_function(wrap_pyfunction!(qos_profile, module)?)?;
     module.add_function(wrap_pyfunction!(fork::forked, module)?)?;
+    module.add_function(wrap_pyfunction!(errors::panics, module)?)?;
     Ok(())
 }

@@ -3,7 +3,8 @@
 use std::future::Future;
 use std::ops::ControlFlow;
 use std::pin::pin;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -30,11 +31,27 @@ const FENCE_POLL_INTERVAL: Duration = Duration::from_micros(200);
 const BATCH_MAX_BYTES: usize = 4 << 20;
 
 /// A subscription, driven by the package's own classes.
+///
+/// A commit or a seek holds it for as long as the engine takes. In the meantime its counters and
+/// positions are those from before, and `close` leaves the closing to that call: an event loop
+/// calls these, and must not wait.
 #[pyclass(frozen, module = "heliograph._heliograph", name = "RawSubscription")]
 pub(crate) struct RawSubscription {
     inner: Mutex<Owned<OpenSubscription>>,
+    /// The counters and positions when the pending commit or seek began, if one is pending.
+    before: Mutex<Option<Known>>,
+    closed: AtomicBool,
     generation: Generation,
 }
+
+#[derive(Debug, Clone)]
+struct Known {
+    stats: Stats,
+    positions: Vec<PositionRow>,
+}
+
+/// A partition's number, the next offset, the end of the log.
+type PositionRow = (u32, u64, u64);
 
 struct OpenSubscription {
     subscription: Subscription,
@@ -52,7 +69,7 @@ struct OpenSubscription {
 /// ``duplicates``; ``expired``: older than their lifespan; ``shed``: dropped for their level;
 /// ``filtered``: of unwanted keys; ``undecodable``; ``lag``: stored and unread.
 #[pyclass(frozen, get_all, module = "heliograph", name = "Stats")]
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Stats {
     received: u64,
     lost: u64,
@@ -124,17 +141,105 @@ impl OpenSubscription {
     }
 }
 
+impl OpenSubscription {
+    fn stats(&self) -> Stats {
+        let of = self.subscription.stats();
+        let by_number = self.losses.as_ref().map(Losses::stats).unwrap_or_default();
+        Stats {
+            received: of.received,
+            lost: of.lost + by_number.lost,
+            conflated: of.conflated,
+            fenced: of.fenced,
+            duplicates: of.duplicates + by_number.repeated,
+            expired: of.expired,
+            shed: of.shed,
+            filtered: of.filtered,
+            undecodable: of.undecodable,
+            deadlines_missed: of.deadlines_missed,
+            lag: of.lag,
+        }
+    }
+
+    fn positions(&self) -> Vec<PositionRow> {
+        let positions = self.subscription.positions();
+        positions.into_iter().map(|p| (p.partition, p.next, p.end)).collect()
+    }
+}
+
 impl RawSubscription {
     pub(crate) fn new(subscription: Subscription, context: SampleContext) -> Self {
         let (early, losses) = (None, None);
         let inner =
             Mutex::new(Owned::new(OpenSubscription { subscription, context, early, losses }));
-        Self { inner, generation: Generation::current() }
+        let (before, closed) = (Mutex::new(None), AtomicBool::new(false));
+        Self { inner, before, closed, generation: Generation::current() }
     }
 
     fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Owned<OpenSubscription>>> {
         self.generation.check(OBJECT)?;
         Ok(self.inner.lock_py_attached(py).unwrap_or_else(|error| error.into_inner()))
+    }
+
+    /// Calls the engine without the interpreter lock, for as long as that takes.
+    fn engine<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&mut OpenSubscription) -> PyResult<T> + Send,
+    ) -> PyResult<T> {
+        self.generation.check(OBJECT)?;
+        py.detach(|| {
+            let mut guard = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            let inner = guard.get_mut(OBJECT)?;
+            let known = Known { stats: inner.stats(), positions: inner.positions() };
+            *self.before() = Some(known);
+            let outcome = call(inner);
+            *self.before() = None;
+            self.leave(guard);
+            outcome
+        })
+    }
+
+    fn before(&self) -> MutexGuard<'_, Option<Known>> {
+        self.before.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Unlocks it; if it was closed meanwhile, closes it.
+    fn leave(&self, mut guard: MutexGuard<'_, Owned<OpenSubscription>>) {
+        let closed = self.closed.load(Ordering::SeqCst);
+        let taken = if closed { guard.take() } else { None };
+        drop(guard);
+        drop(taken);
+        // A close between the two finds it unlocked only now.
+        if !closed && self.closed.load(Ordering::SeqCst) {
+            self.close_now();
+        }
+    }
+
+    /// Closes it, unless a call of the engine holds it: then that does, when it ends.
+    fn close_now(&self) {
+        let taken = match self.inner.try_lock() {
+            Ok(mut guard) => guard.take(),
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().take(),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        drop(taken);
+    }
+
+    /// What `read` returns; while a commit or a seek is pending, what was `known` before.
+    fn look<T>(
+        &self,
+        py: Python<'_>,
+        read: fn(&OpenSubscription) -> T,
+        known: fn(&Known) -> T,
+    ) -> PyResult<T> {
+        self.generation.check(OBJECT)?;
+        if let Ok(guard) = self.inner.try_lock() {
+            return guard.get(OBJECT).map(read);
+        }
+        if let Some(before) = &*self.before() {
+            return Ok(known(before));
+        }
+        self.lock(py)?.get(OBJECT).map(read)
     }
 }
 
@@ -283,12 +388,14 @@ impl RawSubscription {
             let slice = Instant::now().checked_add(SIGNAL_CHECK_INTERVAL);
             let slice = until.into_iter().chain(slice).min();
             let waited = py.detach(|| {
-                let mut guard = self.inner.lock().unwrap_or_else(|error| error.into_inner());
+                let mut guard = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
                 let inner = guard.get_mut(OBJECT)?;
                 if inner.early.is_some() {
                     return Ok(true);
                 }
-                inner.subscription.wait_until(slice).map_err(|error| errors::read(&error))
+                let waited = inner.subscription.wait_until(slice);
+                self.leave(guard);
+                waited.map_err(|error| errors::read(&error))
             });
             py.check_signals()?;
             if waited? {
@@ -303,64 +410,48 @@ impl RawSubscription {
     /// The counters.
     #[getter]
     fn stats(&self, py: Python<'_>) -> PyResult<Stats> {
-        let guard = self.lock(py)?;
-        let inner = guard.get(OBJECT)?;
-        let of = inner.subscription.stats();
-        let by_number = inner.losses.as_ref().map(Losses::stats).unwrap_or_default();
-        Ok(Stats {
-            received: of.received,
-            lost: of.lost + by_number.lost,
-            conflated: of.conflated,
-            fenced: of.fenced,
-            duplicates: of.duplicates + by_number.repeated,
-            expired: of.expired,
-            shed: of.shed,
-            filtered: of.filtered,
-            undecodable: of.undecodable,
-            deadlines_missed: of.deadlines_missed,
-            lag: of.lag,
-        })
+        self.look(py, OpenSubscription::stats, |known| known.stats.clone())
     }
 
     /// For each partition: its number, the next offset, the end of the log.
-    fn positions(&self, py: Python<'_>) -> PyResult<Vec<(u32, u64, u64)>> {
-        let guard = self.lock(py)?;
-        let positions = guard.get(OBJECT)?.subscription.positions();
-        Ok(positions.into_iter().map(|p| (p.partition, p.next, p.end)).collect())
+    fn positions(&self, py: Python<'_>) -> PyResult<Vec<PositionRow>> {
+        self.look(py, OpenSubscription::positions, |known| known.positions.clone())
     }
 
     /// Seeks to an offset of a partition.
     fn seek(&self, py: Python<'_>, partition: u32, offset: u64) -> PyResult<()> {
-        let mut guard = self.lock(py)?;
-        let inner = guard.get_mut(OBJECT)?;
-        if matches!(&inner.early, Some(Event::Sample(early)) if early.partition == partition) {
-            inner.early = None;
-        }
-        inner.subscription.seek(partition, offset).map_err(|error| errors::read(&error))
+        self.engine(py, |inner| {
+            if matches!(&inner.early, Some(Event::Sample(early)) if early.partition == partition) {
+                inner.early = None;
+            }
+            inner.subscription.seek(partition, offset).map_err(|error| errors::read(&error))
+        })
     }
 
     /// Commits a position of the group, by default the one after the last returned sample.
     #[pyo3(signature = (position = None))]
     fn commit(&self, py: Python<'_>, position: Option<(u32, u64)>) -> PyResult<()> {
-        let mut guard = self.lock(py)?;
-        let inner = guard.get_mut(OBJECT)?;
-        let done = match (position, &inner.early) {
-            (Some((partition, offset)), _) => inner.subscription.commit_at(partition, offset),
-            // It was not returned yet; the other partitions wait for the next commit.
-            (None, Some(Event::Sample(early))) => {
-                match inner.subscription.commit_at(early.partition, early.offset) {
-                    Err(ReadError::Transport(TransportError::NotAssigned { .. })) => Ok(()),
-                    committed => committed,
+        self.engine(py, |inner| {
+            let done = match (position, &inner.early) {
+                (Some((partition, offset)), _) => inner.subscription.commit_at(partition, offset),
+                // It was not returned yet; the other partitions wait for the next commit.
+                (None, Some(Event::Sample(early))) => {
+                    match inner.subscription.commit_at(early.partition, early.offset) {
+                        Err(ReadError::Transport(TransportError::NotAssigned { .. })) => Ok(()),
+                        committed => committed,
+                    }
                 }
-            }
-            (None, _) => inner.subscription.commit(),
-        };
-        done.map_err(|error| errors::read(&error))
+                (None, _) => inner.subscription.commit(),
+            };
+            done.map_err(|error| errors::read(&error))
+        })
     }
 
-    /// Closes it; a waiting thread returns within one interval of signal checks.
+    /// Closes it; a thread that waits or commits returns first, and closes it then.
     fn close(&self, py: Python<'_>) {
-        let taken = self.lock(py).ok().and_then(|mut inner| inner.take());
-        py.detach(|| drop(taken.map(|inner| inner.subscription)));
+        if self.generation.is_current() {
+            self.closed.store(true, Ordering::SeqCst);
+            py.detach(|| self.close_now());
+        }
     }
 }

@@ -382,6 +382,9 @@ async def test_a_lapse_is_one_for_all_commands_whichever_can_be_read(
 
     async with enabled() as (probe, remote):
         engine = probe._engine
+        # Its topic is open and the presence known, so that it is sent at once.
+        await send(remote.cmd_hang, validate=True)
+        remote.presence()
         dropped = send(remote.cmd_hang, timeout=1000.0)
         place = place_of(engine, None)
         assert place < place_of(engine, "hang")

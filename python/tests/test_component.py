@@ -466,6 +466,7 @@ async def test_log_records_are_published(caplog: pytest.LogCaptureFixture) -> No
         probe.log.setLevel(logging.INFO)
         for number in range(1200):
             probe.log.info("early %d", number)
+        await remote.evt_logMessage.aopen()
         async with probe:
             # Records from before the start are published, up to a bound, and the loss is reported.
             first = await remote.evt_logMessage.next(timeout=TIMEOUT_S)

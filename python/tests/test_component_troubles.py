@@ -336,6 +336,7 @@ async def test_a_callback_that_takes_itself_away_is_called_no_more() -> None:
         event = remote.evt_position
         for x in (1.0, 2.0, 3.0):
             await probe.evt_position.set_write(value=x)
+        await event.aopen()
         seen: list[float] = []
 
         def once(sample: Any) -> None:

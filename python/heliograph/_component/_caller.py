@@ -1,4 +1,10 @@
-"""Sends commands to one component and receives their acknowledgements."""
+"""Sends commands to one component and receives their acknowledgements.
+
+Constraints: the loop is never blocked. Topics are opened, and the presence is queried, in threads.
+
+Operation: a command is sent at once if its topics are open and the presence is known. Otherwise it
+is queued, and so is every later one: a task opens and queries in a thread, then sends them.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +12,8 @@ import asyncio
 import logging
 import os
 import secrets
+from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from heliograph._component._call import CommandCall
@@ -16,6 +24,7 @@ from heliograph._component._topics import subscribe_options
 from heliograph._errors import ClosedError, HelioError
 from heliograph._heliograph import PRESENCE_POLL_INTERVAL_S, Caller, PresenceProbe
 from heliograph._start import latest
+from heliograph._threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +34,7 @@ if TYPE_CHECKING:
     from heliograph._component._codes import Ack
     from heliograph._component._data import TopicData
     from heliograph._component._interface import ComponentInterface, TopicType
-    from heliograph._heliograph import RawTopic, Sample
+    from heliograph._heliograph import RawSubscription, RawTopic, Sample
 
 _LOG = logging.getLogger("heliograph")
 
@@ -34,6 +43,23 @@ _SECONDS_MAX = 3e9
 
 _SCHEMA = "helio-schema"
 """The header with the schema of a command inside another sample."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Order:
+    """A command, or a control request, that is to be sent."""
+
+    call: CommandCall
+    topic: TopicType | None
+    action: str
+    argument: float
+    target: CommandCall | None
+    """The call to cancel; its number is known once it is sent."""
+    value: Any
+    timeout: float | None
+    expiry: int | None
+    key: str | None
+    time: int | None
 
 
 class CallerEngine:
@@ -66,6 +92,11 @@ class CallerEngine:
         self._topics: dict[str, RawTopic] = {}
         self._control: RawTopic | None = None
         self._calls: dict[int, tuple[CommandCall, TopicType | None, Any]] = {}
+        self._queued: deque[_Order] = deque()
+        self._sending: asyncio.Task[None] | None = None
+        self._querying: asyncio.Task[None] | None = None
+        self._unsent: HelioError | None = None
+        """Why the command that is being sent cannot be."""
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -75,19 +106,27 @@ class CallerEngine:
         return self._caller.late_sent
 
     def presence(self) -> str:
-        """Query the presence: here, gone or unknown; away if the bus does not answer."""
-        self._open()
-        assert self._probe is not None, "_open has created it"
-        known, instance = self._probe.query()
+        """Query the presence: here, gone or unknown; away if the bus does not answer. Blocks."""
+        self._check_open()
+        known, instance = self._query()
+        self._update_presence(known, instance)
+        return known
+
+    async def apresence(self) -> str:
+        """Query the presence without blocking the loop."""
+        self._check_open()
+        known, instance = await in_thread(self._query)
         self._update_presence(known, instance)
         return known
 
     def send(
         self,
         topic: TopicType | None,
-        what: tuple[str, float],
+        action: str,
         value: Any,
         *,
+        argument: float = 0.0,
+        target: CommandCall | None = None,
         timeout: float | None = None,
         expiry: float | None = None,
         key: str | None = None,
@@ -95,32 +134,79 @@ class CallerEngine:
         until_done: bool = True,
         progress: Callable[[Ack], object] | None = None,
     ) -> CommandCall:
-        """Send a command, or a control request if `what` is not to run it."""
-        self._open()
-        command = "" if topic is None else topic.name
-        title = f"{self.name}.{command or what[0]}"
-        call = CommandCall(self, title, until_done, progress)
-        assert self._probe is not None, "_open has created it"
-        self._update_presence(*self._probe.cached())
-        now = self._now()
+        """Send a command, or a control request if `action` is not to run it."""
+        self._check_open()
         if expiry is not None and not abs(expiry) < _SECONDS_MAX:
             raise ValueError(f"{expiry} s from now is not a valid expiry of a command")
-        expires = None if expiry is None else now + round(expiry * 1e9)
-        number = self._caller.send(now, what, command, timeout, expires, key, time)
-        self._calls[number] = (call, topic, value)
-        self._drain()
+        limit = self._caller.check(timeout, key)
+        expires = None if expiry is None else self._now() + round(expiry * 1e9)
+        title = f"{self.name}.{action if topic is None else topic.name}"
+        call = CommandCall(self, title, until_done, progress)
+        order = _Order(call, topic, action, argument, target, value, timeout, expires, key, time)
+        known = None if self._queued or not self._is_open(order) else self._known()
+        if known is None:
+            loop = asyncio.get_running_loop()
+            self._queued.append(order)
+            loop.call_later(limit, self._give_up, order, limit)
+            if self._sending is None:
+                self._sending = loop.create_task(self._send_queued())
+        else:
+            self._update_presence(*known)
+            self._send(order)
         return call
+
+    def _send(self, order: _Order, failure: HelioError | None = None) -> None:
+        """Send a command now, or end it with the reason why it cannot be sent."""
+        argument = order.argument if order.target is None else float(order.target.number)
+        command = "" if order.topic is None else order.topic.name
+        what = (order.action, argument)
+        number = self._caller.send(
+            self._now(), what, command, order.timeout, order.expiry, order.key, order.time
+        )
+        self._calls[number] = (order.call, order.topic, order.value)
+        self._unsent = failure
+        try:
+            self._drain()
+        finally:
+            self._unsent = None
+
+    async def _send_queued(self) -> None:
+        """Open what queued commands need, query the presence, and send them in order."""
+        try:
+            while self._queued and not self._closed:
+                order, failure = self._queued[0], None
+                try:
+                    if not self._is_open(order):
+                        acks = await in_thread(self._open, order)
+                        self._adopt(acks)
+                    if (known := self._known()) is None:
+                        known = await in_thread(self._query)
+                    self._update_presence(*known)
+                except HelioError as error:
+                    failure = error
+                # It may have been given up meanwhile.
+                if self._queued and self._queued[0] is order:
+                    self._queued.popleft()
+                    self._send(order, failure)
+        finally:
+            self._sending = None
+
+    def _give_up(self, order: _Order, limit: float) -> None:
+        """End a command that is still queued."""
+        if order in self._queued:
+            self._queued.remove(order)
+            self._send(order, HelioError(f"the bus did not open its topics within {limit} s"))
 
     def cancel(self, call: CommandCall, timeout: float | None) -> CommandCall:
         """Request the cancellation of a call."""
-        return self.send(None, ("cancel", float(call.number)), None, timeout=timeout)
+        return self.send(None, "cancel", None, target=call, timeout=timeout)
 
     # Inputs and effects of the protocol.
 
     def _now(self) -> int:
         return self._bus._raw.now_ns()
 
-    def _open(self) -> None:
+    def _check_open(self) -> None:
         if self._closed or self._bus._closed:
             raise ClosedError(f"the remote of {self.name} is closed")
         if self._interface.indexed and not self._index:
@@ -128,26 +214,56 @@ class CallerEngine:
                 f"a remote of all instances of {self._interface.name} reads only: name an index to "
                 "send commands"
             )
-        raw, interface = self._bus._raw, self._interface
-        if self._probe is None:
-            self._probe = PresenceProbe(raw, interface.raw, interface.name, self._index)
-        if self._acks is None:
-            kind = interface.get("ack_ackcmd")
-            assert kind is not None, "every component has acknowledgements"
-            keys = [kind.schema.key(self._index)] if interface.indexed else None
-            acks = kind.open(raw)
-            wanted = subscribe_options(latest(), keys, lagging=("lossless", 0))
-            dispatcher = Dispatcher(self._bus, self._drain, self._on_read_failure)
-            dispatcher.add(acks.subscribe(wanted), self._on_ack)
-            self._acks = dispatcher
 
-    def _topic(self, topic: TopicType) -> RawTopic:
-        found = self._topics.get(topic.name)
-        if found is None:
-            found = topic.open(self._bus._raw)
-            found.claim()
-            self._topics[topic.name] = found
-        return found
+    def _is_open(self, order: _Order) -> bool:
+        """Whether all that a command needs is open."""
+        if self._acks is None or (order.action != "run" and self._control is None):
+            return False
+        return order.topic is None or order.topic.name in self._topics
+
+    def _open(self, order: _Order) -> RawSubscription | None:
+        """Open what a command needs; return new acknowledgements. For a thread."""
+        acks = None
+        if self._acks is None:
+            kind = self._interface.get("ack_ackcmd")
+            assert kind is not None, "every component has acknowledgements"
+            keys = [kind.schema.key(self._index)] if self._interface.indexed else None
+            wanted = subscribe_options(latest(), keys, lagging=("lossless", 0))
+            acks = kind.open(self._bus._raw).subscribe(wanted)
+        if order.action != "run" and self._control is None:
+            interface = self._interface
+            control = service_topic(
+                self._bus._raw, "control", interface.name, interface.indexed, None
+            )
+            control.claim()
+            self._control = control
+        if order.topic is not None and order.topic.name not in self._topics:
+            # A command whose topic cannot be opened is invalid. Opening it also registers the
+            # schema, which the component needs to validate a command.
+            opened = order.topic.open(self._bus._raw)
+            opened.claim()
+            self._topics[order.topic.name] = opened
+        return acks
+
+    def _adopt(self, acks: RawSubscription | None) -> None:
+        if acks is None:
+            return
+        if self._closed or self._bus._closed:
+            acks.close()
+            return
+        self._acks = Dispatcher(self._bus, self._drain, self._on_read_failure)
+        self._acks.add(acks, self._on_ack)
+
+    def _known(self) -> tuple[str, int] | None:
+        """Return the presence if no query is needed to know it."""
+        return None if self._probe is None else self._probe.known()
+
+    def _query(self) -> tuple[str, int]:
+        """Query the presence; blocks."""
+        if self._probe is None:
+            interface = self._interface
+            self._probe = PresenceProbe(self._bus._raw, interface.raw, interface.name, self._index)
+        return self._probe.query()
 
     def _on_ack(self, sample: Sample[Any]) -> None:
         if self._calls:
@@ -192,15 +308,25 @@ class CallerEngine:
         if self._bus._closed:
             self._end_calls("the bus was closed")
             return
-        if self._probe is None:
-            return
         if self._caller.pending:
-            try:
-                self._update_presence(*self._probe.cached())
-            except HelioError as error:
-                _LOG.warning("the presence of %s cannot be queried: %s", self.name, error)
+            if (known := self._known()) is not None:
+                self._update_presence(*known)
+            elif self._querying is None:
+                self._querying = asyncio.get_running_loop().create_task(self._refresh())
         self._caller.tick(self._now())
         self._drain()
+
+    async def _refresh(self) -> None:
+        """Query the presence for pending commands."""
+        try:
+            known = await in_thread(self._query)
+            if not self._closed:
+                self._update_presence(*known)
+                self._drain()
+        except HelioError as error:
+            _LOG.warning("the presence of %s cannot be queried: %s", self.name, error)
+        finally:
+            self._querying = None
 
     def _on_publish(
         self,
@@ -218,22 +344,25 @@ class CallerEngine:
             self._caller.publish_failed(number, str(error))
             asyncio.get_running_loop().call_soon(self._drain)
 
-        assert self._probe is not None, "_open has created it"
-        missing = None if topic is None else self._probe.missing_command(topic.name)
+        if self._unsent is not None:
+            failed(self._unsent)
+            return
+        missing = None
+        if topic is not None and self._probe is not None:
+            missing = self._probe.missing_command(topic.name)
         if missing is not None:
             failed(HelioError(missing))
             return
+        target: RawTopic | None
         try:
             if what == "run":
                 assert topic is not None, "what is run is a command"
-                target, value = self._topic(topic), self._stamped(topic, value, sequence)
+                target = self._topics[topic.name]
+                value = self._stamped(topic, value, sequence)
             else:
-                target = self._control_topic()
+                target = self._control
                 if what == "validate":
                     assert topic is not None, "what is validated is a command"
-                    # A command whose topic cannot be opened is invalid. Opening also registers the
-                    # schema, which the component needs.
-                    self._topic(topic)
                     headers[_SCHEMA] = bytes.fromhex(topic.schema.id)[::-1]
                 inside, value = value, self._control_record(what, argument, topic, value, sequence)
             if self._caller.has_key:
@@ -243,6 +372,7 @@ class CallerEngine:
         except HelioError as error:
             failed(error)
             return
+        assert target is not None, "it was opened before the command was sent"
         beside = publish_options(trace=trace, headers=headers or None)
         self._sender.send(target, value, beside, SendPolicy(failed=failed))
 
@@ -273,15 +403,6 @@ class CallerEngine:
         stamp(value, "private_identity", self._identity)
         stamp(value, "private_origin", self._origin)
         return value
-
-    def _control_topic(self) -> RawTopic:
-        if self._control is None:
-            interface = self._interface
-            self._control = service_topic(
-                self._bus._raw, "control", interface.name, interface.indexed, None
-            )
-            self._control.claim()
-        return self._control
 
     def _control_record(
         self, what: str, argument: float, topic: TopicType | None, value: Any, sequence: int
@@ -319,6 +440,11 @@ class CallerEngine:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
+        for task in (self._sending, self._querying):
+            if task is not None:
+                task.cancel()
         if self._acks is not None:
             self._acks.close()
+        while self._queued:
+            self._send(self._queued.popleft(), ClosedError("the remote was closed"))
         self._end_calls("the remote was closed")

@@ -169,7 +169,7 @@ class RemoteCommand:
             time = round(seconds * 1e9) if math.isfinite(seconds) else None
         return self._calling.send(
             self.type,
-            ("validate" if validate else "run", 0.0),
+            "validate" if validate else "run",
             value,
             timeout=timeout,
             expiry=expiry,
@@ -191,7 +191,7 @@ class Remote:
 
     ``name`` is the component's name, or ``name:index``. With the index 0, the events and telemetry
     of all instances of an indexed component are read. Creating a remote is cheap: topics are opened
-    at their first use, which takes up to milliseconds. ``identity`` is the sender of commands
+    at their first use. ``identity`` is the sender of commands
     (user@host by default; a component gives its own name), ``caller`` the one on whose behalf they
     are sent. ``caller_key`` is the file with the caller's private key, which signs the commands:
     see :func:`make_caller_key`. ``evolution`` is the required compatibility of the schemas: see
@@ -271,18 +271,24 @@ class Remote:
         """Query the component's presence: ``here``, ``gone`` or ``unknown``.
 
         A component without a lease is unknown: it is not one of ours. During an outage of the bus
-        every component is unknown.
+        every component is unknown. The loop stands still for as long as the bus takes to answer;
+        :meth:`apresence` does not block it.
         """
         known = self._calling.presence()
         return "unknown" if known == "away" else known
 
+    async def apresence(self) -> str:
+        """Query the presence without blocking the loop; see :meth:`presence`."""
+        known = await self._calling.apresence()
+        return "unknown" if known == "away" else known
+
     def lock(self, seconds: float, *, timeout: float | None = None) -> CommandCall:
         """Lock the component for this caller, for that many seconds (at most an hour)."""
-        return self._calling.send(None, ("lock", float(seconds)), None, timeout=timeout)
+        return self._calling.send(None, "lock", None, argument=float(seconds), timeout=timeout)
 
     def unlock(self, *, timeout: float | None = None) -> CommandCall:
         """Release the lock: the component accepts commands of all callers again."""
-        return self._calling.send(None, ("unlock", 0.0), None, timeout=timeout)
+        return self._calling.send(None, "unlock", None, timeout=timeout)
 
     def close(self) -> None:
         """Close all topics and end all waits."""
@@ -333,7 +339,7 @@ async def _presence(remote: Remote, timeout: float) -> str:
     """Query a component's presence; retry until the timeout while the bus does not answer."""
     now = asyncio.get_running_loop().time
     until = now() + timeout
-    while (known := remote._calling.presence()) == "away":
+    while (known := await remote._calling.apresence()) == "away":
         if now() >= until:
             raise WaitTimeout(
                 f"the bus did not report within {timeout} s whether {remote.name} runs"
@@ -350,9 +356,9 @@ async def _current_state(remote: Remote, timeout: float) -> State:
     topic, now = remote.evt_summaryState, asyncio.get_running_loop().time
     until = now() + timeout
     while True:
-        told = await topic.aget(timeout=max(0.0, until - now()))
-        if await _presence(remote, until - now()) != "here" or topic._is_of_living():
-            return State(told.summaryState)
+        told = await topic._first(max(0.0, until - now()))
+        if await _presence(remote, until - now()) != "here" or await topic._is_of_living(told):
+            return State(told.value.summaryState)
         if now() >= until:
             raise WaitTimeout(f"{remote.name} runs and published no state within {timeout} s")
         await topic._wait_newer(min(PRESENCE_POLL_INTERVAL_S, until - now()))

@@ -65,6 +65,8 @@ class _Loop:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
+            for task in asyncio.all_tasks(self._loop):
+                task.cancel()
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
             self._loop.close()
 

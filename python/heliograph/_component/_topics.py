@@ -1,7 +1,8 @@
 """A component's topics as attributes: events and telemetry, to write or to read.
 
-Constraints: a topic is opened at its first use. Values are decoded on demand. Queues here are short
-and bounded, because the transport's log stores unread samples.
+Constraints: a topic is opened at its first use, in a thread where that use is awaited. Values are
+decoded on demand. Queues here are short and bounded, because the transport's log stores unread
+samples.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import logging
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from heliograph._component._data import same
 from heliograph._component._dispatch import CallbackSubscription
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
     from heliograph._start import Start
 
 _LOG = logging.getLogger("heliograph")
+
+_R = TypeVar("_R")
 
 QUEUE_DEPTH = 1000
 """The most unread samples of a topic stored for `next`: 20 s of the fastest telemetry."""
@@ -110,6 +113,8 @@ class WriteTopic:
         self._sequence = 0
         self._topic: Topic[Any] | None = None
         self._opening = asyncio.Lock()
+        self._openers = 0
+        """Tasks that wait for the opening: later ones write behind them."""
         self._retry_policy = SendPolicy(keep=True, ack_order=AckOrder.BEFORE_ACKS, refusal=refusal)
         self._discard_policy = SendPolicy(refusal=refusal)
         if "salIndex" in topic.data_type._fields:
@@ -162,7 +167,7 @@ class WriteTopic:
         ``Topic.publish``; the fields then are set, and the next call publishes them.
         """
         self._check(fields)
-        topic = self._topic or await self._open()
+        topic = (not self._openers and self._topic) or await self._open()
         self._live()
         # Nothing is awaited from here to the publish, so that no other task changes the values.
         public = self._take(fields)
@@ -217,7 +222,7 @@ class WriteTopic:
 
         Raises the errors of :meth:`set_write`.
         """
-        topic = self._topic or await self._open()
+        topic = (not self._openers and self._topic) or await self._open()
         self._live()
         return await self._publish(topic, self._take({}))
 
@@ -297,15 +302,19 @@ class WriteTopic:
         return raw
 
     async def _open(self) -> Topic[Any]:
-        async with self._opening:
-            if self._topic is None:
-                # Opening the topic fences its previous writer of the same name.
-                self._live()
-                raw = await in_thread(self.open_now)
-                topic = self._bus._adopt(raw)
-                topic._claimed = True
-                self._topic = topic
-            return self._topic
+        self._openers += 1
+        try:
+            async with self._opening:
+                if self._topic is None:
+                    # Opening the topic fences its previous writer of the same name.
+                    self._live()
+                    raw = await in_thread(self.open_now)
+                    topic = self._bus._adopt(raw)
+                    topic._claimed = True
+                    self._topic = topic
+                return self._topic
+        finally:
+            self._openers -= 1
 
     def _open_raw(self) -> tuple[RawTopic, int]:
         """Open the topic; return it with the number of this writer's last sample."""
@@ -387,6 +396,9 @@ class ReadTopic:
     are all values since the remote was opened, preceded by the newest earlier one. For telemetry
     they are the newest value and all values since the first use of `next` or of a callback. The two
     are independent. The newest 1000 unread values are stored; ``lost`` counts the others.
+
+    The first use opens the topic. :meth:`aget`, :meth:`next` and :meth:`aopen` do so in a thread;
+    the first of the others blocks the loop until the engine has opened it.
     """
 
     def __init__(self, bus: Bus, topic: TopicType, index: int, opened: int) -> None:
@@ -395,6 +407,8 @@ class ReadTopic:
         self._opened = opened
         self._keys = [topic.schema.key(index)] if index else None
         self._raw: RawTopic | None = None
+        self._opening: dict[str, asyncio.Future[CallbackSubscription]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._newest: CallbackSubscription | None = None
         self._subscription: CallbackSubscription | None = None
         self._value: Sample[Any] | None = None
@@ -459,22 +473,32 @@ class ReadTopic:
 
         Raises :class:`WaitTimeout`.
         """
+        return copy.copy(self._received(await self._first(timeout)))
+
+    async def _first(self, timeout: float | None) -> Sample[Any]:
+        """Return the newest sample; wait for a first one."""
         async with _limit(timeout, self):
-            newest = self._open_newest()
+            newest = self._newest or await self._open_newest()
             with self._reopened_after_errors():
                 self._take_newest(newest)
                 while self._value is None or not newest.raw.has_passed_fence():
                     await self._arrival(newest)
                     self._take_newest(newest)
-        return copy.copy(self._received(self._value))
+        return self._value
 
-    def _is_of_living(self) -> bool:
-        """Whether the writer of the newest value is alive."""
-        if (told := self._latest()) is None:
-            return False
+    async def aopen(self) -> None:
+        """Open the topic without blocking the loop; afterwards no method here blocks it.
+
+        Raises :class:`SubscribeError`, :class:`SchemaError`, :class:`ClosedError`.
+        """
+        await self._open_newest()
+        await self._open_subscription()
+
+    async def _is_of_living(self, told: Sample[Any]) -> bool:
+        """Whether the writer of a sample is alive."""
         of = (told.producer, told.incarnation)
         try:
-            writers = self._topic().writers()
+            writers = await in_thread(self._topic().writers)
         except StorageError:
             # During an outage the writers are unknown.
             return False
@@ -482,7 +506,7 @@ class ReadTopic:
 
     async def _wait_newer(self, timeout: float) -> None:
         """Wait for a value newer than the last one read, for at most ``timeout`` seconds."""
-        assert self._newest is not None, "_latest has opened it"
+        assert self._newest is not None, "aget has opened it"
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._arrival(self._newest)
@@ -497,21 +521,25 @@ class ReadTopic:
         Raises :class:`WaitTimeout`, :class:`ClosedError`, and RuntimeError if a callback is set.
         """
         self._refuse_beside_callback()
-        if flush:
-            await self._flush()
-        self._fill()
         self._turn += 1
         if self._turn % _YIELD_AFTER_SAMPLES == 0:
             await asyncio.sleep(0)
-        if self._queue:
-            return self._received(self._queue.popleft())
+        if self._subscription is not None:
+            if flush:
+                await self._flush()
+            self._fill()
+            if self._queue:
+                return self._received(self._queue.popleft())
         async with _limit(timeout, self):
+            if self._subscription is None:
+                await self._open_subscription()
+                if flush:
+                    await self._flush()
             while True:
-                self._fill()
+                subscription = self._fill()
                 if self._queue:
                     return self._received(self._queue.popleft())
-                assert self._subscription is not None, "_fill has opened it"
-                await self._arrival(self._subscription)
+                await self._arrival(subscription)
 
     def get_oldest(self) -> Any:
         """Return the oldest unread value without waiting; None if there is none."""
@@ -589,10 +617,12 @@ class ReadTopic:
             if self._turns != turns or self._closed:
                 return
             try:
-                self._fill()
+                if self._subscription is None:
+                    await self._open_subscription()
+                    continue
+                subscription = self._fill()
                 if not self._queue:
-                    assert self._subscription is not None, "_fill has opened it"
-                    await self._arrival(self._subscription)
+                    await self._arrival(subscription)
                     continue
             except ClosedError:
                 return
@@ -615,6 +645,9 @@ class ReadTopic:
         for subscription in (self._newest, self._subscription):
             if subscription is not None:
                 subscription.close()
+        for opening in self._opening.values():
+            if not opening.done():
+                opening.set_exception(self._closed_error())
         self._wake()
 
     def _refuse_beside_callback(self) -> None:
@@ -623,14 +656,14 @@ class ReadTopic:
 
     def _topic(self) -> RawTopic:
         if self._closed:
-            raise ClosedError(f"the remote of {self.type.component} is closed")
+            raise self._closed_error()
         if self._raw is None:
             self._raw = self.type.open(self._bus._raw)
         return self._raw
 
     def _latest(self) -> Sample[Any] | None:
         """Return the newest sample of the log."""
-        newest = self._open_newest()
+        newest = self._newest or self._adopt_newest(self._raw_newest())
         with self._reopened_after_errors():
             if not newest.raw.has_passed_fence():
                 samples, events = read_stored(newest.raw)
@@ -650,17 +683,6 @@ class ReadTopic:
             if newest is not None:
                 newest.close()
             raise
-
-    def _open_newest(self) -> CallbackSubscription:
-        """Return the subscription of the newest value; its stored values may not have arrived."""
-        if self._newest is None:
-            lagging = conflate()
-            raw = self._topic().subscribe(
-                subscribe_options(last(1), self._keys, lagging=(lagging.kind, lagging.depth))
-            )
-            raw.set_fence(0.0)
-            self._newest = CallbackSubscription(self._bus, raw, self._wake)
-        return self._newest
 
     def _take_newest(self, newest: CallbackSubscription) -> None:
         while True:
@@ -684,16 +706,85 @@ class ReadTopic:
                 place = (event.following, event.first)
                 _LOG.warning(text, event.lost, self, event.producer, *place)
 
-    def _fill(self) -> None:
-        """Move new samples from the log to the queue."""
+    def _raw_newest(self) -> RawSubscription:
+        lagging = conflate()
+        raw = self._topic().subscribe(
+            subscribe_options(last(1), self._keys, lagging=(lagging.kind, lagging.depth))
+        )
+        raw.set_fence(0.0)
+        return raw
+
+    def _adopt_newest(self, raw: RawSubscription) -> CallbackSubscription:
+        self._newest = self._adopt(self._newest, raw)
+        return self._newest
+
+    async def _open_newest(self) -> CallbackSubscription:
+        """Open the subscription of `get` in a thread; concurrent calls share it."""
+        return await self._open_once("newest", self._raw_newest, self._adopt_newest)
+
+    def _adopt_queue(
+        self, opened: tuple[RawSubscription, list[Sample[Any]]]
+    ) -> CallbackSubscription:
+        raw, samples = opened
         if self._subscription is None:
-            self._subscription = CallbackSubscription(self._bus, self._open_queue(), self._wake)
+            self._enqueue(samples)
+        self._subscription = self._adopt(self._subscription, raw)
+        return self._subscription
+
+    async def _open_subscription(self) -> CallbackSubscription:
+        """Open the subscription of `next` in a thread; concurrent calls share it."""
+        return await self._open_once("queue", self._open_queue, self._adopt_queue)
+
+    def _adopt(
+        self, known: CallbackSubscription | None, raw: RawSubscription
+    ) -> CallbackSubscription:
+        if known is None and not self._closed:
+            return CallbackSubscription(self._bus, raw, self._wake)
+        # It was opened, or the remote closed, while a thread opened this one.
+        raw.close()
+        if known is None:
+            raise self._closed_error()
+        return known
+
+    def _closed_error(self) -> ClosedError:
+        return ClosedError(f"the remote of {self.type.component} is closed")
+
+    async def _open_once(
+        self, what: str, work: Callable[[], _R], adopt: Callable[[_R], CallbackSubscription]
+    ) -> CallbackSubscription:
+        if (opening := self._opening.get(what)) is None:
+            opening = self._opening[what] = asyncio.get_running_loop().create_future()
+            # All that wait may be cancelled meanwhile; the error is nobody's then.
+            opening.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._tasks.add(task := asyncio.ensure_future(self._open_into(what, work, adopt)))
+            task.add_done_callback(self._tasks.discard)
+        # A task that is cancelled leaves the opening to the others.
+        return await asyncio.shield(opening)
+
+    async def _open_into(
+        self, what: str, work: Callable[[], _R], adopt: Callable[[_R], CallbackSubscription]
+    ) -> None:
+        opening = self._opening[what]
+        try:
+            opened = adopt(await in_thread(work))
+            if not opening.done():
+                opening.set_result(opened)
+        except Exception as error:
+            if not opening.done():
+                opening.set_exception(error)
+        finally:
+            del self._opening[what]
+
+    def _fill(self) -> CallbackSubscription:
+        """Move new samples from the log to the queue; return the subscription."""
+        subscription = self._subscription or self._adopt_queue(self._open_queue())
         while not self._flushing:
-            samples, events, seen = self._subscription.raw.take_many(QUEUE_DEPTH)
+            samples, events, seen = subscription.raw.take_many(QUEUE_DEPTH)
             self._log_events(events)
             self._enqueue(samples)
             if not seen:
-                return
+                break
+        return subscription
 
     def _enqueue(self, samples: Iterable[Sample[Any]]) -> None:
         self._queue.extend(samples)
@@ -701,8 +792,8 @@ class ReadTopic:
             self._queue.popleft()
             self._dropped += 1
 
-    def _open_queue(self) -> RawSubscription:
-        """Open the subscription of `next`, and queue the stored samples."""
+    def _open_queue(self) -> tuple[RawSubscription, list[Sample[Any]]]:
+        """Open the subscription of `next`; return it with the samples from before it."""
         policy = drop_oldest(QUEUE_DEPTH)
         lagging = (policy.kind, policy.depth)
         topic = self._topic()
@@ -710,32 +801,31 @@ class ReadTopic:
         raw.count_losses(self.type.schema)
         samples, _ = read_stored(raw)
         if self.type.kind != "event" or all(s.time_ns < self._opened for s in samples):
-            self._enqueue(samples)
-            return raw
+            return raw, samples
         # Events arrived between the remote's opening and this first use: queue all of them, after
         # the newest earlier one.
         raw.close()
         history = topic.subscribe(subscribe_options(last(255), self._keys))
         samples, _ = read_stored(history)
         newest = {s.key: s for s in samples if s.time_ns < self._opened}
-        self._enqueue(sorted(newest.values(), key=lambda sample: sample.offset))
+        before = sorted(newest.values(), key=lambda sample: sample.offset)
         try:
             raw = topic.subscribe(
                 subscribe_options(since(Time(self._opened)), self._keys, lagging=lagging)
             )
         except QosRefused:
             # The transport has no positions (DDS): later samples are among the newest of each key.
-            self._enqueue(s for s in samples if s.time_ns >= self._opened)
+            before += [s for s in samples if s.time_ns >= self._opened]
             raw = history
         else:
             history.close()
-            self._enqueue(read_stored(raw)[0])
+            before += read_stored(raw)[0]
         raw.count_losses(self.type.schema)
-        return raw
+        return raw, before
 
     async def _arrival(self, subscription: CallbackSubscription) -> None:
         if self._closed or self._bus._closed:
-            raise ClosedError(f"the remote of {self.type.component} is closed")
+            raise self._closed_error()
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
         subscription.listen()

@@ -50,6 +50,9 @@ pub trait Decorator: Send + Sync + 'static {
     ) -> Result<(), TransportError> {
         self.inner().make_topics(topics, made)
     }
+    fn topics(&self) -> Result<Vec<TopicName>, TransportError> {
+        self.inner().topics()
+    }
     fn close(&self) {
         self.inner().close();
     }
@@ -104,7 +107,7 @@ impl<T: Decorator> Transport for T {
     }
 
     fn topics(&self) -> Result<Vec<TopicName>, TransportError> {
-        self.inner().topics()
+        Decorator::topics(self)
     }
 
     fn put_schema(&self, id: SchemaId, text: &str) -> Result<(), TransportError> {

@@ -71,17 +71,18 @@ impl PresenceProbe {
     /// # Errors
     /// The bus's error.
     pub fn cached(&mut self) -> Result<Presence, TopicError> {
-        match self.cached {
-            // An absent instance may have returned: a command is refused only after a new query.
-            Some((when, presence))
-                if presence != Presence::Gone
-                    && self.now().saturating_sub(when) < PRESENCE_MAX_AGE
-                    && !self.lease_changed() =>
-            {
-                Ok(presence)
-            }
-            _ => self.query(),
-        }
+        self.known().map_or_else(|| self.query(), Ok)
+    }
+
+    /// The same if it is known without a query, which may wait for the engine.
+    #[must_use]
+    pub fn known(&self) -> Option<Presence> {
+        let (when, presence) = self.cached?;
+        // An absent instance may have returned: a command is refused only after a new query.
+        let is_valid = presence != Presence::Gone
+            && self.now().saturating_sub(when) < PRESENCE_MAX_AGE
+            && !self.lease_changed();
+        is_valid.then_some(presence)
     }
 
     /// Whether another instance has taken the lease since the last query: it would not run a
@@ -122,12 +123,14 @@ impl PresenceProbe {
     /// Why the live instance cannot run a command: its interface has no command of that name.
     #[must_use]
     pub fn missing_command(&self, command: &str) -> Option<String> {
-        let record = self.instance().filter(|_| {
+        self.live_instance()?.missing_command(command)
+    }
+
+    /// The instance that was live at the last query.
+    #[must_use]
+    pub fn live_instance(&self) -> Option<&LeaseRecord> {
+        self.instance().filter(|_| {
             self.cached.is_some_and(|(_, presence)| matches!(presence, Presence::Here { .. }))
-        })?;
-        let has = |known: &String| known == command;
-        (!command.is_empty() && !record.commands.iter().any(has)).then(|| {
-            format!("the instance of {} that runs has no command {command}", record.identity)
         })
     }
 

@@ -86,6 +86,15 @@ helio_core::has_schema!(LeaseRecord, "helio.component.Lease", {
 });
 
 impl LeaseRecord {
+    /// Why this instance cannot run a command: its interface has no command of that name.
+    #[must_use]
+    pub fn missing_command(&self, command: &str) -> Option<String> {
+        let has = |known: &String| known == command;
+        (!command.is_empty() && !self.commands.iter().any(has)).then(|| {
+            format!("the instance of {} that runs has no command {command}", self.identity)
+        })
+    }
+
     /// The quality of service of leases' topics.
     #[must_use]
     pub fn qos() -> Qos {

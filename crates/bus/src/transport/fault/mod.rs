@@ -25,6 +25,9 @@
 //! them a writer (1,000); further ones find the queue full. A single topic can be broken and
 //! mended: in between, it can be neither read nor written, as after a disk failure.
 //!
+//! `stall=FILE` is an engine that takes its time: while the file exists, each call that may wait for an
+//! engine waits, and an attempt to publish without waiting finds that it would wait.
+//!
 //! `seed` selects the sequence of random numbers. With `pending=1` every receipt is pending first.
 //! Options that are not in this table are passed to the inner transport.
 
@@ -33,8 +36,10 @@ mod writer;
 
 use std::collections::BTreeSet;
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use helio_core::TopicName;
 
@@ -49,7 +54,7 @@ use reader::FaultyReader;
 use writer::{Backlog, FaultyWriter};
 
 /// This transport's own options.
-const OWN_OPTIONS: [&str; 15] = [
+const OWN_OPTIONS: [&str; 16] = [
     "drop",
     "duplicate",
     "reorder",
@@ -65,7 +70,11 @@ const OWN_OPTIONS: [&str; 15] = [
     "seed",
     "pending",
     "queue",
+    "stall",
 ];
+
+/// How often a waiting call checks whether the engine still takes its time.
+const STALL_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// How many publishes a writer queues while the engine is frozen, by default.
 const DEFAULT_QUEUE_PUBLISHES: usize = 1_000;
@@ -169,6 +178,8 @@ struct Faults {
     broken: Mutex<BTreeSet<TopicName>>,
     waiters: Mutex<Waiters>,
     backlogs: Mutex<Vec<Weak<Mutex<Backlog>>>>,
+    /// The file of the option `stall`.
+    stall: Option<PathBuf>,
 }
 
 impl Faults {
@@ -183,6 +194,17 @@ impl Faults {
 
     fn is_frozen(&self) -> bool {
         self.frozen.load(Ordering::Acquire)
+    }
+
+    fn is_stalled(&self) -> bool {
+        self.stall.as_ref().is_some_and(|file| file.exists())
+    }
+
+    /// Waits for the engine's answer.
+    fn answer(&self) {
+        while self.is_stalled() {
+            std::thread::sleep(STALL_POLL_INTERVAL);
+        }
     }
 
     /// Fails if the topic is broken.
@@ -292,6 +314,14 @@ impl FaultTransport {
     /// ```
     #[must_use]
     pub fn over(inner: Arc<dyn Transport>, plan: FaultPlan) -> Arc<Self> {
+        Self::stalled_by(inner, plan, None)
+    }
+
+    fn stalled_by(
+        inner: Arc<dyn Transport>,
+        plan: FaultPlan,
+        stall: Option<PathBuf>,
+    ) -> Arc<Self> {
         let mut capabilities = inner.capabilities().clone();
         capabilities.transport = format!("fault:{}", capabilities.transport);
         let faults = Faults {
@@ -302,6 +332,7 @@ impl FaultTransport {
             broken: Mutex::default(),
             waiters: Mutex::default(),
             backlogs: Mutex::default(),
+            stall,
         };
         Arc::new(Self { inner, capabilities, faults: Arc::new(faults) })
     }
@@ -334,7 +365,8 @@ pub(super) fn connect(opening: &Opening) -> Result<Arc<dyn Transport>, ConnectEr
     let plan = FaultPlan::parse(&opening.url)?;
     let inner =
         Opening { url: opening.url.inner(&OWN_OPTIONS)?, clock: Arc::clone(&opening.clock) };
-    Ok(FaultTransport::over(super::open(&inner)?, plan))
+    let stall = opening.url.option("stall").map(PathBuf::from);
+    Ok(FaultTransport::stalled_by(super::open(&inner)?, plan, stall))
 }
 
 impl Decorator for FaultTransport {
@@ -349,6 +381,19 @@ impl Decorator for FaultTransport {
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
+    }
+
+    fn open_topic(
+        &self,
+        name: &TopicName,
+    ) -> Result<Option<Arc<dyn TransportTopic>>, TransportError> {
+        self.faults.answer();
+        Ok(self.inner.open_topic(name)?.map(|topic| self.topic(topic, name)))
+    }
+
+    fn topics(&self) -> Result<Vec<TopicName>, TransportError> {
+        self.faults.answer();
+        self.inner.topics()
     }
 
     fn close(&self) {
@@ -371,6 +416,7 @@ impl TopicDecorator for FaultyTopic {
     }
 
     fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError> {
+        self.faults.answer();
         self.faults.check(&self.name)?;
         let inner = self.inner.writer(request)?;
         let (topic, partition) = (self.name.clone(), request.partition);
@@ -389,12 +435,14 @@ impl TopicDecorator for FaultyTopic {
     }
 
     fn reader(&self, request: &ReaderRequest<'_>) -> Result<Box<dyn Reader>, TransportError> {
+        self.faults.answer();
         self.faults.check(&self.name)?;
         let inner = self.inner.reader(request)?;
         Ok(Box::new(FaultyReader::new(inner, &self.faults, self.name.clone())))
     }
 
     fn writers(&self) -> Result<Vec<WriterInfo>, TransportError> {
+        self.faults.answer();
         self.faults.reach(&self.name)?;
         self.inner.writers()
     }

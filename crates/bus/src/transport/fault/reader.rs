@@ -262,6 +262,7 @@ impl Reader for FaultyReader {
     }
 
     fn seek(&mut self, partition: u32, offset: u64) -> Result<(), TransportError> {
+        self.faults.answer();
         self.faults.check(&self.topic)?;
         let of_it = |queued: &QueuedItem| match queued {
             QueuedItem::Sample(sample) => sample.partition == partition,
@@ -273,6 +274,7 @@ impl Reader for FaultyReader {
     }
 
     fn commit(&mut self, partition: u32, offset: u64) -> Result<(), TransportError> {
+        self.faults.answer();
         self.inner.commit(partition, offset)
     }
 }

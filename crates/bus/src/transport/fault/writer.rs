@@ -170,6 +170,7 @@ impl Writer for FaultyWriter {
         record: &Record<'_>,
         guarantee: Guarantee,
     ) -> Result<Published, PublishError> {
+        self.faults.answer();
         if let Some(published) = self.instead(record, guarantee)? {
             return Ok(published);
         }
@@ -182,6 +183,9 @@ impl Writer for FaultyWriter {
         record: &Record<'_>,
         guarantee: Guarantee,
     ) -> Result<Option<Published>, PublishError> {
+        if self.faults.is_stalled() {
+            return Ok(None);
+        }
         if let Some(published) = self.instead(record, guarantee)? {
             return Ok(Some(published));
         }
@@ -196,6 +200,7 @@ impl Writer for FaultyWriter {
     }
 
     fn assert_alive(&mut self) -> Result<(), TransportError> {
+        self.faults.answer();
         self.faults.reach(&self.topic)?;
         locked(&self.backlog).inner.assert_alive()
     }
@@ -205,6 +210,7 @@ impl Writer for FaultyWriter {
     }
 
     fn flush(&mut self, guarantee: Guarantee) -> Result<Option<PendingReceipt>, PublishError> {
+        self.faults.answer();
         locked(&self.backlog).inner.flush(guarantee)
     }
 }
