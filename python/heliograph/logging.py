@@ -45,7 +45,11 @@ _FORMATTER = logging.Formatter()
 
 
 class Figures(NamedTuple):
-    """Statistics of a handler's records: offered = published + shed + waiting."""
+    """Statistics of a handler's records: offered = published + shed + waiting.
+
+    Each call of :meth:`Handler.emit` offers one. ``shed`` records are lost: the queue was full, or
+    the handler failed.
+    """
 
     offered: int
     published: int
@@ -102,6 +106,7 @@ class Handler(_log_levels.PublishingHandler):
         super().__init__(level)
         # Until it is open.
         self._ended = True
+        self._failed = 0
         self._bus = (url, prefix, batch_age)
         self._producer = producer
         self._spill = None if spill is None else (Path(spill), spill_bytes)
@@ -112,12 +117,19 @@ class Handler(_log_levels.PublishingHandler):
         _log_levels.follow(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Publish a record; errors are handled as in ``logging``'s own handlers."""
+        """Publish a record.
+
+        One that cannot be formatted is published with its template and the ``repr`` of its
+        arguments; its data ``logging.error`` is the reason. Other errors are handled as in
+        ``logging``'s own handlers, and the record counts as shed.
+        """
         try:
             (self._raw or self._in_child()).emit(record, _trace(record))
         except RecursionError:
+            self._failed += 1
             raise
         except Exception:
+            self._failed += 1
             self.handleError(record)
 
     def flush(self) -> None:
@@ -137,7 +149,9 @@ class Handler(_log_levels.PublishingHandler):
     @property
     def figures(self) -> Figures:
         """The statistics so far."""
-        return Figures(*(self._raw or self._in_child()).figures())
+        told = Figures(*(self._raw or self._in_child()).figures())
+        failed = self._failed
+        return told._replace(offered=told.offered + failed, shed=told.shed + failed)
 
     def _open(
         self, producer: str | None, spill: tuple[Path, int] | None, settings: Path | None
@@ -176,8 +190,11 @@ def _trace(record: logging.LogRecord) -> str | None:
     if not (record.exc_info or record.exc_text or record.stack_info):
         return None
     if record.exc_info and not record.exc_text:
-        # Cached for other handlers, as logging's own formatter does.
-        record.exc_text = _FORMATTER.formatException(record.exc_info)
+        try:
+            # Cached for other handlers, as logging's own formatter does.
+            record.exc_text = _FORMATTER.formatException(record.exc_info)
+        except Exception as error:
+            return f"{record.exc_info!r} has no traceback: {error!r}"
     return "\n".join(part for part in (record.exc_text, record.stack_info) if part)
 
 

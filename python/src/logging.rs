@@ -1,20 +1,23 @@
 //! Publishes Python's log records on the bus.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use helio_bus::{Bus, Tai};
+use helio_bus::{Bus, Clock as _, SystemClock, Tai};
 use helio_logging::{
     Audiences, Body, Lanes, Level, LogError, LogOptions, Logger, Logging, Packet, Site, SiteNumber,
     Spill, Stack, Style, TextField, Value, formats,
 };
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyException, PyRecursionError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use pyo3::sync::{MutexExt, PyOnceLock};
+use pyo3::types::{
+    PyBool, PyBytes, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PyString, PyTuple,
+};
 
 use crate::errors;
 use crate::fork::{Generation, Owned};
@@ -137,50 +140,56 @@ impl RawLogging {
         Ok(Self { logging: Mutex::new(Owned::new(open)), generation: Generation::current() })
     }
 
-    /// Publishes a record of Python; its message is formatted already if it has arguments.
+    /// Publishes a record of Python.
+    ///
+    /// A message that cannot be formatted is its template and the arguments' `repr`, and the data
+    /// `logging.error` says why. Values of wrong types are published as text.
     fn emit(&self, py: Python<'_>, record: &Bound<'_, PyAny>, trace: Option<&str>) -> PyResult<()> {
         self.generation.check(OBJECT)?;
         let fields = record.getattr(intern!(py, "__dict__"))?.cast_into::<PyDict>()?;
-        let name = fields.get_item(intern!(py, "name"))?;
-        let name = name.as_ref().map_or(Ok("root"), |name| name.extract())?;
-        let number =
-            fields.get_item(intern!(py, "levelno"))?.map_or(Ok(20), |number| number.extract())?;
-        let created =
-            fields.get_item(intern!(py, "created"))?.map_or(Ok(0.0), |at| at.extract::<f64>())?;
-        let template = fields.get_item(intern!(py, "msg"))?.map(|msg| msg.str()).transpose()?;
-        let template = template.as_ref().map_or(Ok(""), |msg| msg.to_str())?;
+        let name = text_at(&fields, intern!(py, "name"))?;
+        let number = fields.get_item(intern!(py, "levelno"))?;
+        let number = number.and_then(|number| number.extract().ok()).unwrap_or(20);
+        let created = fields.get_item(intern!(py, "created"))?;
+        let created = created.and_then(|at| at.extract::<f64>().ok());
+        let template = fields.get_item(intern!(py, "msg"))?;
+        let template = template.map(|msg| text_of(&msg)).transpose()?;
+        let template = template.as_ref().map_or(Cow::Borrowed(""), |msg| msg.to_string_lossy());
         let args = fields.get_item(intern!(py, "args"))?;
-        let args = args.filter(|args| args.is_truthy().unwrap_or(false));
+        let args = args.filter(|args| args.is_truthy().unwrap_or(true));
         let audience = fields.get_item(intern!(py, "audience"))?;
-        let audience = audience.map(|audience| audiences(&audience)).transpose()?;
+        let to = audience.as_ref().and_then(|audience| audiences(audience).ok());
         let mut body = Body::new();
-        match &args {
-            None => _ = body.text(template),
-            Some(args) => {
-                let text = record.call_method0(intern!(py, "getMessage"))?;
-                body.text(text.cast::<PyString>()?.to_str()?);
-                arguments(args, &mut body)?;
-            }
-        }
+        let failure = message(record, &template, args.as_ref(), &mut body)?;
         if let Some(thread) =
             fields.get_item(intern!(py, "threadName"))?.filter(|thread| !thread.is_none())
         {
-            body.member(TextField::Thread, thread.str()?.to_str()?);
+            body.member(TextField::Thread, &text_of(&thread)?.to_string_lossy());
         }
         extras(&fields, &mut body)?;
+        if let Some(audience) = audience.as_ref().filter(|_| to.is_none()) {
+            body.data("audience", &value(audience)?);
+        }
+        if let Some(failure) = failure {
+            body.data("logging.error", &Value::from(failure.to_string()));
+        }
         if let Some(trace) = trace {
             exception(&fields, trace, &mut body)?;
         }
         // No Python code runs from here on, as it could log.
         let mut guard = self.lock(py);
         let open = guard.get_mut(OBJECT)?;
-        let site = open.site(py, &fields, if args.is_some() { template } else { "" })?;
-        let logger = open.logger(name);
+        let site = open.site(py, &fields, if args.is_some() { &template } else { "" })?;
+        let logger = match &name {
+            Some(name) => open.logger(&name.to_string_lossy()),
+            None => open.logger("root"),
+        };
         drop(guard);
-        let logger = audience.map_or_else(|| logger.clone(), |audience| logger.to(&audience));
+        let logger = to.map_or_else(|| logger.clone(), |audience| logger.to(&audience));
         // Python's clock is a floating-point number of seconds, exact to microseconds.
-        let unix = (created * 1e6).round() as i64;
-        let time = Tai::from_unix_nanos(unix.saturating_mul(1_000));
+        let unix = created.map(|created| (created * 1e6).round() as i64);
+        let time = unix.map(|unix| Tai::from_unix_nanos(unix.saturating_mul(1_000)));
+        let time = time.unwrap_or_else(|| SystemClock::new().now());
         logger.record_at(time, level(number), site, |record| record.clone_from(&body));
         Ok(())
     }
@@ -250,26 +259,25 @@ impl OpenLogging {
         fields: &Bound<'_, PyDict>,
         template: &str,
     ) -> PyResult<SiteNumber> {
-        let file = fields.get_item(intern!(py, "pathname"))?;
-        let file: &str = file.as_ref().map_or(Ok(""), |file| file.extract())?;
+        let file = text_at(fields, intern!(py, "pathname"))?;
+        let file = file.as_ref().map_or(Cow::Borrowed(""), |file| file.to_string_lossy());
         let line = fields.get_item(intern!(py, "lineno"))?;
-        let line: i64 = line.map_or(Ok(0), |line| line.extract())?;
-        let key = (file.to_owned(), line);
+        let line: i64 = line.and_then(|line| line.extract().ok()).unwrap_or(0);
+        let key = (file.into_owned(), line);
         if let Some((known, number)) = self.sites.get(&key)
             && known == template
         {
             return Ok(*number);
         }
-        let routine = fields.get_item(intern!(py, "funcName"))?;
-        let routine = routine.filter(|routine| !routine.is_none());
-        let routine: &str = routine.as_ref().map_or(Ok(""), |routine| routine.extract())?;
+        let routine = text_at(fields, intern!(py, "funcName"))?;
+        let routine = routine.as_ref().map_or(Cow::Borrowed(""), |name| name.to_string_lossy());
         let number = self.logging.site(Site {
             template: template.to_owned(),
             style: Style::Percent,
             names: Vec::new(),
-            file: file.to_owned(),
+            file: key.0.clone(),
             line: u32::try_from(line).unwrap_or(0),
-            routine: routine.to_owned(),
+            routine: routine.into_owned(),
         });
         if self.sites.len() < CACHE_MAX || self.sites.contains_key(&key) {
             self.sites.insert(key, (template.to_owned(), number));
@@ -284,6 +292,35 @@ fn audiences(given: &Bound<'_, PyAny>) -> PyResult<Audiences> {
         return Ok(if name == "*" { Audiences::everyone() } else { Audiences::of([name]) });
     }
     Ok(Audiences::of(given.extract::<Vec<String>>()?))
+}
+
+/// Adds the message and its arguments; returns why the message cannot be formatted, if so.
+fn message(
+    record: &Bound<'_, PyAny>,
+    template: &str,
+    args: Option<&Bound<'_, PyAny>>,
+    body: &mut Body,
+) -> PyResult<Option<PyErr>> {
+    let Some(args) = args else {
+        body.text(template);
+        return Ok(None);
+    };
+    let py = record.py();
+    let text = record.call_method0(intern!(py, "getMessage"));
+    let failure = match text.and_then(|text| Ok(text.cast_into::<PyString>()?)) {
+        Ok(text) => {
+            body.text(&text.to_string_lossy());
+            None
+        }
+        Err(error) => {
+            let error = recoverable(py, error)?;
+            let args = or_else(py, args.repr(), || type_name(args))?;
+            body.text(&format!("{template} {}", args.to_string_lossy()));
+            Some(error)
+        }
+    };
+    arguments(args, body)?;
+    Ok(failure)
 }
 
 fn arguments(args: &Bound<'_, PyAny>, body: &mut Body) -> PyResult<()> {
@@ -302,25 +339,78 @@ fn arguments(args: &Bound<'_, PyAny>, body: &mut Body) -> PyResult<()> {
 
 /// Attributes from `extra`: fields of a record by name, others as data.
 fn extras(fields: &Bound<'_, PyDict>, body: &mut Body) -> PyResult<()> {
-    // Most records have none: Python's own attributes are 21 or, with task names, 22.
-    if fields.len() <= 22 {
+    let py = fields.py();
+    // Most records have none; a set's own method compares the names fastest.
+    let standard = STANDARD_NAMES.get_or_try_init(py, || {
+        let names = PyFrozenSet::new(py, STANDARD_ATTRIBUTES)?;
+        PyResult::Ok(names.getattr("issuperset")?.unbind())
+    })?;
+    if standard.bind(py).call1((fields,))?.is_truthy()? {
         return Ok(());
     }
     for (name, given) in fields.iter() {
-        let name: &str = name.extract()?;
-        if STANDARD_ATTRIBUTES.contains(&name) {
-            continue;
-        }
-        if name == "stack" {
-            let (id, level) = given.extract()?;
-            body.stack(&Stack { id, level });
-        } else if let Some(field) = TextField::of_name(name).filter(|field| field.is_in_body()) {
-            body.member(field, given.str()?.to_str()?);
-        } else {
-            body.data(name, &value(&given)?);
-        }
+        extra(&text_of(&name)?.to_string_lossy(), &given, body)?;
     }
     Ok(())
+}
+
+/// `issuperset` of the set of Python's own attributes.
+static STANDARD_NAMES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+fn extra(name: &str, given: &Bound<'_, PyAny>, body: &mut Body) -> PyResult<()> {
+    if STANDARD_ATTRIBUTES.contains(&name) {
+        return Ok(());
+    }
+    if name == "stack"
+        && let Ok((id, level)) = given.extract()
+    {
+        body.stack(&Stack { id, level });
+    } else if let Some(field) = TextField::of_name(name).filter(|field| field.is_in_body()) {
+        body.member(field, &text_of(given)?.to_string_lossy());
+    } else {
+        body.data(name, &value(given)?);
+    }
+    Ok(())
+}
+
+/// The text of an attribute, if it is there and not None.
+fn text_at<'py>(
+    fields: &Bound<'py, PyDict>,
+    name: &Bound<'py, PyString>,
+) -> PyResult<Option<Bound<'py, PyString>>> {
+    let given = fields.get_item(name)?.filter(|given| !given.is_none());
+    given.map(|given| text_of(&given)).transpose()
+}
+
+/// The text of an object; its `repr` if that fails, and the name of its type if both do.
+fn text_of<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
+    if let Ok(text) = given.cast::<PyString>() {
+        return Ok(text.clone());
+    }
+    or_else(given.py(), given.str(), || or_else(given.py(), given.repr(), || type_name(given)))
+}
+
+fn type_name<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
+    let name = given.get_type().name()?;
+    Ok(PyString::new(given.py(), &format!("<{}>", name.to_string_lossy())))
+}
+
+fn or_else<'py>(
+    py: Python<'py>,
+    text: PyResult<Bound<'py, PyString>>,
+    other: impl FnOnce() -> PyResult<Bound<'py, PyString>>,
+) -> PyResult<Bound<'py, PyString>> {
+    match text {
+        Ok(text) => Ok(text),
+        Err(error) => recoverable(py, error).and_then(|_| other()),
+    }
+}
+
+/// An error of the record's own objects; an interrupt, for example, is not one.
+fn recoverable(py: Python<'_>, error: PyErr) -> PyResult<PyErr> {
+    let is_theirs =
+        error.is_instance_of::<PyException>(py) && !error.is_instance_of::<PyRecursionError>(py);
+    if is_theirs { Ok(error) } else { Err(error) }
 }
 
 /// An exception, with OpenTelemetry's names of its attributes.
@@ -331,9 +421,10 @@ fn exception(fields: &Bound<'_, PyDict>, trace: &str, body: &mut Body) -> PyResu
             info.get_item(0).and_then(|class| Ok((class, info.get_item(1)?)))
         && !class.is_none()
     {
-        let name = class.getattr(intern!(py, "__name__"))?;
-        body.data("exception.type", &Value::from(name.str()?.to_str()?));
-        body.data("exception.message", &Value::from(error.str()?.to_str()?));
+        let name = class.getattr(intern!(py, "__name__")).unwrap_or(class);
+        for (field, text) in [("exception.type", name), ("exception.message", error)] {
+            body.data(field, &Value::from(text_of(&text)?.to_string_lossy().into_owned()));
+        }
     }
     body.data("exception.stacktrace", &Value::from(trace));
     Ok(())
@@ -372,12 +463,12 @@ fn value_at(given: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
         return Ok(Value::Array(items.collect::<PyResult<_>>()?));
     }
     if let Some(items) = given.cast::<PyDict>().ok().filter(|_| deeper) {
-        let pairs = items
-            .iter()
-            .map(|(name, item)| Ok((name.str()?.to_string(), value_at(&item, depth + 1)?)));
+        let pairs = items.iter().map(|(name, item)| {
+            Ok((text_of(&name)?.to_string_lossy().into_owned(), value_at(&item, depth + 1)?))
+        });
         return Ok(Value::Map(pairs.collect::<PyResult<_>>()?));
     }
-    Ok(Value::from(given.str()?.to_string_lossy().into_owned()))
+    Ok(Value::from(text_of(given)?.to_string_lossy().into_owned()))
 }
 
 /// The records of a packet, each as a line of JSON.

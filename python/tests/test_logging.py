@@ -125,14 +125,99 @@ def test_what_is_logged_may_log(url: str, handler: Handler, log: logging.Logger)
     assert sorted(record["message"] for record in read(url)) == ["asked", "asked", "told"]
 
 
-def test_a_wrong_call_fails_for_nobody(
-    handler: Handler, log: logging.Logger, capsys: pytest.CaptureFixture[str]
+class Raises:
+    """An object without a text."""
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+class Mute(Raises):
+    """An object without a text or a representation."""
+
+    def __repr__(self) -> str:
+        raise ValueError("no representation")
+
+
+def test_a_record_that_cannot_be_formatted_is_published(
+    url: str, handler: Handler, log: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """``logging`` reports it on stderr, as for its own handlers."""
-    assert logging.raiseExceptions
+    """With its template, the arguments' representation, and the reason."""
     log.info("%d", "no number")
-    assert "Logging error" in capsys.readouterr().err
-    assert handler.figures.offered == 0
+    log.info("%s %s", "too few")
+    log.info("none", "too many")
+    log.info("%(no)s", {"one": 1})
+    log.info("%s", Mute())
+    log.info(Mute())
+    log.info("a lone \ud800")
+    log.info("%s", "another \udfff")
+    log.info("of %s", Raises(), extra={"odd": Raises(), "place": "here"})
+    log.info("to nobody", extra={"audience": 5, "stack": "none", "antenna": Mute()})
+    handler.emit(logging.makeLogRecord({"msg": "bare", "levelno": "high", "created": None}))
+    handler.emit(logging.makeLogRecord({"msg": None, "pathname": None, "lineno": None}))
+    handler.flush()
+    found = {record["sequence"]: record for record in read(url, producer=None)}
+    assert [found[number]["message"] for number in range(1, 13)] == [
+        "%d ('no number',)",
+        "%s %s ('too few',)",
+        "none ('too many',)",
+        "%(no)s {'one': 1}",
+        "%s <tuple>",
+        "<Mute>",
+        "a lone \ufffd\ufffd\ufffd",
+        "another \ufffd\ufffd\ufffd",
+        found[9]["message"],
+        "to nobody",
+        "bare",
+        "None",
+    ]
+    assert found[9]["message"].startswith("of %s (<")
+    assert found[9]["data"]["logging.error"] == "ValueError: no text"
+    assert found[9]["data"]["place"] == "here"
+    assert "Raises" in found[9]["data"]["odd"]
+    assert found[1]["data"]["logging.error"].startswith("TypeError: %d format")
+    assert (found[1]["template"], found[1]["args"]) == ("%d", ["no number"])
+    assert found[10]["data"] == {"audience": 5, "stack": "none"}
+    assert found[10]["antenna"] == "<Mute>"
+    assert handler.figures == (12, 12, 0, 0, None)
+    assert capsys.readouterr().err == ""
+
+
+def test_each_name_of_extra_is_published(url: str, handler: Handler, log: logging.Logger) -> None:
+    """Also the only one, and also beside attributes that other handlers have set."""
+    console = logging.StreamHandler(io.StringIO())
+    console.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    for count in range(4):
+        extra = {f"name{n}": n for n in range(count)}
+        log.info("alone", extra=extra)
+        log.handlers.insert(0, console)
+        log.info("behind another handler", extra=extra)
+        log.removeHandler(console)
+    # Python's own attributes may be fewer than usual.
+    bare = logging.makeLogRecord({"msg": "bare", "kept": 2})
+    del bare.stack_info
+    log.handle(bare)
+    handler.flush()
+    found = [record.get("data", {}) for record in read(url, producer=None)]
+    wanted = [{f"name{n}": n for n in range(count)} for count in range(4) for _ in range(2)]
+    assert sorted(map(str, found)) == sorted(map(str, [*wanted, {"kept": 2}]))
+
+
+def test_what_is_emitted_is_published_or_counted(url: str) -> None:
+    """Also what the handler's own code cannot take."""
+    handler = Handler(url, producer="CONTROL/DV11")
+    log = logging.Logger("counts")
+    log.addHandler(handler)
+    log.info("one")
+    handler.emit(logging.makeLogRecord({"msg": "two", "exc_info": "no tuple"}))
+    raising, logging.raiseExceptions = logging.raiseExceptions, False
+    try:
+        handler.emit(object())  # type: ignore[arg-type]
+    finally:
+        logging.raiseExceptions = raising
+    handler.flush()
+    assert handler.figures == (3, 2, 1, 0, None)
+    handler.close()
 
 
 def test_closing_publishes_what_was_logged(url: str) -> None:

@@ -15,6 +15,8 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from heliograph._component._data import encodable
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -109,6 +111,22 @@ class LogPublisher(logging.Handler):
         self._loop = None
 
 
+def _message(record: logging.LogRecord) -> str:
+    """Return the message; the template and the arguments if it cannot be formatted."""
+    try:
+        return encodable(record.getMessage())
+    except RecursionError:
+        raise
+    except Exception as error:
+        parts = [f"{type(error).__name__}: {error}"]
+        for part in (record.msg, record.args):
+            try:
+                parts.append(repr(part))
+            except Exception:
+                parts.append(f"<{type(part).__name__}>")
+        return encodable("{1} {2} cannot be formatted: {0}".format(*parts))
+
+
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
     trace = ""
     if record.exc_info:
@@ -116,7 +134,7 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
     return {
         "name": record.name,
         "level": record.levelno,
-        "message": record.getMessage()[:TEXT_MAX],
+        "message": _message(record)[:TEXT_MAX],
         "traceback": trace[-TEXT_MAX:],
         "filePath": record.pathname,
         "functionName": record.funcName or "",
