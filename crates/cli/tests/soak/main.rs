@@ -18,5 +18,6 @@ mod groups;
 mod kafka;
 mod log_demo;
 mod log_everywhere;
+mod log_otlp;
 #[path = "../support/mod.rs"]
 mod support;

@@ -35,7 +35,7 @@ pub use read::{
     from_protobuf,
 };
 pub use serve::{
-    Listen, MAX_CONNECTIONS, MAX_REQUEST_BYTES, MAX_REQUESTS, ServeError, Serving, Take, Taken,
+    Limits, Listen, MAX_REQUEST_BYTES, MAX_REQUESTS, ServeError, Serving, Take, Taken, Taking,
     serve,
 };
 pub use write::{to_json, to_protobuf};

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use helio_bus::transport::locked;
 use helio_bus::{Clock, SystemClock, Tai};
-use helio_logging::{EncodedRecord, Lanes, Level, LogFigures, LogOptions, Record, Relay, Value};
+use helio_logging::{
+    EncodedRecord, Lanes, Level, LogFigures, LogOptions, Record, RecordReceipt, Relay, Value,
+};
 
 use crate::limits::Limits;
 use crate::sender::{Cause, Peer, RateClass, Sender, SenderCounts, SenderEntry, Senders};
@@ -201,6 +203,14 @@ impl Sender {
     /// # Errors
     /// [`Cause`]; the drop is already counted.
     pub fn take(&self, record: Record) -> Result<(), Cause> {
+        self.take_for(record, None)
+    }
+
+    /// The same; the receipt tells when the record is stored. A dropped record is no part of it.
+    ///
+    /// # Errors
+    /// [`Cause`]; the drop is already counted.
+    pub fn take_for(&self, record: Record, receipt: Option<&RecordReceipt>) -> Result<(), Cause> {
         let shared = &self.ingest.0;
         let urgent = shared.lanes.is_urgent(record.level);
         let urgency = if urgent { RateClass::Urgent } else { RateClass::Usual };
@@ -224,7 +234,18 @@ impl Sender {
             let why = format_args!("the record has {bytes} bytes, the limit is {most}");
             return Err(self.dropped(Cause::TooLarge, &why));
         }
-        shared.relay.publish(written).map_err(|shed| self.dropped(Cause::Shed, &shed))
+        let published = shared.relay.publish_for(written, receipt);
+        published.map_err(|shed| self.dropped(Cause::Shed, &shed))
+    }
+
+    /// Counts a refused connection or request of another edge.
+    pub fn count_refused(&self) {
+        locked(&self.entry.state).tally.refused += 1;
+    }
+
+    /// Counts a connection or request of another edge that was closed by a timeout.
+    pub fn count_timed_out(&self) {
+        locked(&self.entry.state).tally.timed_out += 1;
     }
 
     /// Counts a message that is dropped before it becomes a record.

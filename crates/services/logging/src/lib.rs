@@ -46,8 +46,9 @@ pub use predicate::{
     index_terms, words,
 };
 pub use producer::{
-    Argument, CallSite, EncodedRecord, LogError, LogFigures, LogOptions, Logger, Logging,
-    MAX_LOGGERS, MAX_SITES, Relay, SettingsError, Shed, Shown, SiteNumber, Spill, Suppress,
+    Argument, BatchReceipt, CallSite, EncodedRecord, LogError, LogFigures, LogOptions, Logger,
+    Logging, MAX_LOGGERS, MAX_SITES, RecordReceipt, Relay, SettingsError, Shed, Shown, SiteNumber,
+    Spill, Suppress,
 };
 pub use reader::{
     Cursor, CursorError, Damaged, Filter, FilterDecision, Follow, Gap, GapRange, Item,

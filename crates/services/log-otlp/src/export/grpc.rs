@@ -11,7 +11,7 @@ use tonic::metadata::{MetadataKey, MetadataMap, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-use super::{ExportError, ExporterOptions, MAX_ANSWER_BYTES, Refused, TargetError};
+use super::{ExportError, ExporterOptions, MAX_ANSWER_BYTES, Refused, TargetError, unanswered};
 use crate::bytes_codec::{EXPORT_PATH, RawCodec};
 use crate::proto;
 use crate::read::reason;
@@ -57,10 +57,7 @@ impl Client {
             .max_decoding_message_size(MAX_ANSWER_BYTES);
         let mut request = tonic::Request::new(request.into());
         *request.metadata_mut() = self.metadata.clone();
-        let later = |cause: String| {
-            let cause = reason(format!("{} does not answer: {cause}", self.url));
-            ExportError::Later { after: None, cause }
-        };
+        let later = |cause: String| unanswered(&self.url, &cause);
         let answered = self.runtime.block_on(async {
             tokio::time::timeout(self.timeout, async {
                 grpc.ready().await.map_err(|error| later(shown(&error)))?;
@@ -77,8 +74,7 @@ impl Client {
     fn failed(&self, status: &Status) -> ExportError {
         if let Some(source) = status.source() {
             // The error is not the receiver's, but of the connection.
-            let cause = reason(format!("{} does not answer: {}", self.url, shown(source)));
-            return ExportError::Later { after: None, cause };
+            return unanswered(&self.url, &shown(source));
         }
         let code = status.code();
         let said = format!("{} rejected the request: {code:?} {}", self.url, status.message());

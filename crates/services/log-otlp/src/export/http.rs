@@ -9,7 +9,7 @@ use prost::Message as _;
 use ureq::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use ureq::{Agent, Body};
 
-use super::{ExportError, ExporterOptions, MAX_ANSWER_BYTES, Refused, TargetError};
+use super::{ExportError, ExporterOptions, MAX_ANSWER_BYTES, Refused, TargetError, unanswered};
 use crate::proto;
 use crate::read::reason;
 
@@ -59,10 +59,7 @@ impl Client {
         for (name, value) in &self.headers {
             call = call.header(name, value);
         }
-        let later = |error: ureq::Error| {
-            let cause = format!("{} does not answer: {error}", self.url);
-            ExportError::Later { after: None, cause }
-        };
+        let later = |error: ureq::Error| unanswered(&self.url, &error.to_string());
         let (head, body) = call.send(&packed[..]).map_err(later)?.into_parts();
         let text = read(body).map_err(later)?;
         let is_protobuf = head.headers.get("content-type").is_some_and(|kind| kind == PROTOBUF);

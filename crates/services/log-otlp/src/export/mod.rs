@@ -80,6 +80,20 @@ pub enum ExportError {
     Never(String),
 }
 
+/// The error of a request without an answer. A certificate that is not trusted stays so until
+/// somebody changes it; everything else may pass.
+fn unanswered(url: &str, cause: &str) -> ExportError {
+    let lower = cause.to_ascii_lowercase();
+    let is_certificate = ["certificate", "hostname mismatch"].iter().any(|of| lower.contains(of));
+    if is_certificate {
+        return ExportError::Never(reason(format!(
+            "the certificate of {url} is refused: {cause}; SSL_CERT_FILE names others to trust"
+        )));
+    }
+    let cause = reason(format!("{url} does not answer: {cause}"));
+    ExportError::Later { after: None, cause }
+}
+
 /// The refused part of an accepted request.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Refused {
@@ -149,5 +163,27 @@ impl std::fmt::Debug for Exporter {
             Client::Grpc(_) => "Exporter(gRPC)",
             Client::Http(_) => "Exporter(HTTP)",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_that_is_refused_is_not_tried_again() {
+        let url = "https://logs.example.org";
+        for cause in [
+            "error:0A000086:SSL routines:tls_post_process_server_certificate:certificate verify \
+             failed:../ssl/statem/statem_clnt.c:1889: (self-signed certificate)",
+            "Hostname mismatch",
+        ] {
+            let ExportError::Never(told) = unanswered(url, cause) else { panic!("{cause}") };
+            assert!(told.contains(url) && told.contains("SSL_CERT_FILE"), "{told}");
+        }
+        for cause in ["Connection refused (os error 111)", "unexpected EOF", "timeout"] {
+            let later = unanswered(url, cause);
+            assert!(matches!(later, ExportError::Later { after: None, .. }), "{cause}");
+        }
     }
 }

@@ -16,18 +16,18 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use bytes::Bytes;
 use prost::Message as _;
-use tokio::sync::OwnedSemaphorePermit;
 use tonic::codec::CompressionEncoding;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::server::{Grpc, UnaryService};
 use tonic::{Code, Status};
 
 use super::connections::Sender;
-use super::http::response;
-use super::{Answer, Format, MAX_REQUEST_BYTES, REQUEST_TIMEOUT, RETRY_DELAY, Service};
+use super::http::{NOT_STORED, response};
+use super::{Answer, Format, MAX_REQUEST_BYTES, RETRY_DELAY, RequestPlace, Service};
 use crate::bytes_codec::{EXPORT_PATH, RawCodec};
 use crate::proto;
 
+const NO_ROOM: &str = "there is no room for more at the moment";
 /// The type of a status's details with a retry delay.
 const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
 
@@ -48,15 +48,18 @@ async fn export(
     if !kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc")) {
         return StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response();
     }
-    let Ok(permit) = Arc::clone(&service.permits).try_acquire_owned() else {
-        return later(RETRY_DELAY).into_http::<Body>();
+    let Some(place) = service.admit(sender) else {
+        return later(Code::ResourceExhausted, NO_ROOM, RETRY_DELAY).into_http::<Body>();
     };
-    let call = Call { service: Arc::clone(&service), sender, permit: Some(permit) };
+    let call = Call { service: Arc::clone(&service), sender, place: Some(place) };
     let mut grpc = Grpc::new(RawCodec)
         .accept_compressed(CompressionEncoding::Gzip)
         .max_decoding_message_size(MAX_REQUEST_BYTES);
-    let answered = tokio::time::timeout(REQUEST_TIMEOUT, grpc.unary(call, request)).await;
+    // Reading the body and storing the records are one call here.
+    let most = service.limits.unfinished + service.limits.stored;
+    let answered = tokio::time::timeout(most, grpc.unary(call, request)).await;
     let Ok(mut answered) = answered else {
+        service.take.timed_out(sender);
         return Status::deadline_exceeded("the request came too slowly").into_http::<Body>();
     };
     // For a message that is too large the library returns a code on which OTLP's clients retry.
@@ -78,7 +81,7 @@ async fn export(
 struct Call {
     service: Arc<Service>,
     sender: SocketAddr,
-    permit: Option<OwnedSemaphorePermit>,
+    place: Option<RequestPlace>,
 }
 
 impl UnaryService<Bytes> for Call {
@@ -87,17 +90,18 @@ impl UnaryService<Bytes> for Call {
 
     fn call(&mut self, request: tonic::Request<Bytes>) -> Self::Future {
         let (service, sender) = (Arc::clone(&self.service), self.sender);
-        let permit = self.permit.take();
+        let place = self.place.take();
         let bytes = request.into_inner();
         Box::pin(async move {
-            match service.handle(sender, Format::Protobuf, permit, || Ok(bytes)).await {
+            match service.handle(sender, Format::Protobuf, place, || Ok(bytes)).await {
                 Answer::Taken { refused, reason } => {
                     let answer = response(refused, reason).encode_to_vec();
                     Ok(tonic::Response::new(answer.into()))
                 }
                 Answer::Wrong(reason) => Err(Status::invalid_argument(reason)),
                 Answer::TooLarge(reason) => Err(Status::resource_exhausted(reason)),
-                Answer::Later(after) => Err(later(after)),
+                Answer::Later(after) => Err(later(Code::ResourceExhausted, NO_ROOM, after)),
+                Answer::NotStored(after) => Err(later(Code::Unavailable, NOT_STORED, after)),
                 Answer::Failed(reason) => Err(Status::internal(reason)),
             }
         })
@@ -105,15 +109,14 @@ impl UnaryService<Bytes> for Call {
 }
 
 /// A response that asks to retry; the details have the delay.
-fn later(after: Duration) -> Status {
-    let message = "there is no room for more at the moment";
+fn later(code: Code, message: &str, after: Duration) -> Status {
     let delay = proto::Delay {
         seconds: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
         nanos: after.subsec_nanos() as i32,
     };
     let info = proto::RetryInfo { retry_delay: Some(delay) };
     let status = proto::Status {
-        code: Code::ResourceExhausted as i32,
+        code: code as i32,
         message: message.to_owned(),
         details: vec![proto::Any { type_url: RETRY_INFO.to_owned(), value: info.encode_to_vec() }],
     };
@@ -122,5 +125,5 @@ fn later(after: Duration) -> Status {
     let bytes = MetadataValue::from_bytes(&info.encode_to_vec());
     metadata.insert_bin("google.rpc.retryinfo-bin", bytes);
     let details = status.encode_to_vec().into();
-    Status::with_details_and_metadata(Code::ResourceExhausted, message, details, metadata)
+    Status::with_details_and_metadata(code, message, details, metadata)
 }

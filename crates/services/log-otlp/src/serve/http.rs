@@ -17,7 +17,7 @@ use prost::Message;
 use serde::Serialize;
 
 use super::connections::Sender;
-use super::{Answer, Format, MAX_REQUEST_BYTES, REQUEST_TIMEOUT, RETRY_DELAY, Service};
+use super::{Answer, Format, MAX_REQUEST_BYTES, RETRY_DELAY, Service};
 use crate::proto;
 
 const PROTOBUF: &str = "application/x-protobuf";
@@ -27,6 +27,8 @@ const INVALID_ARGUMENT: i32 = 3;
 const RESOURCE_EXHAUSTED: i32 = 8;
 const INTERNAL: i32 = 13;
 const UNAVAILABLE: i32 = 14;
+/// The message of a request whose records may come twice.
+pub(super) const NOT_STORED: &str = "the bus has not stored the records in time; send them again";
 
 pub(super) fn routes(service: Arc<Service>) -> Router {
     Router::new()
@@ -54,12 +56,14 @@ async fn logs(
     let Some(packed) = packed(request.headers()) else {
         return unsupported("a request comes as it is or in gzip; set Content-Encoding");
     };
-    let Ok(permit) = Arc::clone(&service.permits).try_acquire_owned() else {
+    let Some(place) = service.admit(sender) else {
         return reply(format, Answer::Later(RETRY_DELAY));
     };
-    let body = tokio::time::timeout(REQUEST_TIMEOUT, Bytes::from_request(request, &())).await;
+    let body =
+        tokio::time::timeout(service.limits.unfinished, Bytes::from_request(request, &())).await;
     let body = match body {
         Err(_) => {
+            service.take.timed_out(sender);
             return (StatusCode::REQUEST_TIMEOUT, "the request came too slowly").into_response();
         }
         Ok(Err(error)) => {
@@ -80,7 +84,7 @@ async fn logs(
         Packed::No => Ok(body),
         Packed::Gzip => unzipped(&body),
     };
-    reply(format, service.handle(sender, format, Some(permit), unpack).await)
+    reply(format, service.handle(sender, format, Some(place), unpack).await)
 }
 
 fn format(headers: &HeaderMap) -> Option<Format> {
@@ -140,13 +144,20 @@ fn reply(format: Format, answer: Answer) -> Response {
         }
         Answer::Later(after) => {
             let message = "there is no room for more at the moment".to_owned();
-            let mut response = refusal(StatusCode::TOO_MANY_REQUESTS, UNAVAILABLE, message);
-            let (name, seconds): (HeaderName, _) = (header::RETRY_AFTER, whole_seconds(after));
-            response.headers_mut().insert(name, seconds.into());
-            response
+            later(refusal(StatusCode::TOO_MANY_REQUESTS, UNAVAILABLE, message), after)
+        }
+        Answer::NotStored(after) => {
+            let message = NOT_STORED.to_owned();
+            later(refusal(StatusCode::SERVICE_UNAVAILABLE, UNAVAILABLE, message), after)
         }
         Answer::Failed(reason) => refusal(StatusCode::INTERNAL_SERVER_ERROR, INTERNAL, reason),
     }
+}
+
+fn later(mut response: Response, after: Duration) -> Response {
+    let (name, seconds): (HeaderName, _) = (header::RETRY_AFTER, whole_seconds(after));
+    response.headers_mut().insert(name, seconds.into());
+    response
 }
 
 /// Rounded up, so that no client retries too early.

@@ -1,18 +1,23 @@
 //! The server side: a service for OTLP's two protocols.
 //!
 //! Constraints. Requests are bounded in size, before and after decompression, and in time. The
-//! numbers of concurrent requests and connections are bounded. If the [`Take`] has no room, the
-//! sender gets a retry delay.
+//! numbers of concurrent requests and connections are bounded, in all and by sender, before a body
+//! is read. A request is answered with success once its records are stored; if that takes longer
+//! than [`Limits::stored`], or if the [`Take`] has no room, the sender gets a retry delay.
 //!
 //! Operation. Both protocols are HTTP, with one server each; they differ in paths and responses
-//! (`http`, `grpc`). A request's records are read and passed on in a thread for blocking work.
+//! (`http`, `grpc`). A request's records are read in a thread for blocking work. Then requests pass
+//! a gate one by one: the first waits for room and passes its records on, also in a thread. No
+//! thread waits while records are stored.
 
 mod connections;
 mod grpc;
 mod http;
 
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,10 +27,10 @@ use helio_bus::{Clock as _, SystemClock};
 use helio_logging::Record;
 use thiserror::Error;
 use tokio::net::TcpListener;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::read::{Received, from_json, from_protobuf, reason};
-use connections::{Bounded, Sender};
+use connections::{Place, Senders};
 
 /// The most bytes of a request, compressed and decompressed: the limit that OTLP's specification
 /// recommends.
@@ -33,24 +38,64 @@ pub const MAX_REQUEST_BYTES: usize = 4 << 20;
 /// The most concurrent requests. Each takes at most three times [`MAX_REQUEST_BYTES`]. Further ones
 /// get a retry delay.
 pub const MAX_REQUESTS: usize = 64;
-/// The most connections per protocol; further ones wait. Each takes some kilobytes.
-pub const MAX_CONNECTIONS: usize = 1_024;
-/// The timeout of receiving a request, as a slow one occupies a slot.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// The retry delay if all slots are occupied.
+/// The retry delay if all slots are occupied, or if records are not stored in time.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
+/// How often a request that waits for room checks for it.
+const ROOM_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// The threads that decompress and read requests: as many as small machines have processors.
 const READING_THREADS: usize = 2;
 
+/// The limits of senders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The most connections of all senders and both protocols. Each takes some kilobytes.
+    pub connections: usize,
+    /// The most connections of one sender.
+    pub connections_per_sender: usize,
+    /// The most requests of one sender whose bodies are read at the same time, and the most streams
+    /// of a connection of HTTP/2: a quarter of [`MAX_REQUESTS`], more than a collector sends at once.
+    pub requests_per_sender: usize,
+    /// The timeout of a request's head, and then of its body.
+    pub unfinished: Duration,
+    /// The most time within which a request's records are stored, from when they are passed on.
+    /// After it the sender is asked to repeat the request, which may store them twice.
+    pub stored: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 1_024,
+            connections_per_sender: 256,
+            requests_per_sender: MAX_REQUESTS / 4,
+            unfinished: Duration::from_secs(30),
+            stored: Duration::from_secs(5),
+        }
+    }
+}
+
+/// The pending outcome of a request: it ends once the records are stored, or finally are not.
+pub type Taking = Pin<Box<dyn Future<Output = Taken> + Send>>;
+
 /// Receives the records of requests.
 pub trait Take: Send + Sync + 'static {
-    /// Takes the records of one request, in order, from this sender. It may block briefly: the
-    /// sender and other requests wait meanwhile.
-    fn take(&self, sender: SocketAddr, records: Vec<Record>, arrived: Instant) -> Taken;
+    /// Takes the records of one request, in order, from this sender.
+    fn take(&self, sender: SocketAddr, records: Vec<Record>) -> Taking;
+
+    /// Whether a request that has waited `since` then must wait longer for room.
+    fn is_full(&self, _since: Instant) -> bool {
+        false
+    }
 
     /// Called for a sender's data that was refused before it was decoded, with the number of
     /// records, if known, and the reason.
     fn refused(&self, sender: SocketAddr, records: u64, reason: &str);
+
+    /// Called for a connection or a request that was refused because the sender has too many.
+    fn turned_away(&self, _sender: SocketAddr) {}
+
+    /// Called for a connection or a request that was closed because its head or body was late.
+    fn timed_out(&self, _sender: SocketAddr) {}
 }
 
 /// The outcome of a request.
@@ -137,17 +182,16 @@ impl Drop for Serving {
 /// ```
 /// use std::net::SocketAddr;
 /// use std::sync::Arc;
-/// use std::time::Instant;
 ///
-/// use helio_log_otlp::{Listen, Take, Taken, serve};
+/// use helio_log_otlp::{Limits, Listen, Take, Taken, Taking, serve};
 /// use helio_logging::Record;
 ///
 /// struct Printed;
 ///
 /// impl Take for Printed {
-///     fn take(&self, sender: SocketAddr, records: Vec<Record>, _: Instant) -> Taken {
+///     fn take(&self, sender: SocketAddr, records: Vec<Record>) -> Taking {
 ///         records.iter().for_each(|record| println!("{sender}: {}", record.message()));
-///         Taken::All
+///         Box::pin(async { Taken::All })
 ///     }
 ///
 ///     fn refused(&self, sender: SocketAddr, records: u64, reason: &str) {
@@ -156,11 +200,11 @@ impl Drop for Serving {
 /// }
 ///
 /// let listen = Listen { http: Some("127.0.0.1:0".to_owned()), ..Listen::default() };
-/// let serving = serve(&listen, Arc::new(Printed))?;
+/// let serving = serve(&listen, &Limits::default(), Arc::new(Printed))?;
 /// assert!(serving.http().is_some());
 /// # Ok::<(), helio_log_otlp::ServeError>(())
 /// ```
-pub fn serve(listen: &Listen, take: Arc<dyn Take>) -> Result<Serving, ServeError> {
+pub fn serve(listen: &Listen, limits: &Limits, take: Arc<dyn Take>) -> Result<Serving, ServeError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .max_blocking_threads(READING_THREADS)
@@ -169,20 +213,23 @@ pub fn serve(listen: &Listen, take: Arc<dyn Take>) -> Result<Serving, ServeError
         .build()
         .map_err(ServeError::Threads)?;
     let (end, ended) = watch::channel(());
-    let permits = Arc::new(Semaphore::new(MAX_REQUESTS));
-    let service = Arc::new(Service { take, permits, clock: SystemClock::new() });
+    let service = Arc::new(Service {
+        take,
+        permits: Arc::new(Semaphore::new(MAX_REQUESTS)),
+        senders: Senders::new(*limits),
+        limits: *limits,
+        gate: Mutex::const_new(()),
+        clock: SystemClock::new(),
+    });
     type Routes = fn(Arc<Service>) -> Router;
     let start = |address: &Option<String>, routes: Routes| -> Result<_, ServeError> {
         let Some(address) = address else { return Ok(None) };
         let failed = |source| ServeError::Address { address: address.clone(), source };
         let listener = runtime.block_on(TcpListener::bind(address)).map_err(failed)?;
         let local = listener.local_addr().map_err(failed)?;
-        let mut ended = ended.clone();
-        let routes = routes(Arc::clone(&service)).into_make_service_with_connect_info::<Sender>();
-        runtime.spawn(async move {
-            let ended = async move { while ended.changed().await.is_ok() {} };
-            axum::serve(Bounded::new(listener), routes).with_graceful_shutdown(ended).await
-        });
+        let (senders, take) = (Arc::clone(&service.senders), Arc::clone(&service.take));
+        let routes = routes(Arc::clone(&service));
+        runtime.spawn(connections::accept(listener, routes, senders, take, ended.clone()));
         Ok(Some(local))
     };
     let (grpc, http) = (start(&listen.grpc, grpc::routes)?, start(&listen.http, http::routes)?);
@@ -193,8 +240,15 @@ pub fn serve(listen: &Listen, take: Arc<dyn Take>) -> Result<Serving, ServeError
 struct Service {
     take: Arc<dyn Take>,
     permits: Arc<Semaphore>,
+    senders: Arc<Senders>,
+    limits: Limits,
+    /// Held while a request waits for room and passes its records on.
+    gate: Mutex<()>,
     clock: SystemClock,
 }
+
+/// The place of a request whose body is read or decoded.
+type RequestPlace = (Place, OwnedSemaphorePermit);
 
 /// The encoding of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -211,57 +265,67 @@ enum Answer {
     Wrong(String),
     /// Too large.
     TooLarge(String),
-    /// To be retried.
+    /// To be retried: the sender is above a limit.
     Later(Duration),
+    /// To be retried: the records were not stored in time.
+    NotStored(Duration),
     /// An internal error.
     Failed(String),
 }
 
 impl Service {
-    /// Decompresses, reads and passes on a request. The slot is held until that is done, even if
-    /// the sender has disconnected.
+    /// A place for a request; none if there are too many, in all or of this sender.
+    fn admit(&self, sender: SocketAddr) -> Option<RequestPlace> {
+        let place = self.senders.request(sender);
+        if place.is_none() {
+            self.take.turned_away(sender);
+        }
+        place.zip(Arc::clone(&self.permits).try_acquire_owned().ok())
+    }
+
+    /// Decompresses, reads and passes on a request, and waits until its records are stored. Its
+    /// place is held until it is passed on, even if the sender has disconnected.
     async fn handle(
         self: &Arc<Self>,
         sender: SocketAddr,
         format: Format,
-        permit: Option<OwnedSemaphorePermit>,
+        place: Option<RequestPlace>,
         unpack: impl FnOnce() -> Result<Bytes, Answer> + Send + 'static,
     ) -> Answer {
-        let service = Arc::clone(self);
-        let arrived = Instant::now();
-        let done = tokio::task::spawn_blocking(move || {
-            let _permit = permit;
-            match unpack() {
-                Ok(bytes) => service.process(sender, format, bytes, arrived),
-                Err(answer) => answer,
-            }
-        });
-        let answer = done.await.unwrap_or_else(|error| Answer::Failed(error.to_string()));
+        let (service, arrived) = (Arc::clone(self), Instant::now());
+        let read = move || Ok((service.read(format, unpack()?)?, place));
+        let answer = match blocking(read).await {
+            Ok((received, place)) => self.pass_on(sender, received, arrived, place).await,
+            Err(answer) => answer,
+        };
         if let Answer::Wrong(reason) | Answer::TooLarge(reason) = &answer {
             self.take.refused(sender, 0, reason);
         }
         answer
     }
 
-    fn process(
-        &self,
-        sender: SocketAddr,
-        format: Format,
-        bytes: Bytes,
-        arrived: Instant,
-    ) -> Answer {
+    fn read(&self, format: Format, bytes: Bytes) -> Result<Received, Answer> {
         let now = self.clock.now();
         let read = match format {
             Format::Protobuf => from_protobuf(bytes, now),
             Format::Json => from_json(&bytes, now),
         };
-        let Received { records, refused, reason: first } = match read {
-            Ok(received) => received,
-            Err(error) => return Answer::Wrong(error.to_string()),
-        };
+        read.map_err(|error| Answer::Wrong(error.to_string()))
+    }
+
+    async fn pass_on(
+        self: &Arc<Self>,
+        sender: SocketAddr,
+        Received { records, refused, reason: first }: Received,
+        arrived: Instant,
+        place: Option<RequestPlace>,
+    ) -> Answer {
         let taken = match records.is_empty() {
             true => Taken::All,
-            false => self.take.take(sender, records, arrived),
+            false => match self.store(sender, records, arrived, place).await {
+                Ok(taken) => taken,
+                Err(answer) => return answer,
+            },
         };
         // A retried request contains its malformed records again.
         if let Taken::Later { after } = taken {
@@ -278,4 +342,37 @@ impl Service {
         }
         Answer::Taken { refused: all, reason: reason(reasons.join("; ")) }
     }
+
+    /// Passes records on in turn, and waits until they are stored.
+    async fn store(
+        self: &Arc<Self>,
+        sender: SocketAddr,
+        records: Vec<Record>,
+        arrived: Instant,
+        place: Option<RequestPlace>,
+    ) -> Result<Taken, Answer> {
+        let taking = {
+            let _turn = self.gate.lock().await;
+            while self.take.is_full(arrived) {
+                tokio::time::sleep(ROOM_POLL_INTERVAL).await;
+            }
+            let service = Arc::clone(self);
+            blocking(move || {
+                let taking = service.take.take(sender, records);
+                drop(place);
+                Ok(taking)
+            })
+            .await?
+        };
+        let stored = tokio::time::timeout(self.limits.stored, taking).await;
+        stored.map_err(|_| Answer::NotStored(RETRY_DELAY))
+    }
+}
+
+/// Does work in a thread for it.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Answer> + Send + 'static,
+) -> Result<T, Answer> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(Answer::Failed(error.to_string())))
 }

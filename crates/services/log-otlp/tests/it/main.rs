@@ -5,6 +5,7 @@
 mod codec;
 mod forward;
 mod hostile;
+mod limits;
 mod serve;
 #[path = "../support/mod.rs"]
 mod support;

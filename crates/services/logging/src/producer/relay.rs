@@ -12,6 +12,7 @@ use helio_bus::transport::locked;
 use helio_core::Tai;
 use thiserror::Error;
 
+use super::receipt::RecordReceipt;
 use super::{Inner, MAX_URGENT, ring};
 use crate::body::Body;
 use crate::lanes::Lanes;
@@ -101,12 +102,18 @@ pub struct Shed(
     pub Level,
 );
 
+/// A record that is not in a packet yet.
+pub(super) struct QueuedRecord {
+    pub(super) record: EncodedRecord,
+    pub(super) receipt: Option<RecordReceipt>,
+}
+
 /// Records that are not in packets yet.
 #[derive(Default)]
 pub(super) struct Queue {
-    usual: Vec<EncodedRecord>,
+    usual: Vec<QueuedRecord>,
     usual_bytes: usize,
-    urgent: Vec<EncodedRecord>,
+    urgent: Vec<QueuedRecord>,
     urgent_bytes: usize,
     /// The sender has ended.
     ended: bool,
@@ -118,19 +125,19 @@ impl Queue {
     }
 
     /// Takes the urgent records.
-    pub(super) fn take_urgent(&mut self) -> Vec<EncodedRecord> {
+    pub(super) fn take_urgent(&mut self) -> Vec<QueuedRecord> {
         self.urgent_bytes = 0;
         std::mem::take(&mut self.urgent)
     }
 
     /// Takes the other records.
-    pub(super) fn take_usual(&mut self) -> Vec<EncodedRecord> {
+    pub(super) fn take_usual(&mut self) -> Vec<QueuedRecord> {
         self.usual_bytes = 0;
         std::mem::take(&mut self.usual)
     }
 
     /// Takes the remaining records and closes the queue.
-    pub(super) fn end(&mut self) -> impl Iterator<Item = EncodedRecord> + use<> {
+    pub(super) fn end(&mut self) -> impl Iterator<Item = QueuedRecord> + use<> {
         self.ended = true;
         let urgent = self.take_urgent();
         urgent.into_iter().chain(self.take_usual())
@@ -148,10 +155,22 @@ impl Relay {
     /// # Errors
     /// [`Shed`] if there is no room for a record of its level.
     pub fn publish(&self, record: EncodedRecord) -> Result<(), Shed> {
+        self.publish_for(record, None)
+    }
+
+    /// The same; the receipt tells when the record is stored. A refused record is no part of it.
+    ///
+    /// # Errors
+    /// [`Shed`] if there is no room for a record of its level.
+    pub fn publish_for(
+        &self,
+        record: EncodedRecord,
+        receipt: Option<&RecordReceipt>,
+    ) -> Result<(), Shed> {
         let level = record.level;
         let counts = &self.0.others;
         counts.offered.add_shared(level, 1);
-        if self.queue(record) {
+        if self.queue(record, receipt) {
             return Ok(());
         }
         counts.shed.add_shared(level, 1);
@@ -173,7 +192,7 @@ impl Relay {
         locked(&self.0.figures).published
     }
 
-    fn queue(&self, record: EncodedRecord) -> bool {
+    fn queue(&self, record: EncodedRecord, receipt: Option<&RecordReceipt>) -> bool {
         let inner = &self.0;
         let (level, bytes) = (Lanes::lane(record.level), record.held());
         let mut queue = locked(&inner.handed);
@@ -189,7 +208,8 @@ impl Relay {
                 return false;
             }
             queue.usual_bytes += bytes;
-            queue.usual.push(record);
+            let receipt = receipt.map(RecordReceipt::of_record);
+            queue.usual.push(QueuedRecord { record, receipt });
             drop(queue);
             // Only when passing half: the sender also polls by itself.
             if before < MAX_QUEUE / 4 && before + bytes >= MAX_QUEUE / 4 {
@@ -201,7 +221,8 @@ impl Relay {
             return false;
         }
         queue.urgent_bytes += bytes;
-        queue.urgent.push(record);
+        let receipt = receipt.map(RecordReceipt::of_record);
+        queue.urgent.push(QueuedRecord { record, receipt });
         drop(queue);
         inner.is_urgent.store(true, Ordering::SeqCst);
         inner.wake();

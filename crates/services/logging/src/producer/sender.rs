@@ -11,7 +11,8 @@ use helio_bus::{Bus, Clock as _, Message, Outcome, PendingPublish, PublishError,
 
 use super::connect::{Claim, LanePublisher, Opened, PendingConnection};
 use super::levels::{ExpiredLevels, LevelsWatcher};
-use super::relay::EncodedRecord;
+use super::receipt::RecordReceipt;
+use super::relay::QueuedRecord;
 use super::ring::{self, FIXED, Head, Reading, RecordCounters};
 use super::settings::{self, Settings, SettingsError, WatchedFile};
 use super::spill::{SpillFile, SpilledPacket};
@@ -111,6 +112,8 @@ struct Lane {
     /// None until the bus was connected.
     way: Option<LanePublisher>,
     writer: PacketWriter,
+    /// The receipts of the packet's records.
+    receipts: Vec<RecordReceipt>,
     /// The earliest time of the packet's first record.
     since: Instant,
     waiting: Queue,
@@ -141,6 +144,7 @@ struct QueuedPacket {
     spilled: Option<u64>,
     /// The number of packets finished before; 0 for one from the file.
     made: u64,
+    receipts: Vec<RecordReceipt>,
 }
 
 /// Packets in order, and their bytes.
@@ -352,7 +356,7 @@ impl Sender {
         self.add_all(&bytes);
         self.urgent = bytes;
         let handed = locked(&self.inner.handed).take_urgent();
-        handed.iter().for_each(|record| self.add_written(record));
+        handed.into_iter().for_each(|queued| self.add_queued(queued));
         for place in 0..self.lanes.len() {
             if self.inner.lanes.is_urgent(self.lanes[place].level) {
                 self.finish(place);
@@ -363,8 +367,9 @@ impl Sender {
 
     fn take_handed(&mut self) {
         let handed = locked(&self.inner.handed).take_usual();
-        for turn in handed.chunks(TURN_RECORDS) {
-            turn.iter().for_each(|record| self.add_written(record));
+        let mut handed = handed.into_iter();
+        while !handed.as_slice().is_empty() {
+            handed.by_ref().take(TURN_RECORDS).for_each(|queued| self.add_queued(queued));
             self.take_urgent();
         }
     }
@@ -561,7 +566,7 @@ impl Sender {
         }
         let place = Self::place(head.level);
         if self.suppressor.as_mut().is_some_and(|sites| sites.suppresses(&head, self.now)) {
-            self.lanes[place].dropped += 1;
+            // A record tells of them: for readers they are no loss.
             self.suppressed += 1;
             return;
         }
@@ -580,10 +585,14 @@ impl Sender {
     }
 
     /// Adds a forwarded record.
-    fn add_written(&mut self, record: &EncodedRecord) {
+    fn add_queued(&mut self, QueuedRecord { record, mut receipt }: QueuedRecord) {
         let place = Self::place(record.level());
-        let added =
-            self.add_by(place, |sender| sender.lanes[place].writer.push_entry(&record.entry()));
+        let added = self.add_by(place, |sender| {
+            let lane = &mut sender.lanes[place];
+            lane.writer.push_entry(&record.entry())?;
+            receipt.take().into_iter().for_each(|receipt| receipt.add_to(&mut lane.receipts));
+            Ok(())
+        });
         // Its size was checked when it was encoded: it fits into an empty packet.
         if added.is_err() {
             self.lanes[place].dropped += 1;
@@ -594,7 +603,7 @@ impl Sender {
     fn add_by(
         &mut self,
         place: usize,
-        push: impl Fn(&mut Self) -> Result<(), PushError>,
+        mut push: impl FnMut(&mut Self) -> Result<(), PushError>,
     ) -> Result<(), PushError> {
         for _ in 0..2 {
             let lane = &mut self.lanes[place];
@@ -695,6 +704,7 @@ impl Sender {
         let (level, records) = (lane.level, lane.writer.len() as u64);
         let numbers = Numbers { lane: Some(level), first: 0, shed: 0 };
         let packet = lane.writer.finish(numbers).to_vec();
+        let receipts = std::mem::take(&mut lane.receipts);
         let urgent = self.inner.lanes.is_urgent(level);
         let full = self.is_full(urgent, packet.len());
         // Packets in the file are older.
@@ -703,6 +713,7 @@ impl Sender {
             false => !spill.is_empty(),
         });
         if (full || older) && self.spill.as_mut().is_some_and(|spill| spill.push(&packet)) {
+            receipts.into_iter().for_each(RecordReceipt::stored);
             return;
         }
         // If the file is full, packets that must not be dropped overtake those in it.
@@ -712,6 +723,9 @@ impl Sender {
             return;
         }
         self.wait(place, packet, records, None);
+        if let Some(waiting) = self.lanes[place].waiting.packets.back_mut() {
+            waiting.receipts = receipts;
+        }
     }
 
     /// Appends a packet to the lane's queue.
@@ -723,8 +737,9 @@ impl Sender {
                 self.made
             }
         };
-        let (numbers, publishing) = (None, None);
-        let waiting = QueuedPacket { packet, records, numbers, publishing, spilled, made };
+        let (numbers, publishing, receipts) = (None, None, Vec::new());
+        let waiting =
+            QueuedPacket { packet, records, numbers, publishing, spilled, made, receipts };
         self.lanes[place].waiting.push(waiting);
     }
 
@@ -850,7 +865,8 @@ impl Sender {
         let of = |level| self.tallies().map(|tally| tally.offered.of(level)).sum::<u64>();
         let own = (1..=11).filter_map(Level::new).map(of).sum::<u64>();
         let dropped = (0..self.lanes.len()).map(|place| self.shed_of(place)).sum::<u64>();
-        let shed = dropped + self.lanes.iter().map(|lane| lane.refused).sum::<u64>();
+        let refused = self.lanes.iter().map(|lane| lane.refused).sum::<u64>();
+        let shed = dropped + refused + self.suppressed;
         let PublishedCounts { published, packets, bytes } = self.figures;
         let inherited = self.spill.as_ref().map_or(0, |spill| spill.inherited);
         // Packets that another process has left are published by this one.
@@ -882,8 +898,8 @@ impl Sender {
     /// Stores unpublished packets in the file, if there is one, before the younger ones there.
     fn end(&mut self) {
         // From here on relays refuse records; those queued since the last turn are lost.
-        for record in locked(&self.inner.handed).end() {
-            self.lanes[Self::place(record.level())].dropped += 1;
+        for queued in locked(&self.inner.handed).end() {
+            self.lanes[Self::place(queued.record.level())].dropped += 1;
         }
         self.printer.end();
         let mut late = Vec::new();
@@ -893,7 +909,10 @@ impl Sender {
             late.extend(under_way.into_iter().chain(waiting).map(|waiting| (place, waiting)));
         }
         let packets = late.iter().map(|(_, waiting)| &waiting.packet[..]);
-        if !late.is_empty() && !self.spill.as_mut().is_some_and(|spill| spill.prepend(packets)) {
+        if self.spill.as_mut().is_some_and(|spill| !late.is_empty() && spill.prepend(packets)) {
+            let receipts = late.into_iter().flat_map(|(_, waiting)| waiting.receipts);
+            receipts.for_each(RecordReceipt::stored);
+        } else {
             // Packets read from the file are still in it.
             let lost = late.iter().filter(|(_, waiting)| waiting.spilled.is_none());
             lost.for_each(|(place, waiting)| self.lanes[*place].dropped += waiting.records);
@@ -915,6 +934,7 @@ impl Lane {
             level,
             way: None,
             writer: PacketWriter::default(),
+            receipts: Vec::new(),
             since: Instant::now(),
             waiting: Queue::default(),
             under_way: Queue::default(),
@@ -986,6 +1006,7 @@ impl Lane {
                 told.figures.published += waiting.records;
                 told.figures.packets += 1;
                 told.figures.bytes += waiting.packet.len() as u64;
+                waiting.receipts.into_iter().for_each(RecordReceipt::stored);
                 *locked(&told.inner.trouble) = None;
                 Ok(())
             }

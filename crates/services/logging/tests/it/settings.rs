@@ -156,7 +156,9 @@ fn what_one_call_site_says_too_often_is_suppressed_counted_and_told() {
     assert_eq!((figures.waiting, figures.suppressed), (0, figures.shed));
     drop(logging);
     let (records, shed) = Lane::of(&bus, Level::INFO).all();
-    assert_eq!((shed, Lane::of(&bus, Level::ERROR).all().0.len()), (figures.shed, 10));
+    // Readers do not hear of a producer that shed them: a record tells what was suppressed.
+    assert_eq!((shed, Lane::of(&bus, Level::ERROR).all().0.len()), (0, 10));
+    assert!(figures.shed > 0);
     let of = |text: &str| records.iter().filter(|r| r.message().starts_with(text)).count() as u64;
     assert_eq!(of("another"), 10, "each site has a bucket of its own");
     assert!(of("step") >= 10);
