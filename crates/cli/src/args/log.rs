@@ -106,6 +106,10 @@ pub(crate) struct LanesArgs {
     /// The prefix of the topics' names, such as log/INFO and log/WARNING.
     #[arg(long, default_value = "log", value_name = "NAME")]
     pub(crate) prefix: String,
+    /// The bytes that the bus keeps of each level below ALERT, in topics that this command creates:
+    /// 256M below INFO and 1G from INFO on by default.
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
+    pub(crate) retention: Option<usize>,
 }
 
 /// Where `helio log tail` begins.

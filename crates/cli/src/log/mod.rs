@@ -61,7 +61,11 @@ mod serve {
 
 impl crate::args::log::LanesArgs {
     fn lanes(&self) -> Lanes {
-        Lanes::default().prefix(&self.prefix)
+        let lanes = Lanes::default().prefix(&self.prefix);
+        match self.retention {
+            Some(bytes) => lanes.retention_bytes(bytes as u64),
+            None => lanes,
+        }
     }
 }
 

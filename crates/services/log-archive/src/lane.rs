@@ -314,7 +314,7 @@ impl LaneFiles {
             && open.index.records() < (SMALL_BLOCK_RECORDS * blocks) as u64;
         let file = if blocks > 1 && are_small {
             let new = files::new(&self.folder, number);
-            let index = merge(open, &new)?;
+            let index = merge(open, &path, &new)?;
             std::fs::rename(&new, &closed).at(&closed)?;
             files::remove(&path)?;
             let file = File::open(&closed).at(&closed)?;
@@ -385,7 +385,7 @@ impl LaneFiles {
 }
 
 /// Rewrites a segment with merged blocks and its index.
-fn merge(open: &OpenSegment, new: &Path) -> Result<Index, ArchiveError> {
+fn merge(open: &OpenSegment, old: &Path, new: &Path) -> Result<Index, ArchiveError> {
     let bytes = open.start.bytes();
     let file = File::create(new).at(new)?;
     let mut out = io::BufWriter::with_capacity(MAX_PACKET_BYTES, file);
@@ -409,12 +409,15 @@ fn merge(open: &OpenSegment, new: &Path) -> Result<Index, ArchiveError> {
             Ok(())
         };
     for (place, entry) in open.index.entries.iter().enumerate() {
-        let damaged = || io::Error::new(io::ErrorKind::InvalidData, "a block is damaged");
-        let head = Head::read(&open.file, entry.offset, open.index.end).at(new)?;
-        let head = head.ok_or_else(damaged).at(new)?;
-        let body = head.body(&open.file).at(new)?.ok_or_else(damaged).at(new)?;
+        let damaged = || {
+            let what = format!("the block at {} is damaged; check the disk", entry.offset);
+            io::Error::new(io::ErrorKind::InvalidData, what)
+        };
+        let head = Head::read(&open.file, entry.offset, open.index.end).at(old)?;
+        let head = head.ok_or_else(damaged).at(old)?;
+        let body = head.body(&open.file).at(old)?.ok_or_else(damaged).at(old)?;
         if let Some(packet) = body.packet() {
-            let sequences = body.sequences(&packet).ok_or_else(damaged).at(new)?;
+            let sequences = body.sequences(&packet).ok_or_else(damaged).at(old)?;
             for (record, sequence) in packet.records().zip(sequences) {
                 let source = RecordSource { packet: (0, place as u64), producer: "", sequence };
                 if builder.push(record, source) == Err(PushError::Full) {

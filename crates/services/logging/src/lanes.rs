@@ -14,18 +14,26 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// level's name (`log/WARNING`). Records of the reserved level 7 go to ERROR's topic, where they
 /// are not dropped.
 ///
-/// Urgent levels are durable and retained for 30 days; each of the others is limited by bytes.
+/// Urgent levels are durable and retained for 30 days. Each of the others is limited by bytes: 256
+/// MiB below INFO, 1 GiB from INFO on, unless [`retention_bytes`](Self::retention_bytes) is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lanes {
     prefix: String,
     urgent: Level,
     partitions: u32,
     ordinary: Option<Qos>,
+    retention_bytes: Option<u64>,
 }
 
 impl Default for Lanes {
     fn default() -> Self {
-        Self { prefix: "log".to_owned(), urgent: Level::ALERT, partitions: 1, ordinary: None }
+        Self {
+            prefix: "log".to_owned(),
+            urgent: Level::ALERT,
+            partitions: 1,
+            ordinary: None,
+            retention_bytes: None,
+        }
     }
 }
 
@@ -49,6 +57,14 @@ impl Lanes {
     #[must_use]
     pub fn ordinary(mut self, qos: &Qos) -> Self {
         self.ordinary = Some(qos.clone());
+        self
+    }
+
+    /// Sets the bytes of each topic that is not urgent. It holds for topics that are created: an
+    /// existing topic keeps its own.
+    #[must_use]
+    pub fn retention_bytes(mut self, bytes: u64) -> Self {
+        self.retention_bytes = Some(bytes);
         self
     }
 
@@ -100,6 +116,7 @@ impl Lanes {
             return ordinary.clone();
         }
         let bytes = if level < Level::INFO { 256 * MIB } else { 1024 * MIB };
+        let bytes = self.retention_bytes.unwrap_or(bytes);
         Qos { retention: Retention { bytes: Some(bytes), ..qos.retention }, ..qos }
     }
 }
@@ -137,6 +154,20 @@ mod tests {
         assert!(Lanes::default().urgent(Level::ERROR).is_urgent(Level::ERROR));
         let lanes = Lanes::default().ordinary(&Qos::telemetry());
         assert_eq!(lanes.qos(Level::ERROR), Qos::telemetry());
+        assert_eq!(lanes.qos(Level::ALERT), Lanes::default().qos(Level::ALERT));
+    }
+
+    #[test]
+    fn retention_is_a_number_of_bytes_below_the_urgent_levels() {
+        let bytes = |lanes: &Lanes, level| lanes.qos(level).retention.bytes;
+        let lanes = Lanes::default();
+        assert_eq!(bytes(&lanes, Level::DEBUG), Some(256 << 20));
+        assert_eq!(bytes(&lanes, Level::CRITICAL), Some(1 << 30));
+        let lanes = lanes.retention_bytes(5);
+        assert_eq!(
+            (bytes(&lanes, Level::DEBUG), bytes(&lanes, Level::CRITICAL)),
+            (Some(5), Some(5))
+        );
         assert_eq!(lanes.qos(Level::ALERT), Lanes::default().qos(Level::ALERT));
     }
 }

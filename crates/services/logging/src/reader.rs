@@ -560,6 +560,7 @@ fn open_lane(
             helio_bus::Start::Offset { partition: *partition, offset: stand.next }
         }
     };
+    let with_oldest = start == helio_bus::Start::Earliest;
     let subscribe = Subscribe::from(start).as_written().lagging(options.lagging);
     let mut subscription = topic.subscribe(subscribe).map_err(failed)?;
     for (partition, stand) in stands.iter().skip(1) {
@@ -568,6 +569,9 @@ fn open_lane(
     }
     let places = subscription.positions();
     let mut lane = Lane::new(level, urgent, set.add(subscription));
+    if with_oldest {
+        lane.ledger.begin_with_oldest();
+    }
     lane.places = places.iter().map(|at| (at.partition, at.next)).collect();
     for (partition, PartitionPosition { next, begun }) in stands {
         lane.places.insert(partition, *next);

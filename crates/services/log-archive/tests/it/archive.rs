@@ -302,3 +302,30 @@ fn archives_of_version_1_are_read_for_ever() {
     let nothing = count(&golden, "third");
     assert_eq!((nothing.blocks, nothing.opened), (2, 0), "filters are read as well");
 }
+
+#[test]
+fn a_late_archiver_tells_once_what_retention_has_removed() {
+    let (bus, folder) = (Bus::connect("memory:").unwrap(), tempfile::tempdir().unwrap());
+    let mut producer = Producer::new(&bus, "mount");
+    producer.lanes = Lanes::default().retention_bytes(64 << 10);
+    let packet: Vec<_> = (0..10).map(|n| record(n, Level::DEBUG, &"x".repeat(1_000))).collect();
+    let published = (0..50).map(|_| producer.publish(Level::DEBUG, &packet).len()).sum::<usize>();
+    let told = archive(&bus, folder.path(), options());
+    let archived = count(folder.path(), "").records;
+    let missing = published as u64 - archived;
+    assert!(archived > 0 && missing > 0, "{archived} of {published}");
+    let gaps = |told: &[ArchiveEvent]| {
+        let text = |event: &ArchiveEvent| match event {
+            ArchiveEvent::News(text) => Some(text.clone()),
+            _ => None,
+        };
+        told.iter().filter_map(text).collect::<Vec<_>>()
+    };
+    let [gap] = &gaps(&told)[..] else { panic!("{told:?}") };
+    assert!(gap.starts_with(&format!("DEBUG: {missing} records")), "{gap}");
+    assert_eq!(count(folder.path(), "").gaps, 1);
+    // It is in the archive, and the next run resumes behind it.
+    producer.publish(Level::DEBUG, &packet);
+    assert_eq!(gaps(&archive(&bus, folder.path(), options())), [""; 0]);
+    assert_eq!(count(folder.path(), "").gaps, 1);
+}

@@ -12,18 +12,21 @@ use helio_logging::{Lanes, Level, Numbers, PacketWriter, Predicate, Record, Sele
 pub(crate) struct Producer {
     bus: Bus,
     name: String,
+    pub(crate) lanes: Lanes,
     ways: BTreeMap<Level, (Publisher, u64)>,
 }
 
 impl Producer {
     pub(crate) fn new(bus: &Bus, name: &str) -> Self {
-        Self { bus: bus.clone(), name: name.to_owned(), ways: BTreeMap::new() }
+        let (bus, name) = (bus.clone(), name.to_owned());
+        Self { bus, name, lanes: Lanes::default(), ways: BTreeMap::new() }
     }
 
     pub(crate) fn way(&mut self, level: Level) -> &mut (Publisher, u64) {
         let (bus, name) = (&self.bus, ProducerName::new(&self.name).unwrap());
+        let lanes = &self.lanes;
         self.ways.entry(level).or_insert_with(|| {
-            let topic = bus.topic(Lanes::default().topic(level).unwrap().producer(name)).unwrap();
+            let topic = bus.topic(lanes.topic(level).unwrap().producer(name)).unwrap();
             (topic.publisher().unwrap(), 1)
         })
     }

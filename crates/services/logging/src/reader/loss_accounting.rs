@@ -7,7 +7,8 @@
 //! A producer that was running before the reader began is counted from its first packet: earlier
 //! records are not missing. All records are counted of a producer that starts while the reader
 //! runs, that is, if the packet is the first sample of its incarnation or another incarnation of it
-//! was read.
+//! was read. A reader that begins with the oldest stored record wants all of them: what the first
+//! packet of a producer shows to be missing was removed by retention, and is reported once.
 
 use std::collections::HashMap;
 
@@ -172,6 +173,8 @@ pub(super) struct LossLedger {
     tracks: HashMap<Producer, ProducerTrack>,
     newest: HashMap<ProducerName, u64>,
     others: RecordCounts,
+    /// Whether all records are wanted, as far as they are stored.
+    whole: bool,
     /// The last cause of a loss of packets, and the number of losses.
     cause: LossCause,
     causes: u64,
@@ -185,10 +188,16 @@ impl LossLedger {
             tracks: HashMap::new(),
             newest: HashMap::new(),
             others: RecordCounts::default(),
+            whole: false,
             cause: LossCause::Absent,
             causes: 0,
             clock: 0,
         }
+    }
+
+    /// Begins with the oldest stored record.
+    pub(super) fn begin_with_oldest(&mut self) {
+        self.whole = true;
     }
 
     /// Records a loss of packets: holes found from now on have this cause.
@@ -214,6 +223,7 @@ impl LossLedger {
         records: usize,
     ) -> Arrival {
         let (next, shed) = self.expected(producer, sequence, numbers);
+        let is_first = self.whole && !self.newest.contains_key(&producer.name);
         let (causes, cause, lane, heard) = (self.causes, self.cause, self.lane, self.clock);
         let track = self.track(producer, next, shed);
         let mut arrival = Arrival::default();
@@ -224,6 +234,7 @@ impl LossLedger {
         if let Some(lost) = numbers.first.checked_sub(next).filter(|lost| *lost > 0) {
             let why = match (track.damaged, track.causes == causes) {
                 (true, _) => LossCause::Damaged,
+                _ if is_first => LossCause::Retention,
                 (false, false) => cause,
                 (false, true) => LossCause::Absent,
             };
@@ -263,6 +274,7 @@ impl LossLedger {
             Some(_) if begins && numbers.first > 1 => (numbers.first, numbers.shed),
             Some(_) => (1, 0),
             None if begins && numbers.first <= 1 => (numbers.first, 0),
+            None if self.whole && numbers.first > 0 => (1, numbers.shed),
             None => (numbers.first, numbers.shed),
         }
     }
@@ -389,6 +401,21 @@ mod tests {
         let both = [(5, LossCause::Absent), (2, LossCause::Shed)];
         assert_eq!(arrived(&mut ledger, ("a", 1, 9), (525, 42, 1)), both);
         assert_eq!((tally(&ledger).lost, tally(&ledger).shed), (5, 2));
+    }
+
+    #[test]
+    fn a_reader_that_wants_all_is_told_once_what_retention_has_removed() {
+        let mut ledger = LossLedger::new(Level::INFO);
+        ledger.begin_with_oldest();
+        assert_eq!(arrived(&mut ledger, ("a", 1, 7), (500, 40, 10)), [(499, LossCause::Retention)]);
+        assert_eq!(arrived(&mut ledger, ("a", 1, 8), (510, 40, 10)), []);
+        assert_eq!(arrived(&mut ledger, ("a", 1, 9), (521, 40, 1)), [(1, LossCause::Absent)]);
+        assert_eq!(arrived(&mut ledger, ("a", 2, 1), (1, 0, 1)), []);
+        // One that counts on over a new connection, and two of which nothing is missing.
+        assert_eq!(arrived(&mut ledger, ("b", 4, 1), (70, 0, 5)), [(69, LossCause::Retention)]);
+        assert_eq!(arrived(&mut ledger, ("c", 1, 1), (1, 0, 5)), []);
+        assert_eq!(arrived(&mut ledger, ("d", 1, 9), (0, 0, 5)), []);
+        assert_eq!(tally(&ledger).lost, 499 + 1 + 69);
     }
 
     #[test]
