@@ -98,9 +98,8 @@ impl Decoder {
                 Refused::new(if large { Cause::TooLarge } else { Cause::Malformed }, &error)
             }),
             Self::Json(lines) => match lines.line()? {
-                Ok(line) => {
-                    json::read(line).map_err(|error| Refused::new(Cause::Malformed, &error))
-                }
+                Ok(line) => json::read_foreign(line, arrival.now)
+                    .map_err(|error| Refused::new(Cause::Malformed, &error)),
                 Err(cause) => {
                     let why = format!("a line has more than {} bytes", json::MAX_LINE_BYTES);
                     Err(Refused { cause, why })

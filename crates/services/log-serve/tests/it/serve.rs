@@ -109,7 +109,7 @@ fn what_is_wrong_is_counted_by_sender_and_cause_and_told() {
         &acs,
         &[b"<!DOCTYPE a>", XML, b"<Info TimeStamp=\"noon\"></Info><Info TimeSt"].concat(),
     );
-    send_tcp(&json, b"{\"time\":\n[]\n{\"level\":\"INFO\"}\n\n\xff\n");
+    send_tcp(&json, b"{\"time\":\n[]\n\"level\"\n\n\xff\n");
     let account = server.end();
     adds_up(&account);
     let dropped = account.dropped;

@@ -9,7 +9,7 @@
 //! or `$map`.
 //!
 //! Operation. [`write`](fn@write) adds a line; [`read`] parses one. Members with unknown names
-//! become data pairs, so foreign lines lose nothing.
+//! become data pairs. [`read_foreign`] also reads lines of other programs, which need no time.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -17,6 +17,7 @@ use helio_core::{Tai, TraceId};
 use serde_json::{Map, Value as Json};
 use thiserror::Error;
 
+pub use super::json_foreign::read as read_foreign;
 use super::{shown, utc};
 use crate::fields::{TextField, hex};
 use crate::level::Level;
@@ -305,11 +306,7 @@ pub(crate) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
 /// # Errors
 /// [`JsonError`].
 pub fn read(line: &[u8]) -> Result<Record, JsonError> {
-    if line.len() > MAX_LINE_BYTES {
-        return Err(JsonError::TooLarge(line.len()));
-    }
-    let object: Map<String, Json> = serde_json::from_slice(line)
-        .map_err(|cause| JsonError::Malformed { line: shown(line), cause: cause.to_string() })?;
+    let object = object(line)?;
     if !object.contains_key("time") {
         return Err(JsonError::NoTime);
     }
@@ -328,7 +325,16 @@ pub fn read(line: &[u8]) -> Result<Record, JsonError> {
     Ok(record)
 }
 
-fn read_member(record: &mut Record, name: String, value: Json) -> Result<(), JsonError> {
+/// The members of a line.
+pub(super) fn object(line: &[u8]) -> Result<Map<String, Json>, JsonError> {
+    if line.len() > MAX_LINE_BYTES {
+        return Err(JsonError::TooLarge(line.len()));
+    }
+    serde_json::from_slice(line)
+        .map_err(|cause| JsonError::Malformed { line: shown(line), cause: cause.to_string() })
+}
+
+pub(super) fn read_member(record: &mut Record, name: String, value: Json) -> Result<(), JsonError> {
     match name.as_str() {
         "time" => record.time = time(&name, &value)?,
         "observed" => record.observed = Some(time(&name, &value)?),
@@ -391,7 +397,7 @@ fn number<N: std::str::FromStr + TryFrom<u64>>(name: &str, value: &Json) -> Resu
     number.ok_or_else(|| wrong(name, value, "a whole number from 0 on within its range"))
 }
 
-fn time(name: &str, value: &Json) -> Result<Tai, JsonError> {
+pub(super) fn time(name: &str, value: &Json) -> Result<Tai, JsonError> {
     let time = value.as_str().and_then(|text| match text.strip_suffix(" ns TAI") {
         Some(nanos) => nanos.parse().ok().map(Tai::from_nanos),
         None => utc::parse_utc(text),
@@ -399,7 +405,7 @@ fn time(name: &str, value: &Json) -> Result<Tai, JsonError> {
     time.ok_or_else(|| wrong(name, value, "a time like \"2026-11-21T03:00:00Z\""))
 }
 
-fn level(name: &str, value: &Json) -> Result<Level, JsonError> {
+pub(super) fn level(name: &str, value: &Json) -> Result<Level, JsonError> {
     let level = match value {
         Json::String(text) => text.parse().ok(),
         other => other.as_u64().and_then(|number| Level::new(u8::try_from(number).ok()?)),

@@ -11,6 +11,7 @@
 pub mod acs_xml;
 pub mod csv;
 pub mod json;
+mod json_foreign;
 pub mod syslog;
 pub(crate) mod utc;
 
