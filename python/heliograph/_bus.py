@@ -24,7 +24,7 @@ from heliograph._common import SubscriptionBase, TopicBase, open_bus, open_topic
 from heliograph._errors import ClosedError, WaitTimeout
 from heliograph._heliograph import Notifier, Pending, RawBus, RawSubscription, RawTopic, Receipt
 from heliograph._heliograph import Sample as _Sample
-from heliograph._threads import in_thread
+from heliograph._threads import in_background, in_thread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
@@ -582,16 +582,27 @@ class Subscription(SubscriptionBase[_T]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        if self._end():
+            await in_thread(self._raw.close)
 
     def close(self) -> None:
-        """End the subscription and the iteration of a task that waits on it."""
-        if not self._closed:
-            self._closed = True
-            self._raw.close()
-            waiter = self._bus._waiting.pop(self._token, None)
-            if waiter is not None:
-                waiter.wake_soon()
+        """End the subscription and the iteration of a task that waits on it.
+
+        A thread leaves the engine, which may take a moment; ``async with`` waits for it.
+        """
+        if self._end():
+            in_background(self._raw.close)
+
+    def _end(self) -> bool:
+        """End it here; return whether it was open."""
+        if self._closed:
+            return False
+        self._closed = True
+        self._raw.mark_closed()
+        waiter = self._bus._waiting.pop(self._token, None)
+        if waiter is not None:
+            waiter.wake_soon()
+        return True
 
     def __aiter__(self) -> AsyncIterator[Sample[_T]]:
         return self

@@ -32,6 +32,15 @@ def _renew() -> None:
 os.register_at_fork(after_in_child=_renew)
 
 
+def in_background(work: Callable[[], object]) -> None:
+    """Do work whose end nobody awaits in one of these threads; a program's end waits for it."""
+    try:
+        _pool.submit(work)
+    except RuntimeError:
+        # The program is ending: its threads start nothing more.
+        work()
+
+
 async def in_thread(work: Callable[_P, _R], *given: _P.args, **named: _P.kwargs) -> _R:
     """Do as ``asyncio.to_thread``, in one of these threads."""
     loop = asyncio.get_running_loop()

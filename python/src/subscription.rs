@@ -175,8 +175,17 @@ impl RawSubscription {
         Self { inner, before, closed, generation: Generation::current() }
     }
 
-    fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Owned<OpenSubscription>>> {
+    /// Rejects calls of a forked child, and those after its closing.
+    fn check(&self) -> PyResult<()> {
         self.generation.check(OBJECT)?;
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(errors::raise("ClosedError", "the subscription is closed"));
+        }
+        Ok(())
+    }
+
+    fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Owned<OpenSubscription>>> {
+        self.check()?;
         Ok(self.inner.lock_py_attached(py).unwrap_or_else(|error| error.into_inner()))
     }
 
@@ -186,7 +195,7 @@ impl RawSubscription {
         py: Python<'_>,
         call: impl FnOnce(&mut OpenSubscription) -> PyResult<T> + Send,
     ) -> PyResult<T> {
-        self.generation.check(OBJECT)?;
+        self.check()?;
         py.detach(|| {
             let mut guard = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
             let inner = guard.get_mut(OBJECT)?;
@@ -232,7 +241,7 @@ impl RawSubscription {
         read: fn(&OpenSubscription) -> T,
         known: fn(&Known) -> T,
     ) -> PyResult<T> {
-        self.generation.check(OBJECT)?;
+        self.check()?;
         if let Ok(guard) = self.inner.try_lock() {
             return guard.get(OBJECT).map(read);
         }
@@ -382,7 +391,7 @@ impl RawSubscription {
     /// Waits in this thread until samples may be available; false after the timeout.
     #[pyo3(signature = (timeout_s = None))]
     fn wait(&self, py: Python<'_>, timeout_s: Option<f64>) -> PyResult<bool> {
-        self.generation.check(OBJECT)?;
+        self.check()?;
         let until = seconds(timeout_s)?.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             let slice = Instant::now().checked_add(SIGNAL_CHECK_INTERVAL);
@@ -445,6 +454,11 @@ impl RawSubscription {
             };
             done.map_err(|error| errors::read(&error))
         })
+    }
+
+    /// Refuses all further calls but `close`, which an event loop leaves to a thread.
+    fn mark_closed(&self) {
+        self.closed.store(true, Ordering::SeqCst);
     }
 
     /// Closes it; a thread that waits or commits returns first, and closes it then.

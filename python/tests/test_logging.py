@@ -194,8 +194,8 @@ def test_each_name_of_extra_is_published(url: str, handler: Handler, log: loggin
         log.info("behind another handler", extra=extra)
         log.removeHandler(console)
     # Python's own attributes may be fewer than usual.
-    bare = logging.makeLogRecord({"msg": "bare", "kept": 2})
-    del bare.stack_info
+    bare = logging.makeLogRecord({"msg": "bare", "levelno": logging.INFO, "kept": 2})
+    del bare.relativeCreated
     log.handle(bare)
     handler.flush()
     found = [record.get("data", {}) for record in read(url, producer=None)]

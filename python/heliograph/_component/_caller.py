@@ -24,7 +24,7 @@ from heliograph._component._topics import subscribe_options
 from heliograph._errors import ClosedError, HelioError
 from heliograph._heliograph import PRESENCE_POLL_INTERVAL_S, Caller, PresenceProbe
 from heliograph._start import latest
-from heliograph._threads import in_thread
+from heliograph._threads import in_background, in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -249,7 +249,7 @@ class CallerEngine:
         if acks is None:
             return
         if self._closed or self._bus._closed:
-            acks.close()
+            in_background(acks.close)
             return
         self._acks = Dispatcher(self._bus, self._drain, self._on_read_failure)
         self._acks.add(acks, self._on_ack)

@@ -8,6 +8,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from heliograph._errors import ClosedError, HelioError
+from heliograph._threads import in_background
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,7 +77,8 @@ class CallbackSubscription:
         if not self._closed:
             self._closed = True
             self._bus._waiting.pop(self._token, None)
-            self.raw.close()
+            self.raw.mark_closed()
+            in_background(self.raw.close)
 
 
 class Dispatcher:

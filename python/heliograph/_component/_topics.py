@@ -34,7 +34,7 @@ from heliograph._events import Gap, Undecodable
 from heliograph._heliograph import STORED_TIMEOUT_S, Time
 from heliograph._lagging import conflate, drop_oldest
 from heliograph._start import last, since
-from heliograph._threads import in_thread
+from heliograph._threads import in_background, in_thread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -741,7 +741,7 @@ class ReadTopic:
         if known is None and not self._closed:
             return CallbackSubscription(self._bus, raw, self._wake)
         # It was opened, or the remote closed, while a thread opened this one.
-        raw.close()
+        in_background(raw.close)
         if known is None:
             raise self._closed_error()
         return known

@@ -317,11 +317,7 @@ impl FaultTransport {
         Self::stalled_by(inner, plan, None)
     }
 
-    fn stalled_by(
-        inner: Arc<dyn Transport>,
-        plan: FaultPlan,
-        stall: Option<PathBuf>,
-    ) -> Arc<Self> {
+    fn stalled_by(inner: Arc<dyn Transport>, plan: FaultPlan, stall: Option<PathBuf>) -> Arc<Self> {
         let mut capabilities = inner.capabilities().clone();
         capabilities.transport = format!("fault:{}", capabilities.transport);
         let faults = Faults {
