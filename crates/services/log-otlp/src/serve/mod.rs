@@ -53,7 +53,8 @@ pub struct Limits {
     /// The most connections of one sender.
     pub connections_per_sender: usize,
     /// The most requests of one sender whose bodies are read at the same time, and the most streams
-    /// of a connection of HTTP/2: a quarter of [`MAX_REQUESTS`], more than a collector sends at once.
+    /// of a connection of HTTP/2: a quarter of [`MAX_REQUESTS`], more than a collector sends at
+    /// once.
     pub requests_per_sender: usize,
     /// The timeout of a request's head, and then of its body.
     pub unfinished: Duration,
