@@ -341,26 +341,21 @@ fn arguments(args: &Bound<'_, PyAny>, body: &mut Body) -> PyResult<()> {
 fn extras(fields: &Bound<'_, PyDict>, body: &mut Body) -> PyResult<()> {
     let py = fields.py();
     // Most records have none; a set's own method compares the names fastest.
-    let (has_all, standard) = STANDARD_NAMES.get_or_try_init(py, || {
+    let standard = STANDARD_NAMES.get_or_try_init(py, || {
         let names = PyFrozenSet::new(py, STANDARD_ATTRIBUTES)?;
-        let intern = |name: &&str| PyString::intern(py, name).unbind();
-        let standard = STANDARD_ATTRIBUTES.iter().map(intern).collect();
-        PyResult::Ok((names.getattr("issuperset")?.unbind(), standard))
+        PyResult::Ok(names.getattr("issuperset")?.unbind())
     })?;
-    if has_all.bind(py).call1((fields,))?.is_truthy()? {
+    if standard.bind(py).call1((fields,))?.is_truthy()? {
         return Ok(());
     }
     for (name, given) in fields.iter() {
-        // Python's own names are these objects; an equal text may be another one.
-        if !standard.iter().any(|known| name.is(known)) {
-            extra(&text_of(&name)?.to_string_lossy(), &given, body)?;
-        }
+        extra(&text_of(&name)?.to_string_lossy(), &given, body)?;
     }
     Ok(())
 }
 
-/// `issuperset` of the set of Python's own attributes, and their names.
-static STANDARD_NAMES: PyOnceLock<(Py<PyAny>, Vec<Py<PyString>>)> = PyOnceLock::new();
+/// `issuperset` of the set of Python's own attributes.
+static STANDARD_NAMES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
 fn extra(name: &str, given: &Bound<'_, PyAny>, body: &mut Body) -> PyResult<()> {
     if STANDARD_ATTRIBUTES.contains(&name) {
