@@ -25,8 +25,8 @@
 //! them a writer (1,000); further ones find the queue full. A single topic can be broken and
 //! mended: in between, it can be neither read nor written, as after a disk failure.
 //!
-//! `stall=FILE` is an engine that takes its time: while the file exists, each call that may wait for
-//! an engine waits, and an attempt to publish without waiting finds that it would wait.
+//! `stall=FILE` is an engine that takes its time: while the file exists, each call that may wait
+//! for an engine waits, and an attempt to publish without waiting finds that it would wait.
 //!
 //! `seed` selects the sequence of random numbers. With `pending=1` every receipt is pending first.
 //! Options that are not in this table are passed to the inner transport.
