@@ -18,7 +18,6 @@ pub(crate) struct Null;
 
 #[pymethods]
 impl Null {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "Python's objects are borrowed")]
     fn __repr__(&self) -> &'static str {
         "heliograph.NULL"
     }

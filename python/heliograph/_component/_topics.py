@@ -478,20 +478,29 @@ class ReadTopic:
     async def _first(self, timeout: float | None) -> Sample[Any]:
         """Return the newest sample; wait for a first one."""
         async with _limit(timeout, self):
-            newest = self._newest or await self._open_newest()
+            newest = await self._open_newest()
             with self._reopened_after_errors():
-                self._take_newest(newest)
-                while self._value is None or not newest.raw.has_passed_fence():
+                await self._take_stored(newest)
+                while self._value is None:
                     await self._arrival(newest)
                     self._take_newest(newest)
         return self._value
+
+    async def _take_stored(self, newest: CallbackSubscription) -> None:
+        """Take the newest of the values that were stored when `newest` was opened."""
+        self._take_newest(newest)
+        while not newest.raw.has_passed_fence():
+            await self._arrival(newest)
+            self._take_newest(newest)
 
     async def aopen(self) -> None:
         """Open the topic without blocking the loop; afterwards no method here blocks it.
 
         Raises :class:`SubscribeError`, :class:`SchemaError`, :class:`ClosedError`.
         """
-        await self._open_newest()
+        newest = await self._open_newest()
+        with self._reopened_after_errors():
+            await self._take_stored(newest)
         await self._open_subscription()
 
     async def _is_of_living(self, told: Sample[Any]) -> bool:
@@ -720,6 +729,8 @@ class ReadTopic:
 
     async def _open_newest(self) -> CallbackSubscription:
         """Open the subscription of `get` in a thread; concurrent calls share it."""
+        if self._newest is not None:
+            return self._newest
         return await self._open_once("newest", self._raw_newest, self._adopt_newest)
 
     def _adopt_queue(

@@ -25,8 +25,7 @@ pub(crate) fn remote(
     let index = index(component, instance)?.ok_or_else(|| which(component))?;
     let key = caller.caller_key.as_deref().map(read_caller_key).transpose();
     let key = key.map_err(from_key_file)?;
-    let options =
-        RemoteOptions { caller: caller.caller.clone(), key, ..RemoteOptions::default() };
+    let options = RemoteOptions { caller: caller.caller.clone(), key, ..RemoteOptions::default() };
     let interface = Interface::new(component).evolution(interface.evolution);
     Remote::with_options(bus, &interface, index, options).map_err(from_interface)
 }

@@ -31,7 +31,7 @@ fn every_bit(file: &str, ranges: &[std::ops::Range<usize>]) -> (usize, usize) {
 fn every_bit_of_every_segment_s_header() {
     for seq in 1..=SEGMENTS {
         let file = format!("topics/t/0/{seq:016}.seg");
-        let (refused, tried) = every_bit(&file, &[0..304]);
+        let (refused, tried) = every_bit(&file, std::slice::from_ref(&(0..304)));
         assert_eq!(refused, 0, "of {tried}: {file}");
     }
 }
@@ -59,7 +59,7 @@ fn every_bit_of_the_producers() {
 #[test]
 fn every_bit_of_the_other_small_files() {
     for file in ["topics/t/0/keys.1", "journal.hj"] {
-        let (refused, tried) = every_bit(file, &[0..130]);
+        let (refused, tried) = every_bit(file, std::slice::from_ref(&(0..130)));
         assert!(refused <= 64 * 8 * 3, "{refused} of {tried} were refused: {file}");
     }
 }

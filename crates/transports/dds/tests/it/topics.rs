@@ -329,7 +329,8 @@ fn a_null_disposes_of_the_instance_that_others_read() {
     let config = helio_dds::configuration(&url(domain)).unwrap();
     let there = Domain::open(domain, &config).unwrap();
     let there = Participant::join(there, &entity::Qos::new()).unwrap();
-    let cases: [(&str, &str, [&[u8]; 2], [&[u8]; 2]); 2] = [
+    type Pair = [&'static [u8]; 2];
+    let cases: [(&str, &str, Pair, Pair); 2] = [
         ("nulls", OLD_SCHEMA, [&[2], &[4]], [&[2, 10], &[4, 12]]),
         ("notes", note, [b"one", b"two"], [&[10], &[12]]),
     ];
