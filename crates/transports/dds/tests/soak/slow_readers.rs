@@ -26,6 +26,8 @@ const COUNT: u64 = 5_000;
 const INTERVAL: Duration = Duration::from_millis(1);
 /// A reader reports its progress each time after so many samples.
 const PROGRESS: u64 = 500;
+/// It reports again after so long without a sample, so that a failure says how far it came.
+const IDLE_REPORT: Duration = Duration::from_secs(2);
 /// Longer than the test: nothing goes on because a lease has expired.
 const LEASE: &str = "lease_s=300";
 
@@ -77,15 +79,23 @@ fn child() {
     let mut samples = flow(&bus, qos(of)).subscribe(options).unwrap();
     let publisher = reports(&bus).publisher().unwrap();
     let (mut received, mut behind, mut other) = (0, 0, 0);
+    let mut idle = false;
     loop {
-        if received % PROGRESS == 0 || received + behind + other >= COUNT {
+        let all = received + behind + other >= COUNT;
+        // All is reported once: a report that is lost is a failure, too.
+        let due = if idle { !all } else { all || received % PROGRESS == 0 };
+        if due {
             let text = format!("{received} {behind} {other}");
             publisher.publish(Message::new(text.as_bytes()).key(name.as_bytes())).wait().unwrap();
         }
-        match samples.next_blocking().unwrap() {
-            Event::Sample(_) => received += 1,
-            Event::Gap(gap) if matches!(gap.cause, GapCause::Behind { .. }) => behind += gap.lost,
-            Event::Gap(gap) => other += gap.lost,
+        let event = samples.next_timeout(IDLE_REPORT).unwrap();
+        idle = event.is_none();
+        match event {
+            Some(Event::Sample(_)) => received += 1,
+            Some(Event::Gap(gap)) if matches!(gap.cause, GapCause::Behind { .. }) => {
+                behind += gap.lost;
+            }
+            Some(Event::Gap(gap)) => other += gap.lost,
             _ => {}
         }
     }
