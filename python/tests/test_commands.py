@@ -399,6 +399,79 @@ async def test_a_lapse_is_one_for_all_commands_whichever_can_be_read(
         assert not dropped.done
 
 
+class Unfetched:
+    """A subscription that fetches nothing for now, and does not know what is stored meanwhile."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+        self.is_frozen = True
+        self._positions = [
+            (partition, following, following) for partition, following, _ in raw.positions()
+        ]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._raw, name)
+
+    def positions(self) -> Any:
+        return self._positions if self.is_frozen else self._raw.positions()
+
+    def arm(self, *arguments: Any) -> bool:
+        return not self.is_frozen and self._raw.arm(*arguments)
+
+    def take_many(self, count: int) -> Any:
+        return ([], [], 0) if self.is_frozen else self._raw.take_many(count)
+
+    def take_stored(self, count: int) -> Any:
+        return ([], [], False) if self.is_frozen else self._raw.take_stored(count)
+
+
+@asynchronous
+async def test_requests_from_before_a_lapse_that_come_late_do_not_run(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = testing.memory_url()
+    # Each sample is delivered some polls late, too.
+    late = testing.fault_url(url, delay=1.0, seed=3)
+    async with (
+        helio.connect(url) as calling,
+        helio.connect(late) as bus,
+        testing.component(Probe, bus=bus, initial_state=State.ENABLED) as (probe, _),
+        helio.Remote(calling, "Probe") as remote,
+    ):
+        engine = probe._engine
+        hanging = send(remote.cmd_hang, timeout=1000.0)
+        await probe.hanging.wait()
+        sources = [*engine._dispatcher._sources]
+        for source in sources:
+            source.raw = Unfetched(source.raw)
+        topic = remote.cmd_move.type
+        stored = calling.topic(topic.topic, topic.schema, qos=topic.qos).subscribe()
+        lapsed = [send(remote.cmd_move, axis=1, timeout=1000.0) for _ in range(3)]
+        for _ in lapsed:
+            await testing.next_value(stored)
+        cancelled = hanging.cancel(timeout=TIMEOUT_S)
+        control = calling.topic("Probe/control", qos=None).subscribe(start=helio.earliest())
+        await testing.next_value(control)
+        monkeypatch.setattr(engine, "lease", Lapsed(engine.lease))
+        assert not engine.admits()
+        assert "the lease had lapsed; 0 requests are dropped" in caplog.text
+        for source in sources:
+            source.raw.is_frozen = False
+        engine._dispatcher.run(sources)
+        assert (await send(remote.cmd_move, axis=2)).ack is AckCode.COMPLETE
+        assert [command.axis for command in probe.ran if hasattr(command, "axis")] == [2]
+        # A cancellation is processed, however late it arrives.
+        assert (await cancelled).ack is AckCode.COMPLETE
+        with pytest.raises(helio.CommandAborted):
+            await hanging
+        assert not any(call.done for call in lapsed)
+        for _ in range(int(TIMEOUT_S * 100)):
+            if "more requests" in caplog.text:
+                break
+            await asyncio.sleep(0.01)
+        assert "3 more requests that were stored are dropped" in caplog.text
+
+
 class Unconfirmed(Lapsed):
     """A lease that has expired, and is unconfirmed because the bus does not answer."""
 

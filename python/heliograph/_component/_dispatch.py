@@ -23,6 +23,9 @@ _LOG = logging.getLogger("heliograph")
 _BATCH_MAX = 256
 """The samples of one topic that are handled before other callbacks of the loop run."""
 
+_FENCE_POLL_INTERVAL_S = 0.01
+"""How often a fence is polled until it is passed; the engine may not have told yet where it is."""
+
 
 class CallbackSubscription:
     """A subscription that calls back in the loop when samples may be available.
@@ -103,6 +106,10 @@ class Dispatcher:
         self._closed = False
         self._skips = 0
         self._at_hand = 0
+        self._kept: Callable[[CallbackSubscription, Sample[Any]], bool] = lambda *_: False
+        self._on_dropped: Callable[[int], object] = lambda _: None
+        self._dropped = 0
+        self._polls_fences = False
 
     def add(
         self,
@@ -135,26 +142,77 @@ class Dispatcher:
             return
         self._sources.remove(source)
         at: Positions = []
-        if not skipped:
+        # What is unread before a fence must not be dispatched.
+        if not skipped and not source.fenced:
             with contextlib.suppress(HelioError):
                 at = source.raw.positions()
         source.close()
         self._on_failure(source, at, error)
 
-    def skip(self) -> int:
-        """Skip the available samples, including those being dispatched; return their number."""
+    def skip(
+        self,
+        kept: Callable[[CallbackSubscription, Sample[Any]], bool],
+        on_dropped: Callable[[int], object],
+    ) -> int:
+        """Skip the available samples, including those being dispatched; return their number.
+
+        Samples that are stored now and arrive later are dropped, too, except where ``kept`` is
+        true; ``on_dropped`` receives their number when all have arrived.
+        """
         if self._closed:
             return 0
         self._skips += 1
+        self._kept, self._on_dropped = kept, on_dropped
         passed, self._at_hand = self._at_hand, 0
         for source in [*self._sources]:
             try:
                 for partition, following, end in source.raw.positions():
                     source.raw.seek(partition, end)
                     passed += max(0, end - following)
+                source.raw.set_fence(0.0)
+                source.fenced = True
             except HelioError as error:
                 self._fail(source, error, skipped=True)
+        self._check_fences()
         return passed
+
+    def _check_fences(self) -> None:
+        """Forget the fences that were passed; report the number of dropped samples at the end."""
+        if self._closed or self._bus._closed:
+            return
+        for source in [source for source in self._sources if source.fenced]:
+            try:
+                source.fenced = not source.raw.has_passed_fence()
+            except HelioError as error:
+                self._fail(source, error)
+        if not any(source.fenced for source in self._sources):
+            dropped, self._dropped = self._dropped, 0
+            if dropped:
+                self._on_dropped(dropped)
+        elif not self._polls_fences:
+            self._polls_fences = True
+            asyncio.get_running_loop().call_later(_FENCE_POLL_INTERVAL_S, self._poll_fences)
+
+    def _poll_fences(self) -> None:
+        self._polls_fences = False
+        self._check_fences()
+
+    def _take_from(self, source: _Source) -> tuple[list[Sample[Any]], list[Any], int]:
+        """Take a batch of a subscription without the samples that are to be dropped."""
+        if not source.fenced:
+            return source.raw.take_many(_BATCH_MAX)
+        taken, events, passed = source.raw.take_stored(_BATCH_MAX)
+        kept = [sample for sample in taken if self._keeps(source, sample)]
+        self._dropped += len(taken) - len(kept)
+        source.fenced = not passed
+        # What arrived behind the fence is unread, and is polled next.
+        return kept, events, len(taken) + len(events) + passed
+
+    def _keeps(self, source: _Source, sample: Sample[Any]) -> bool:
+        try:
+            return self._kept(source, sample)
+        except HelioError:
+            return False
 
     def run(self, sources: list[_Source]) -> None:
         """Dispatch a batch of these subscriptions, then wait for more; the loop is not blocked."""
@@ -190,7 +248,7 @@ class Dispatcher:
         failed: list[tuple[_Source, HelioError]] = []
         for place, source in enumerate(sources):
             try:
-                taken, events, seen = source.raw.take_many(_BATCH_MAX)
+                taken, events, seen = self._take_from(source)
             except HelioError as error:
                 failed.append((source, error))
                 continue
@@ -224,7 +282,7 @@ class Dispatcher:
 class _Source(CallbackSubscription):
     """A subscription of a :class:`Dispatcher`."""
 
-    __slots__ = ("_dispatcher", "on_event", "on_sample")
+    __slots__ = ("_dispatcher", "fenced", "on_event", "on_sample")
 
     def __init__(
         self,
@@ -235,6 +293,7 @@ class _Source(CallbackSubscription):
     ) -> None:
         super().__init__(dispatcher._bus, raw, self._run_alone)
         self._dispatcher = dispatcher
+        self.fenced = False
         self.on_sample = on_sample
         self.on_event = on_event
 

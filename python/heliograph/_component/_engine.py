@@ -381,9 +381,9 @@ class Engine:
         """Return whether this instance answers a received request.
 
         If the lease lapsed and no instance took over, callers were notified that the component is
-        gone: the requests in its topics, up to their current ends, are dropped. A component that
-        was running meanwhile, and could not confirm its lease, first answers the available ones as
-        not run.
+        gone: the requests that its topics store now are dropped, also those that were not fetched
+        yet. A component that was running meanwhile, and could not confirm its lease, first answers
+        the available ones as not run.
         """
         if not self.check_lease():
             return False
@@ -396,12 +396,20 @@ class Engine:
         slept = lapses != self._lapses
         if slept:
             self._lapses = lapses
-            dropped = self._dispatcher.skip() + at_hand
+            dropped = self._dispatcher.skip(self._is_cancellation, self._dropped) + at_hand
             self.component.log.warning("the lease had lapsed; %d requests are dropped", dropped)
         if regained:
             self._is_unconfirmed = False
             self.begin()
         return not slept
+
+    def _is_cancellation(self, source: CallbackSubscription, sample: Sample[Any]) -> bool:
+        """Return whether a request is a cancellation: it is processed, however late it arrives."""
+        command, _ = self._sources[source]
+        return command is None and bool(sample.value["action"] == "cancel")
+
+    def _dropped(self, count: int) -> None:
+        self.component.log.warning("%d more requests that were stored are dropped", count)
 
     def _holds_lease(self) -> bool:
         return self.lease is not None and self.lease.standing()[0] == "held"

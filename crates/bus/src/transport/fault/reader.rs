@@ -242,6 +242,10 @@ impl Reader for FaultyReader {
                 self.overtaken.iter().filter(|sample| sample.partition == position.partition);
             let held = held.chain(overtaken.map(|sample| sample.offset));
             position.next = held.min().unwrap_or(position.next).min(position.next);
+            // A client that fetches nothing learns no new end.
+            if self.faults.is_frozen() {
+                position.end = position.next;
+            }
             visit(position);
         });
     }

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
 use super::command::{Command, Failed, Handler};
-use super::command_loop::{CommandLoop, RunError, Running};
+use super::command_loop::{CommandLoop, LapsedRequests, RunError, Running};
 use super::config::{ConfigError, ConfigFolder};
 use super::engine::{CommandEntry, Engine, Execution, Hook, HookPhase, Protocol, Threads};
 use super::generics::{LogLevel, MIDDLEWARE, SoftwareVersions};
@@ -287,6 +287,7 @@ impl Builder {
             sources,
             control,
             lapses: 0,
+            lapsed: LapsedRequests::default(),
             failed_sources,
             opened,
             resumed,

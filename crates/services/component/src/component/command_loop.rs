@@ -1,6 +1,6 @@
 //! The thread that reads commands, and the end of a component.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,6 +22,7 @@ use super::subscriptions::CommandSource;
 use super::{Component, StartError};
 use crate::lease::{Lease, LeaseError, LeaseStanding};
 use crate::protocol::SummaryState;
+use crate::records::{ControlAction, ControlRecord};
 
 /// How long the end of a component waits for handlers; then their callers get a final
 /// acknowledgement.
@@ -30,6 +31,9 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most commands of one name that are processed before a control request: as many as queue
 /// behind a running one, and some that are refused.
 const MAX_DRAINED_SAMPLES: usize = 256;
+
+/// How often a fence is polled whose place the engine has not told yet.
+const FENCE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Why a component ended without being asked to, or did not start.
 #[derive(Debug, Error)]
@@ -121,11 +125,58 @@ pub(super) struct CommandLoop {
     pub control: Codec,
     /// The lease's lapse count at the last check.
     pub lapses: u64,
+    /// The requests from before a lapse that are yet to be fetched.
+    pub lapsed: LapsedRequests,
     pub failed_sources: Vec<FailedSource>,
     /// Subscriptions that other threads reopened and this thread has not taken yet.
     pub opened: (Sender<Reopened>, Receiver<Reopened>),
     /// The positions at which reopened subscriptions resumed.
     pub resumed: HashMap<Member, Vec<Position>>,
+}
+
+/// Requests that were stored when a lapse was noticed, and were not fetched yet: they must not run.
+#[derive(Default)]
+pub(super) struct LapsedRequests {
+    /// The topics whose fence was not passed yet.
+    fenced: HashSet<Member>,
+    /// How many were dropped since the lapse was noticed.
+    dropped: u64,
+}
+
+impl LapsedRequests {
+    /// Skips what is known to be stored, and sets a fence behind everything that is. Returns how
+    /// many requests are skipped.
+    fn skip(&mut self, member: Member, samples: &mut Subscription) -> Result<u64, ReadError> {
+        self.fenced.insert(member);
+        let mut skipped = 0;
+        for at in samples.positions() {
+            skipped += at.end.saturating_sub(at.next);
+            samples.seek(at.partition, at.end)?;
+        }
+        samples.set_fence().map(|()| skipped)
+    }
+
+    /// Whether an event is such a request; it is counted. A request that was read before the
+    /// engine told where the fence is counts as one, too.
+    fn holds(
+        &mut self,
+        member: Member,
+        samples: &mut Subscription,
+        event: &Event,
+    ) -> Result<bool, ReadError> {
+        let sample = match event {
+            Event::Sample(sample) => sample,
+            Event::Undecodable(wrong) => &wrong.sample,
+            _ => return Ok(false),
+        };
+        if !self.fenced.contains(&member) {
+            return Ok(false);
+        }
+        samples.knows_fence()?;
+        let held = samples.is_before_fence(sample.partition, sample.offset);
+        self.dropped += u64::from(held);
+        Ok(held)
+    }
 }
 
 /// A topic that cannot be read at present.
@@ -140,11 +191,7 @@ pub(super) struct FailedSource {
 impl FailedSource {
     /// Moves a reopened subscription to the position of the failed one.
     fn place(&self, samples: &mut Subscription) -> Result<(), ReadError> {
-        if !self.at.is_empty() {
-            return self.at.iter().try_for_each(|at| samples.seek(at.partition, at.next));
-        }
-        // The lease may have expired since it was opened: it resumes at the current end.
-        samples.positions().iter().try_for_each(|at| samples.seek(at.partition, at.end))
+        self.at.iter().try_for_each(|at| samples.seek(at.partition, at.next))
     }
 }
 
@@ -202,6 +249,7 @@ impl CommandLoop {
     fn poll(&mut self, timeout: Duration) -> Result<(), RunError> {
         let due = locked(&self.engine.protocol).controller.wake_at();
         let left = due.map_or(timeout, |due| timeout.min(self.engine.until(due)));
+        let left = if self.pass_fences()? { left } else { left.min(FENCE_POLL_INTERVAL) };
         let next = match self.set.next_timeout(left) {
             Ok(next) => next,
             Err(failed) => {
@@ -248,6 +296,13 @@ impl CommandLoop {
     }
 
     fn take(&mut self, member: Member, event: Event) -> Result<(), RunError> {
+        if let Some(samples) = self.set.get_mut(member) {
+            match self.lapsed.holds(member, samples, &event) {
+                Ok(held) if held && !self.cancels(member, &event) => return Ok(()),
+                Ok(_) => {}
+                Err(source) => return self.source_failed(MemberError { member, source }),
+            }
+        }
         match (self.sources.get(&member), event) {
             (Some(CommandSource::Command(name)), event) => self.engine.take_command(name, event),
             (Some(CommandSource::Control), Event::Sample(sample)) => {
@@ -258,6 +313,49 @@ impl CommandLoop {
             (None, _) => {}
         }
         Ok(())
+    }
+
+    /// Whether an event is the cancellation of a command: it is processed, however late it is read.
+    fn cancels(&mut self, member: Member, event: &Event) -> bool {
+        let (Some(CommandSource::Control), Event::Sample(sample)) =
+            (self.sources.get(&member), event)
+        else {
+            return false;
+        };
+        let asked = self.control.deserialize::<ControlRecord>(&sample.payload);
+        let cancels = asked.is_ok_and(|asked| matches!(asked.action, ControlAction::Cancel));
+        self.lapsed.dropped -= u64::from(cancels);
+        cancels
+    }
+
+    /// Forgets the fences that were passed, and reports how many requests were dropped. Returns
+    /// whether the engine has told where all the others are.
+    fn pass_fences(&mut self) -> Result<bool, RunError> {
+        if self.lapsed.fenced.is_empty() {
+            return Ok(true);
+        }
+        let (mut known, mut failed) = (true, Vec::new());
+        self.lapsed.fenced.retain(|member| {
+            let Some(samples) = self.set.get_mut(*member) else { return false };
+            let passed = samples.knows_fence().and_then(|knows| {
+                known &= knows;
+                samples.has_passed_fence()
+            });
+            match passed {
+                Ok(passed) => !passed,
+                Err(source) => {
+                    failed.push(MemberError { member: *member, source });
+                    true
+                }
+            }
+        });
+        failed.into_iter().try_for_each(|failed| self.source_failed(failed))?;
+        if self.lapsed.fenced.is_empty() && self.lapsed.dropped > 0 {
+            let dropped = std::mem::take(&mut self.lapsed.dropped);
+            let text = format!("{dropped} more requests that were stored are dropped");
+            self.engine.log(LogLevel::Warning, &text, "");
+        }
+        Ok(known)
     }
 
     /// Handles a topic that cannot be read. The others continue, unless it was the last one.
@@ -271,11 +369,13 @@ impl CommandLoop {
             return Err(RunError::Bus { identity, source: error });
         }
         let Some(source) = source else { return Ok(()) };
+        // What is unread there from before a lapse must not run.
+        let lapsed = self.lapsed.fenced.remove(&member);
         // A second failure at the same position skips the data there.
         let stuck = self.resumed.remove(&member).is_some_and(|resumed| same_place(&resumed, &at));
         let text = format!("{source} cannot be read: {error}; all others are");
         self.engine.log(LogLevel::Error, &text, "");
-        let at = if stuck { Vec::new() } else { at };
+        let at = if stuck || lapsed { Vec::new() } else { at };
         self.failed_sources.push(FailedSource { source, at, opening: false });
         Ok(())
     }
@@ -309,6 +409,16 @@ impl CommandLoop {
             }
             let unread = self.failed_sources.swap_remove(which);
             let member = self.set.add(samples);
+            // It may have been opened before a lapse, and not all that is stored may be fetched.
+            if unread.at.is_empty()
+                && let Some(samples) = self.set.get_mut(member)
+                && self.lapsed.skip(member, samples).is_err()
+            {
+                self.lapsed.fenced.remove(&member);
+                self.set.remove(member);
+                self.failed_sources.push(unread);
+                continue;
+            }
             let from = if unread.at.is_empty() { "; stored requests are skipped" } else { "" };
             let text = format!("{} are read again{from}", unread.source);
             self.engine.log(LogLevel::Info, &text, "");
@@ -318,8 +428,8 @@ impl CommandLoop {
     }
 
     /// Whether the lease lapsed without another instance taking over. Callers were notified that
-    /// the component is gone, so the requests in its topics, up to their current ends, are dropped,
-    /// and with them the one just read.
+    /// the component is gone, so the requests that its topics store now are dropped, and with them
+    /// the one just read. Those that were not fetched yet are dropped when they arrive.
     fn check_lapse(&mut self, taken: bool) -> Result<bool, RunError> {
         let lapses = locked(&self.engine.lease).as_ref().map_or(self.lapses, Lease::lapses);
         if std::mem::replace(&mut self.lapses, lapses) == lapses {
@@ -328,11 +438,9 @@ impl CommandLoop {
         let (mut dropped, mut failed) = (u64::from(taken), Vec::new());
         for member in self.sources.keys() {
             let Some(samples) = self.set.get_mut(*member) else { continue };
-            for at in samples.positions() {
-                dropped += at.end.saturating_sub(at.next);
-                if let Err(source) = samples.seek(at.partition, at.end) {
-                    failed.push(MemberError { member: *member, source });
-                }
+            match self.lapsed.skip(*member, samples) {
+                Ok(skipped) => dropped += skipped,
+                Err(source) => failed.push(MemberError { member: *member, source }),
             }
         }
         failed.into_iter().try_for_each(|failed| self.source_failed(failed))?;
@@ -347,7 +455,7 @@ impl CommandLoop {
     /// command must be processed before that caller's later control request, such as its
     /// cancellation.
     fn catch_up(&mut self) -> Result<(), RunError> {
-        let Self { engine, set, sources, .. } = self;
+        let Self { engine, set, sources, lapsed, .. } = self;
         let mut failed = Vec::new();
         for (member, source) in sources {
             let (CommandSource::Command(name), Some(samples)) = (source, set.get_mut(*member))
@@ -355,9 +463,15 @@ impl CommandLoop {
                 continue;
             };
             for _ in 0..MAX_DRAINED_SAMPLES {
-                match samples.try_next() {
+                let next = samples.try_next().and_then(|event| {
+                    let Some(event) = event else { return Ok(None) };
+                    let held = lapsed.holds(*member, samples, &event)?;
+                    Ok(Some((event, held)))
+                });
+                match next {
                     Ok(None) => break,
-                    Ok(Some(event)) => engine.take_command(name, event),
+                    Ok(Some((_, true))) => {}
+                    Ok(Some((event, false))) => engine.take_command(name, event),
                     Err(source) => {
                         failed.push(MemberError { member: *member, source });
                         break;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{HANG_TIMEOUT, Site, move_to, on_every_transport, only};
+use helio_bus::transport::fault::{FaultPlan, FaultTransport};
 use helio_bus::{Bus, Evolution, Message, Start, Subscribe, Tai, TestClock, TopicError, TopicSpec};
 use helio_component::protocol::caller::{Cause, Presence};
 use helio_component::protocol::{AckCode, StateCommand, SummaryState};
@@ -150,6 +151,62 @@ fn who_was_replaced_knows_it() {
         let next = take_over(&connect());
         assert!(!lease.is_held() && next.is_held());
     });
+}
+
+/// The same where the requests are yet to be fetched: the reader does not know that they are there.
+#[test]
+fn what_was_stored_while_it_slept_and_comes_late_is_not_run() {
+    let site = Site::memory();
+    let clock = TestClock::new(Tai::from_nanos(2_000_000_000_000_000_000));
+    let transport = FaultTransport::connect(site.url(), FaultPlan::default()).unwrap();
+    let cable = transport.cable();
+    let faulty = Bus::builder().clock(Arc::new(clock.clone())).over(transport).unwrap();
+    let other = Bus::builder().clock(Arc::new(clock.clone())).connect(site.url()).unwrap();
+    let (entered, enter) = std::sync::mpsc::channel();
+    let (wake, sleep) = std::sync::mpsc::channel::<()>();
+    let sleep = std::sync::Mutex::new(sleep);
+    let component = Component::builder(&faulty, &site.mount(), 0)
+        .inline("stop", move |_: &Command| {
+            entered.send(()).unwrap();
+            sleep.lock().unwrap().recv().unwrap();
+            Ok(())
+        })
+        .inline("moveToTarget", |command: &Command| Ok(command.number("azimuth").to_string()))
+        .start()
+        .unwrap();
+    let remote = Remote::open(&other, &site.mount(), 0).unwrap();
+    let mut log = remote.event("logMessage").unwrap();
+    let acks = site.mount().shape(TopicKind::Ack, "ackcmd").unwrap();
+    let topic = other.topic(TopicSpec::of(acks.topic().topic_name().clone())).unwrap();
+    let mut answers = topic.subscribe(Subscribe::from(Start::Latest)).unwrap();
+    let _busy = remote.command("stop").timeout(HANG_TIMEOUT).send();
+    enter.recv().unwrap();
+    cable.freeze();
+    let late = [1.0, 2.0, 3.0].map(|to| move_to(&remote, to).timeout(HANG_TIMEOUT).send());
+    clock.advance(LEASE_TIMEOUT + Duration::from_secs(1));
+    // The lapse is noticed, a heartbeat later at the latest, before anything is fetched.
+    wake.send(()).unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    cable.thaw();
+    // Under load it may be noticed later; then all three are dropped at once.
+    let told = |reading: &helio_component::Reading| {
+        let all = ["3 more requests", "; 3 requests are dropped"];
+        reading.text("message").is_some_and(|text| all.iter().any(|all| text.contains(all)))
+    };
+    log.next_where(HANG_TIMEOUT, told).unwrap();
+    let done = remote.command("moveToTarget").set("azimuth", 7.0).set("elevation", 45.0);
+    assert_eq!(done.timeout(HANG_TIMEOUT).send().wait().unwrap().result, "7");
+    let mut results = Vec::new();
+    while let Some(event) = answers.try_next().unwrap() {
+        let Some(sample) = event.into_sample() else { continue };
+        let ack = acks.codec().decode(&sample.payload).unwrap();
+        let ack = acks.codec().value_to_json(&ack).unwrap();
+        results.extend((ack["ack"] == 303).then(|| ack["result"].to_string()));
+    }
+    assert_eq!(results.last().unwrap(), "\"7\"");
+    assert!(!results.iter().any(|result| ["\"1\"", "\"2\"", "\"3\""].contains(&&**result)));
+    drop(late);
+    component.stop().unwrap();
 }
 
 /// A command whose caller was notified that it does not run does not run later.
