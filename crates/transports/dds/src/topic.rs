@@ -45,9 +45,11 @@ pub(crate) fn waits_for_no_reader(qos: &Qos) -> bool {
 }
 
 /// Whether a quality of service is telemetry's: the last values, for late joiners, not stored.
-pub(crate) fn is_telemetry(qos: &Qos) -> bool {
+/// With overload *block* it is that of events without a durability service: their writers wait.
+fn is_telemetry(qos: &Qos) -> bool {
     let last_values = matches!(qos.history, History::KeepLast(_));
-    qos.durability == Durability::TransientLocal && last_values && !is_kept(qos)
+    let waits = qos.overload == Overload::Block;
+    qos.durability == Durability::TransientLocal && last_values && !is_kept(qos) && !waits
 }
 
 /// The state that a topic's writers and readers share.

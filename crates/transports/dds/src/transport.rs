@@ -8,7 +8,7 @@ use helio_bus::transport::{
     TransportTopic, Writer, WriterInfo, WriterRequest, first_difference,
 };
 use helio_bus::{Bell, LocalBell, Qos, SchemaId, TopicName, TransportError};
-use helio_core::qos::{History, Overload};
+use helio_core::qos::History;
 use helio_core::{Producer, Tai};
 
 use crate::announcements::{self, Announcement, ObservedWriter, Origin, RequestKind};
@@ -17,7 +17,7 @@ use crate::error::unsupported;
 use crate::forwarder::DdsForwarder;
 use crate::names::INTERNAL_PREFIX;
 use crate::reader::DdsReader;
-use crate::topic::{TopicState, is_telemetry, start_one};
+use crate::topic::{TopicState, start_one};
 use crate::writer::DdsWriter;
 
 pub(crate) struct DdsTransport {
@@ -128,12 +128,6 @@ impl Transport for DdsTransport {
         if name.as_str().starts_with(INTERNAL_PREFIX) {
             let remedy = format!("names that begin with {INTERNAL_PREFIX} are reserved");
             return Err(unsupported(format!("create the topic {name}"), &remedy));
-        }
-        if is_telemetry(qos) && qos.overload == Overload::Block {
-            let what = format!("create the telemetry topic {name} with overload = block");
-            let remedy = "writers of last values (transient_local, keep_last) wait for no reader: \
-                          override overload with drop_oldest, or history with keep_all or none";
-            return Err(unsupported(what, remedy));
         }
         let mut announced = self.announced(name);
         if announced.is_none() {

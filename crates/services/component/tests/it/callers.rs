@@ -75,7 +75,8 @@ impl<'a> Stage<'a> {
     fn signed(&self) -> Sample {
         let mut seen = self.raw("moveToTarget").subscribe(Subscribe::from(Start::Latest)).unwrap();
         let alice = self.remote("alice", Some(self.key.clone()));
-        let call = alice.command("moveToTarget").set("azimuth", 7.0).key("night 7");
+        let call =
+            alice.command("moveToTarget").set("azimuth", 7.0).set("elevation", 8.0).key("night 7");
         call.send().wait().unwrap();
         seen.next_sample().unwrap()
     }
@@ -220,7 +221,7 @@ fn every_request_of_a_proved_caller_is_signed() {
         let (alice, forger) = (stage.remote("alice", Some(stage.key.clone())), "alice");
         let forger = stage.remote(forger, Some(CallerKey::of_seed(&[8; 32])));
         let bob = stage.remote("bob", None);
-        alice.command("moveToTarget").set("azimuth", 1.0).validate().unwrap();
+        alice.command("moveToTarget").set("azimuth", 1.0).set("elevation", 8.0).validate().unwrap();
         alice.lock(std::time::Duration::from_secs(60)).unwrap();
         for other in [&forger, &bob] {
             let refused = [
