@@ -16,9 +16,9 @@
     │   ├── Fenced               a newer incarnation of this producer, or another owner, writes
     │   ├── NotLive              a component's lease is lost or released: it must not write
     │   ├── OverloadError        the queue is full, and the overload policy is *refuse*
-    │   └── StorageError         the engine cannot store: disk full, damaged, no permission
+    │   ├── StorageError         the engine cannot store: disk full, damaged, no permission
+    │   └── TopicGone            the topic was deleted or recreated (also a SubscribeError)
     ├── SubscribeError           a subscription cannot be opened or has failed
-    │   └── TopicGone            the topic was deleted or recreated (also a PublishError)
     ├── CommandError             a command did not complete; ``ack`` is the last ack
     │   ├── NotPermitted         the caller lacks permission, or another caller has a lock
     │   ├── NobodyThere          no live component accepted it, or it ended meanwhile

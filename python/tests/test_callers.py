@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from probe import TIMEOUT_S, Probe, asynchronous
+from probe import TIMEOUT_S, Probe, asynchronous, send
 from test_commands import audit
 
 import heliograph as helio
@@ -57,7 +57,7 @@ async def genuine(
     info = helio.load_interfaces(interfaces)["Probe/command/move"]
     topic: helio.Topic[Any] = bus.topic(info.name, info.schema, qos=info.qos)
     async with topic.subscribe(start=helio.latest()) as samples:
-        await alice(bus, key).cmd_move.set_start(axis=1, position=7.0, timeout=TIMEOUT_S)
+        await send(alice(bus, key).cmd_move, axis=1, position=7.0, timeout=TIMEOUT_S)
         return topic, await samples.next(timeout=TIMEOUT_S)
 
 
@@ -88,7 +88,7 @@ async def test_a_raw_writer_can_forge_no_proved_caller(
         for payload, of, beside in forged:
             await topic.publish(payload, trace=of, headers=beside)
         with pytest.raises(helio.NotPermitted, match="declared name"):
-            await helio.Remote(bus, "Probe", caller="bob").cmd_move.set_start(axis=1)
+            await send(helio.Remote(bus, "Probe", caller="bob").cmd_move, axis=1)
         entries = [e for e in await audit(bus) if e["phase"] == "finished"]
         assert [e["ack"] for e in entries] == [AckCode.COMPLETE] + [AckCode.NO_PERM] * 11
         declared = [e["caller"].startswith("declared:") for e in entries]
@@ -101,19 +101,19 @@ async def test_a_raw_writer_can_forge_no_proved_caller(
 async def test_every_request_of_a_proved_caller_is_signed(url: str, key: Path) -> None:
     async with helio.connect(url) as bus, guarded(key, bus=bus) as (probe, _):
         proved = alice(bus, key)
-        await proved.cmd_move.set_start(axis=1, forces=[0.5, 0, 0, 1e-9], name="é", validate=True)
-        await proved.cmd_move.set_start(axis=1, forces=[0.5, 0, 0, 1e-9], name="é", big=2**60)
+        await send(proved.cmd_move, axis=1, forces=[0.5, 0, 0, 1e-9], name="é", validate=True)
+        await send(proved.cmd_move, axis=1, forces=[0.5, 0, 0, 1e-9], name="é", big=2**60)
         await proved.lock(60)
         for other in (alice(bus, None), alice(bus, key.with_name("eve.pem"))):
             for refused in (
                 lambda of: of.unlock(),
                 lambda of: of.lock(60),
-                lambda of: of.cmd_move.set_start(axis=1, validate=True),
-                lambda of: of.cmd_move.set_start(axis=1),
+                lambda of: send(of.cmd_move, axis=1, validate=True),
+                lambda of: send(of.cmd_move, axis=1),
             ):
                 with pytest.raises(helio.NotPermitted, match="no signature of this command"):
                     await refused(other)
-        call = proved.cmd_hang.set_start(name="x", timeout=TIMEOUT_S)
+        call = send(proved.cmd_hang, name="x", timeout=TIMEOUT_S)
         async for ack in call:
             if ack.ack is AckCode.IN_PROGRESS:
                 break

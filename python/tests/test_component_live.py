@@ -117,7 +117,7 @@ async def test_a_handler_that_had_to_wait_looks_again(clock: ManualClock, valida
         testing.component(Slow, bus=bus, initial_state=State.ENABLED) as (slow, remote),
     ):
         # Open what is needed, so that both are sent at once.
-        await remote.cmd_move.set_start(axis=1, validate=True)
+        await send(remote.cmd_move, axis=1, validate=True)
         options: dict[str, Any] = {"axis": 1, "timeout": 100.0, "expiry": 2.0}
         first = send(remote.cmd_move, **options)
         # Samples that are available together are processed in the order of their times.

@@ -115,6 +115,8 @@ async def test_values_that_were_not_fetched_yet_are_not_missing() -> None:
                     await publish(4.0)
                     assert (await event.next(timeout=TIMEOUT_S)).value == 4.0
                 else:
+                    # Else it is opened first, in a thread, and flushed then.
+                    await event.aopen()
                     waiting = asyncio.create_task(event.next(flush=True, timeout=TIMEOUT_S))
                     # It begins, and may still be waiting for the older ones.
                     await asyncio.sleep(0)

@@ -307,14 +307,14 @@ NOT_CALLED = {
 }
 
 PLAIN = {
-    *("COMMAND", "EVENT", "LOG", "STATE", "STREAM", "TELEMETRY", "__version__", "sync"),
+    *("COMMAND", "EVENT", "LOG", "NULL", "STATE", "STREAM", "TELEMETRY", "__version__", "sync"),
     *("Array", "Boolean", "Bytes", "Float32", "Float64", "Int32", "Int64", "String"),
     *("Ack", "AckCode", "CommandOptions", "Enums", "FieldInfo", "InterfaceTopic", "Interfaces"),
     *("Durability", "Guarantee", "History", "KeepLast", "Lagging", "Overload", "Ownership"),
     *("Qos", "Receipt", "Reliability", "Retention", "Sample", "Schema", "SetWriteResult"),
     *("Start", "State", "Stats", "Stream", "Time", "TopicData", "Writer", "command", "conflate"),
     *("drop_oldest", "earliest", "field", "from_offset", "last", "latest", "load_interfaces"),
-    *("load_schema", "lossless", "record", "schema", "shed_by_level", "since"),
+    *("load_schema", "lossless", "make_caller_key", "record", "schema", "shed_by_level", "since"),
 }
 """Values, and functions that use no bus. Errors and events are values, too."""
 

@@ -523,9 +523,9 @@ class ReadTopic:
     async def next(self, *, flush: bool = False, timeout: float | None = None) -> Any:
         """Return the oldest unread value; wait at most ``timeout`` seconds for one.
 
-        With ``flush``, values that were published before are dropped; see :meth:`flush`. If the
-        broker takes more than 20 ms to answer, values that are published until then are dropped
-        too: call :meth:`flush` before an action whose event you await in another task.
+        With ``flush``, values that were published before are dropped; see :meth:`flush`. On first
+        use, or if the broker takes more than 20 ms to answer, values that are published until then
+        are dropped too: call :meth:`flush` before an action whose event you await in another task.
 
         Raises :class:`WaitTimeout`, :class:`ClosedError`, and RuntimeError if a callback is set.
         """
