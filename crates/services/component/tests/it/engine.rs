@@ -179,8 +179,10 @@ fn a_call_to_a_component_that_goes_away_ends_for_all_who_wait() {
 #[test]
 fn of_progress_that_nobody_asked_for_the_newest_is_kept_and_the_end() {
     on_every_transport(|site: &Site| {
+        let (begin, begun) = mpsc::channel();
         let component = Component::builder(&site.bus(), &site.mount(), 0)
-            .inline("moveToTarget", |command: &Command| {
+            .inline("moveToTarget", move |command: &Command| {
+                begin.send(()).unwrap();
                 for step in 1..=50 {
                     command.in_progress(HANG_TIMEOUT, &format!("step {step}"), None);
                 }
@@ -191,6 +193,8 @@ fn of_progress_that_nobody_asked_for_the_newest_is_kept_and_the_end() {
             .unwrap();
         let remote = Remote::open(&site.bus(), &site.mount(), 0).unwrap();
         let mut held = move_to(&remote, 7.0).send();
+        // Topics have no order among each other: a stop that is sent at once may run first.
+        begun.recv_timeout(HANG_TIMEOUT).unwrap();
         // Commands run one by one here, so this reads all acknowledgements of the previous one.
         remote.command("stop").send().wait().unwrap();
         let mut told = Vec::new();
