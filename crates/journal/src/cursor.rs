@@ -320,11 +320,29 @@ impl Cursor {
                     Some(n) if self.pos < n.head.base_pos => {
                         self.limit = (n.head.base_pos, n.head.base_offset);
                     }
+                    None if self.reads_on() => {}
                     _ => self.enter(partition, next)?,
                 }
             }
         }
         Ok(true)
+    }
+
+    /// Updates the limit to the end of the next valid frames of a segment whose end is not known:
+    /// its seal and the segment behind it are missing. Returns false if it has no further ones.
+    #[cold]
+    fn reads_on(&mut self) -> bool {
+        let Some(segment) = &self.segment else { return false };
+        let frames = segment.end_of_frames_from(self.pos, self.next);
+        if frames.end > self.pos {
+            self.limit = (frames.end, frames.offset);
+            return true;
+        }
+        let resume = segment.resume(self.pos, segment.head.end(), Some(self.next));
+        let Some((pos, offset)) = resume else { return false };
+        (self.pos, self.limit) = (pos, (pos, offset));
+        self.lose(offset, GapCause::Damaged);
+        true
     }
 
     /// Moves back to the log's end, after recovery cut off what this reader has read or skipped.

@@ -495,10 +495,15 @@ impl Segment {
 
     /// Returns the end of the valid frames from the segment's start on.
     pub(crate) fn end_of_frames(&self) -> Seal {
-        let (head, mut scratch) = (&self.head, Vec::new());
-        let (end, offset, time) = (head.base_pos, head.base_offset, head.base_time);
-        let mut found = Seal { end, offset, time, closed: 0 };
-        while let Ok(header) = self.check(found.end, head.end(), &mut scratch) {
+        let head = &self.head;
+        self.end_of_frames_from(head.base_pos, head.base_offset)
+    }
+
+    /// Returns the end of the valid frames from a position on, whose frame has at least that offset.
+    pub(crate) fn end_of_frames_from(&self, pos: u64, offset: u64) -> Seal {
+        let mut scratch = Vec::new();
+        let mut found = Seal { end: pos, offset, time: self.head.base_time, closed: 0 };
+        while let Ok(header) = self.check(found.end, self.head.end(), &mut scratch) {
             if header.offset < found.offset {
                 break;
             }
