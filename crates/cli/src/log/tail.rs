@@ -15,14 +15,7 @@ use crate::stop::{STOP_POLL_INTERVAL, Stop};
 
 /// Runs `helio log tail`.
 pub(crate) fn run(args: &TailArgs, url: Option<&str>, stop: &Stop) -> CliResult {
-    // With --follow a journal is created, because producers may start later.
-    let url = Some(open::url(url)?);
-    let empty = open::empty_folder(url.as_deref().unwrap_or_default())?.is_some();
-    let bus = match args.no_follow || !empty {
-        true => open::look_only(url.as_deref())?,
-        false => open::connect(url.as_deref(), None)?,
-    };
-    let reader = Reader::open(&bus, &args.lanes.lanes(), options(args, &bus)?)?;
+    let reader = reader(args, url)?;
     let format = match (args.xml, args.output.json) {
         (true, _) => Format::Xml,
         (_, true) => Format::Json,
@@ -39,6 +32,18 @@ pub(crate) fn run(args: &TailArgs, url: Option<&str>, stop: &Stop) -> CliResult 
         End::Asked | End::Done => {}
     }
     tail.missing()
+}
+
+/// Opens the lanes. A journal is only looked at, if all of it is there; who follows makes what is
+/// missing, because producers may start later.
+fn reader(args: &TailArgs, url: Option<&str>) -> CliResult<Reader> {
+    let url = open::url(url)?;
+    let open = |bus: Bus| Ok(Reader::open(&bus, &args.lanes.lanes(), options(args, &bus)?)?);
+    let looked = open::look_only(Some(&url)).and_then(open);
+    if looked.is_ok() || args.no_follow || !url.starts_with("journal:") {
+        return looked;
+    }
+    open::connect(Some(&url), None).and_then(open)
 }
 
 fn options(args: &TailArgs, bus: &Bus) -> CliResult<ReaderOptions> {

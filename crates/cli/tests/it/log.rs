@@ -147,6 +147,16 @@ fn who_follows_may_be_there_first_and_ends_in_order() {
 }
 
 #[test]
+fn who_follows_may_come_before_the_log_on_a_bus_of_others() {
+    let site = Site::new();
+    site.run(&["pub", "wind", "3 m/s"]).ok();
+    let mut child = site.start(&["log", "tail", "--from", "earliest"]);
+    site.run(&["log", "emit", "first"]).ok();
+    assert!(line_of(&mut child).ends_with("first"));
+    assert_eq!(interrupt(&mut child), Some(0));
+}
+
+#[test]
 fn what_is_no_record_is_told_and_missed() {
     let site = Site::new();
     site.run(&["log", "emit", "before"]).ok();
