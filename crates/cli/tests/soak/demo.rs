@@ -128,7 +128,11 @@ fn dds_has_the_same_night() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().to_str().unwrap();
     let args = ["demo", "--url", &url, "--seconds", "3", "--json", "--dir", path];
-    let report = run(&args).json();
+    let Ran { code, out, err } = run(&args);
+    // On a loaded machine a writer may wait for the component that the demo has killed.
+    let other = err.lines().find(|line| !line.contains("waits for the DDS session"));
+    assert_eq!((code, other), (Some(0), None), "{out}");
+    let report = serde_json::from_str(&out).unwrap();
     same_night(&report);
     let told = "no durability service is there: one of this demo's own, which ends with it";
     let story = report["story"].as_array().unwrap();
