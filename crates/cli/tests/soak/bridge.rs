@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use crate::dds;
 #[cfg(feature = "kafka")]
 use crate::kafka;
+use crate::storm_report;
 use crate::support::{self, Site, ended, helio, interrupt, run};
 use helio_bus::{
     Bus, Event, Lagging, Message, Publisher, Qos, Start, Subscribe, Subscription, Topic, TopicSpec,
@@ -174,6 +175,9 @@ fn storm(from: &str, to: &str, name: &str, kills: u64, mut hurt: impl FnMut(u64)
     late.read(published, None);
     late.is_all();
     assert_eq!(late.newest, live.newest);
+    let lost = published.abs_diff(late.count);
+    storm_report::Storm { tried: kills, survived: kills, lost, unreported: 0 }
+        .report(&format!("kills of bridges to {}", to.split(':').next().unwrap()));
 }
 
 #[test]

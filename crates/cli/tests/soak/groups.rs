@@ -18,6 +18,7 @@ use rdkafka::message::Message as _;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::kafka::{Broker, HANG_TIMEOUT, admin, config, done, make, unique};
+use crate::storm_report::Storm;
 use crate::support::{helio, interrupt};
 
 const PARTITIONS: u32 = 6;
@@ -187,10 +188,12 @@ fn members_of_other_software_join_and_leave() {
     let site = (&broker, topic.as_str(), &book);
     let mut members = vec![Member::of_kind(0, site), Member::of_kind(2, site)];
     let (until, mut end, mut frozen) = (Instant::now() + duration(), 0, None);
+    let mut changes = 0;
     for round in 0_usize.. {
         if Instant::now() >= until {
             break;
         }
+        changes += 1;
         match members.len() {
             6.. => members.remove(round % 6).leave(),
             2 => members.push(Member::of_kind(round, site)),
@@ -223,8 +226,11 @@ fn members_of_other_software_join_and_leave() {
     members.extend(frozen.map(|(member, _)| member));
     await_all(&book, &mut members, end);
     members.into_iter().for_each(Member::leave);
-    let repeated = book.lock().unwrap().repeated;
-    println!("{end} samples were processed, {repeated} of them again after a rebalance");
+    let book = book.lock().unwrap();
+    println!("{end} samples were processed, {} of them again after a rebalance", book.repeated);
+    let lost = (0..end).filter(|number| !book.numbers.contains(number)).count() as u64;
+    let storm = Storm { tried: changes, survived: changes, lost, unreported: 0 };
+    storm.report("members that joined, left or froze");
 }
 
 #[test]

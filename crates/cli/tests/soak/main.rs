@@ -19,5 +19,8 @@ mod kafka;
 mod log_demo;
 mod log_everywhere;
 mod log_otlp;
+mod stopped_readers;
+#[path = "../../../core/tests/storm/mod.rs"]
+mod storm_report;
 #[path = "../support/mod.rs"]
 mod support;

@@ -11,3 +11,5 @@ mod leases;
 mod matrix;
 mod power;
 mod storm;
+#[path = "../../../core/tests/storm/mod.rs"]
+mod storm_report;

@@ -12,6 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use crate::storm_report::Storm;
 use crate::support::{HANG_TIMEOUT, child_test};
 use helio_core::{ProducerName, Tai, TopicName};
 use helio_journal::{
@@ -301,15 +302,18 @@ fn nothing_acknowledged_is_lost_in_a_storm_of_kills() {
     let claim = all.claim(&options).unwrap();
     let logs: Vec<_> = (0..PARTITIONS).map(|p| contents(&all, p)).collect();
     let mut done = vec![HashSet::new(); PARTITIONS as usize];
-    let mut acknowledged = 0;
+    let (mut acknowledged, mut lost) = (0, 0);
     for (role, line) in &lines {
         let words: Vec<_> = line.split_whitespace().collect();
         let number = |i: usize| words[i].parse::<u64>().unwrap();
         match words.first() {
             Some(&"A") => {
-                let record = &logs[number(1) as usize][number(4) as usize];
+                let record = logs[number(1) as usize].get(number(4) as usize);
                 let name = role.split_once(':').unwrap().1.to_owned();
-                assert_eq!(*record, (name, number(2), number(3)), "{role} {line}");
+                if record != Some(&(name, number(2), number(3))) {
+                    eprintln!("{role} {line}: {record:?} is there");
+                    lost += 1;
+                }
                 acknowledged += 1;
             }
             Some(&"P") => {
@@ -337,4 +341,6 @@ fn nothing_acknowledged_is_lost_in_a_storm_of_kills() {
         info.end_offset - info.first_offset,
         info.end_offset,
     );
+    // A hole in a log would have ended `contents`.
+    Storm { tried: kills, survived: kills, lost, ..Storm::default() }.report("kills of journals");
 }

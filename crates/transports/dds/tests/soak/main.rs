@@ -9,5 +9,7 @@ mod hosts;
 mod others;
 mod services;
 mod slow_readers;
+#[path = "../../../../core/tests/storm/mod.rs"]
+mod storm_report;
 #[path = "../support/mod.rs"]
 mod support;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::others::Foreign;
+use crate::storm_report::Storm;
 use crate::support::{Process, Service, await_kept, domain, url};
 use helio_bus::{
     Bus, Event, GapCause, Guarantee, Lagging, Message, PublishError, Qos, Start, Subscribe,
@@ -271,14 +272,18 @@ fn lag(of: &str, service: Option<&Path>) {
         let seen = reports.await_of(name, |seen| seen.iter().sum::<u64>() >= COUNT);
         assert_eq!(seen, [COUNT, 0, 0], "{name} loses nothing");
     }
+    let (mut tried, mut unreported) = (0, 0);
     for name in LAGGARDS {
         let seen = reports.await_of(name, |seen| seen.iter().sum::<u64>() >= COUNT);
+        (tried, unreported) = (tried + 1, unreported + COUNT.abs_diff(seen[0] + seen[1]));
         assert_eq!((seen[0] + seen[1], seen[2]), (COUNT, 0), "{name}: {seen:?}");
         assert!(seen[1] > 0 || name != "stopped", "{name} cannot have all: {seen:?}");
     }
     if let Some(folder) = service {
         await_kept(folder, "flow", COUNT);
     }
+    let storm = Storm { tried, survived: tried, lost: 0, unreported };
+    storm.report(&format!("stopped, slow, lossy readers of {of} on DDS"));
 }
 
 #[test]

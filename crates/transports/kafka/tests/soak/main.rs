@@ -19,3 +19,5 @@ mod registry_tls;
 #[cfg(feature = "tls")]
 mod security;
 mod starts;
+#[path = "../../../../core/tests/storm/mod.rs"]
+mod storm_report;
