@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0
 """The timeout of tests, only against hanging."""
 
 _STARTED: list[subprocess.Popen[str]] = []

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from engines import Plain, url
-from probe import TIMEOUT_S, asynchronous
+from probe import TIMEOUT_S, asynchronous, send
 from processes import program, started
 from test_callers import alice, genuine, guarded, key
 from test_salobj import Sal
@@ -104,7 +104,7 @@ async def test_a_sal_client_cannot_command_under_a_proved_name(key: Path, interf
         sal = Sal(plain, helio.load_interfaces(interfaces))
         async with helio.connect(sal.bus_url) as bus, guarded(key, bus=bus) as (probe, _):
             proved = helio.Remote(bus, "Probe", caller="alice", caller_key=key)
-            await proved.cmd_move.set_start(axis=1, timeout=TIMEOUT_S)
+            await send(proved.cmd_move, axis=1, timeout=TIMEOUT_S)
             forged = {"axis": 1, "position": 9.0, "private_identity": "alice"}
             await asyncio.to_thread(sal.write, "Probe/command/move", **forged)
             name = sal.name("Probe/command/move")
@@ -190,5 +190,5 @@ async def test_a_dds_writer_can_forge_no_proved_caller(
         assert len((await answer)["samples"]) == 1
         check(await refused(bus, 4), len(probe.ran) - ran + 1)
         assert sample.headers["helio-caller"] == b"alice"
-        await alice(bus, key).cmd_move.set_start(axis=1, timeout=TIMEOUT_S)
+        await send(alice(bus, key).cmd_move, axis=1, timeout=TIMEOUT_S)
         assert len(probe.ran) == ran + 1

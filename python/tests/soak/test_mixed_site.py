@@ -20,7 +20,7 @@ import confluent_kafka
 import foreign_csc
 import pytest
 from engines import TIMEOUT_S, Plain, url
-from probe import Multi, asynchronous
+from probe import Multi, asynchronous, send
 
 import heliograph as helio
 from heliograph import AckCode, State
@@ -115,7 +115,7 @@ async def ours(bus: helio.Bus) -> AsyncIterator[Multi]:
 
 async def has_one_answer(site: Site, remote: helio.Remote, result: str) -> None:
     Commands.sent += 1
-    ack = await remote.cmd_move.set_start(axis=1, timeout=TIMEOUT_S)
+    ack = await send(remote.cmd_move, axis=1, timeout=TIMEOUT_S)
     assert ack.result == result
     # A second component would have answered by now.
     await asyncio.sleep(0.5)
@@ -160,7 +160,7 @@ async def test_salobj_comes_after_ours_ended(site: Site, clock_s: float) -> None
         # Our own last heartbeat delays nothing.
         assert remote.presence() == "gone"
         with pytest.raises(helio.NobodyThere):
-            await remote.cmd_move.set_start(axis=1)
+            await send(remote.cmd_move, axis=1)
         with site.foreign(clock_s):
             await becomes(remote, "unknown")
             await has_one_answer(site, remote, "foreign")
@@ -204,6 +204,6 @@ async def test_salobj_is_killed_and_ours_follows(site: Site) -> None:
         await becomes(remote, "gone")
         assert time.monotonic() - killed > HEARTBEAT_TIMEOUT_S - 2
         with pytest.raises(helio.NobodyThere):
-            await remote.cmd_move.set_start(axis=1)
+            await send(remote.cmd_move, axis=1)
         async with ours(bus):
             await has_one_answer(site, remote, "Done")
