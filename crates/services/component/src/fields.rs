@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use helio_core::Value;
+use helio_core::codec::Reader;
 use helio_core::schema::{Field, NodeId, Schema, Type};
 use serde_json::Value as Json;
 use thiserror::Error;
@@ -90,6 +91,27 @@ impl Fields {
     #[must_use]
     pub fn new(shape: &Arc<Shape>) -> Self {
         Self::of(shape, shape.defaults())
+    }
+
+    /// The values of encoded public fields; all of them count as set.
+    pub(crate) fn of_public(shape: &Arc<Shape>, public: &[u8]) -> Option<Self> {
+        let codec = shape.codec();
+        let mut bytes = Vec::new();
+        codec.encode(&Value::Record(shape.defaults()), &mut bytes).ok()?;
+        let place = |fields| {
+            let mut reader = Reader::new(&bytes);
+            codec.skip_fields(fields, &mut reader).ok()?;
+            Some(bytes.len() - reader.rest().len())
+        };
+        let fields = shape.public();
+        let replaced = place(fields.start)?..place(fields.end)?;
+        bytes.splice(replaced, public.iter().copied());
+        let Ok(Value::Record(mut record)) = codec.decode(&bytes) else { return None };
+        let mut values = Self::new(shape);
+        for place in fields {
+            values.put(place, std::mem::replace(&mut record[place], Value::Null));
+        }
+        Some(values)
     }
 
     pub(crate) fn of(shape: &Arc<Shape>, record: Vec<Value>) -> Self {

@@ -1,14 +1,13 @@
 //! Running simulated components: they hold leases, accept every command, and publish by the table.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use helio_bus::{Bus, Evolution, Tai, TopicError};
 use helio_core::sal::{Component as Interfaced, Interfaces, Topic, TopicKind};
 use thiserror::Error;
 
-use super::pointing::Pointing;
+use super::pointing::{Pointing, Targets};
 use super::{Due, MockSchedule, MockValues};
 use crate::component::{Command, Component, Failed, Running, SoftwareVersions, StartError};
 use crate::create_topics::create_topics;
@@ -139,7 +138,7 @@ struct Simulated {
 #[derive(Debug)]
 enum Target {
     Topic(WriteTopic, Box<MockValues>),
-    Command { pointing: usize, component: usize, name: Arc<str>, time: Arc<str> },
+    Command { pointing: usize, component: usize, name: String },
 }
 
 impl Mock {
@@ -295,8 +294,8 @@ impl Mock {
                     Err(error) => return Err(error.into()),
                 }
             }
-            Target::Command { pointing, name, time, .. } => {
-                self.pointing[*pointing].send(name, time, at);
+            Target::Command { pointing, .. } => {
+                self.pointing[*pointing].send(due.number, at);
                 self.counts.commands += 1;
             }
         }
@@ -378,18 +377,25 @@ impl SimulatedComponent {
         for topic in interface.component().topics_of(TopicKind::Command) {
             let (hz, Some(time)) = (rates.of(topic), time_of(topic)) else { continue };
             if hz > 0.0 {
-                let identity = pointing(interface.name());
+                let values = match MockValues::new(topic) {
+                    Ok(values) => values,
+                    Err(error) => {
+                        let (topic, reason) = (topic.to_string(), error.to_string());
+                        self.skipped.push(SkippedTopic { topic, reason });
+                        continue;
+                    }
+                };
                 let options = RemoteOptions {
-                    identity: Some(identity),
-                    // A simulated target has its time alone.
-                    missing_fields: Some(MissingFields::Default),
+                    identity: Some(pointing(interface.name())),
+                    missing_fields: Some(MissingFields::Refuse),
                     ..Default::default()
                 };
                 let remote = Remote::with_options(bus, interface, index, options)?;
-                let (name, time) = (topic.name().into(), time.into());
-                let to =
-                    Target::Command { pointing: self.pointing.len(), component: 0, name, time };
-                self.pointing.push(Pointing::start(remote)?);
+                let shape = interface.shape(TopicKind::Command, topic.name())?;
+                let targets = Targets { shape, time: time.to_owned(), values };
+                let (pointing, name) = (self.pointing.len(), topic.name().to_owned());
+                let to = Target::Command { pointing, component: 0, name };
+                self.pointing.push(Pointing::start(remote, targets)?);
                 self.topics.push(Simulated { hz, to });
             }
         }

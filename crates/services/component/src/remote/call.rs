@@ -117,6 +117,12 @@ impl CallBuilder {
         self
     }
 
+    /// Sends these values.
+    pub(crate) fn values(mut self, values: Fields) -> Self {
+        self.fields = Some(values);
+        self
+    }
+
     /// Sets a field, like [`Fields::set`].
     pub fn set(self, name: &str, value: impl Into<Value>) -> Self {
         self.with(|fields| fields.set(name, value).map(drop))

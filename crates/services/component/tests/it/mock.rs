@@ -3,13 +3,15 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use helio_bus::{Bus, TopicSpec, read_interfaces};
+use helio_bus::{Bus, Start, Subscribe, TopicSpec, read_interfaces};
 use helio_component::protocol::SummaryState;
-use helio_component::{Mock, MockOptions, MockValues, Rates};
+use helio_component::{Interface, Mock, MockOptions, MockValues, Rates};
 use helio_core::codec::wire::{put_bytes, put_long};
 use helio_core::sal::{Interfaces, SalType, Topic, TopicKind};
 use helio_core::schema::Field;
 use helio_core::{Codec, Schema, Tai, Value};
+
+use crate::support::HANG_TIMEOUT;
 
 /// Two minutes after midnight of one night.
 const NIGHT: Tai = Tai::from_nanos(1_800_000_120_000_000_000);
@@ -153,6 +155,41 @@ fn the_whole_observatory_has_these_rates() {
     let (messages_per_s, mb_per_s) = totals(&real);
     assert_eq!(messages_per_s.round(), 2531.0);
     assert_eq!((mb_per_s * 10.0).round(), 15.0);
+}
+
+/// A mount that follows them moves to places that are meant.
+#[test]
+fn simulated_targets_have_a_value_for_every_field() {
+    let (own, bus) = (own(), Bus::connect("memory:").unwrap());
+    let shape = Interface::of(&own, "MTMount").unwrap();
+    let shape = shape.shape(TopicKind::Command, "trackTarget").unwrap();
+    let spec = TopicSpec::of(shape.topic().topic_name().clone()).qos(shape.topic().qos());
+    let topic = bus.topic(spec.schema(shape.schema())).unwrap();
+    let mut targets = topic.subscribe(Subscribe::from(Start::Latest)).unwrap();
+    let instances = vec![("MTMount".to_owned(), 0)];
+    let options = MockOptions { instances, state: SummaryState::Enabled, evolution: None };
+    let mut mock = Mock::start(&bus, &own, &options).unwrap();
+    let begin = bus.clock().now();
+    let second = Tai::from_nanos(begin.nanos() + 1_000_000_000);
+    mock.publish_until(begin, 1.0, |at| at < second).unwrap();
+    let sent = mock.counts().commands;
+    assert!(sent > 10, "{:?}", mock.counts());
+    let number = |target: &serde_json::Value, field: &str| target[field].as_f64().unwrap();
+    for _ in 0..sent {
+        let sample = targets.next_timeout(HANG_TIMEOUT).unwrap().unwrap().into_sample().unwrap();
+        let target = shape.codec().decode(&sample.payload).unwrap();
+        let target = shape.codec().value_to_json(&target).unwrap();
+        for field in ["azimuth", "elevation"] {
+            assert!((15.0..=75.0).contains(&number(&target, field)), "{target}");
+        }
+        assert!(number(&target, "taiTime") > begin.seconds(), "{target}");
+        for field in ["azimuthVelocity", "elevationVelocity"] {
+            assert!(number(&target, field) != 0.0, "{target}");
+        }
+        for field in ["tracksys", "radesys"] {
+            assert!(!target[field].as_str().unwrap().is_empty(), "{target}");
+        }
+    }
 }
 
 #[test]
