@@ -16,7 +16,7 @@ from heliograph._schema import schema as schema_of
 from heliograph._start import Start, latest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import timedelta
 
     from heliograph._heliograph import (
@@ -64,13 +64,14 @@ def open_topic(
     qos: Qos | None,
     evolution: Evolution | None = None,
     producer: str | None = None,
+    required: Sequence[str] | None = None,
 ) -> RawTopic:
     """Open a topic of a type: a record class, a source of a schema, bytes, or None."""
     text = None if qos is None else qos.to_json()
     if kind is bytes:
         return bus.topic(name, text, None, evolution, producer)
     if kind is not None:
-        return bus.topic(name, text, schema_of(kind), evolution, producer)
+        return bus.topic(name, text, schema_of(kind), evolution, producer, required)
     known = bus.schemas(name)
     schema = Schema(known[-1]) if known else None
     return bus.topic(name, text, schema, evolution, producer)
@@ -210,6 +211,7 @@ class TopicBase(Generic[_T]):
             "deadline": deadline,
             "lifespan": lifespan,
             "watch_writers": watch == "writers",
+            "each_undecodable": False,
         }
         return self._raw.subscribe(subscribe_options)
 

@@ -120,7 +120,7 @@ impl RawBus {
     }
 
     /// Opens a topic, with its quality of service as JSON.
-    #[pyo3(signature = (name, qos, schema, evolution = None, producer = None))]
+    #[pyo3(signature = (name, qos, schema, evolution = None, producer = None, required = None))]
     fn topic(
         &self,
         py: Python<'_>,
@@ -129,6 +129,7 @@ impl RawBus {
         schema: Option<Py<Schema>>,
         evolution: Option<&str>,
         producer: Option<&str>,
+        required: Option<Vec<String>>,
     ) -> PyResult<RawTopic> {
         let bus = self.bus(py)?;
         let wrong = |error| errors::topic(&error, "HelioError");
@@ -143,6 +144,9 @@ impl RawBus {
         if let Some(policy) = evolution {
             let wrong = |error: EvolutionError| PyValueError::new_err(error.to_string());
             spec = spec.evolution(policy.parse().map_err(wrong)?);
+        }
+        if let Some(required) = &required {
+            spec = spec.required_fields(required.iter().map(String::as_str));
         }
         if let Some(producer) = producer {
             let refused = |error: NameError| errors::raise("NameRefused", &error.to_string());
@@ -429,6 +433,12 @@ impl RawTopic {
         Ok(PyBytes::new(py, &resolved).unbind())
     }
 
+    /// Adds the schema to the topic's, as opening a writer does: writers are bound to it.
+    fn declare(&self, py: Python<'_>) -> PyResult<()> {
+        let topic = &self.opened()?.topic;
+        py.detach(|| topic.declare()).map_err(|error| errors::topic(&error, "StorageError"))
+    }
+
     /// The incarnation under which this bus publishes here; opens the writer if necessary.
     fn claim(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.publisher(py)?.producer().incarnation)
@@ -593,6 +603,8 @@ struct SubscribeOptions<'py> {
     lifespan: Option<Duration>,
     #[pyo3(item)]
     watch_writers: bool,
+    #[pyo3(item)]
+    each_undecodable: bool,
 }
 
 impl SubscribeOptions<'_> {
@@ -627,6 +639,7 @@ impl SubscribeOptions<'_> {
         if let Some(lifespan) = self.lifespan {
             options = options.lifespan(lifespan);
         }
+        let options = if self.each_undecodable { options.each_undecodable() } else { options };
         Ok(if self.watch_writers { options.watch_writers() } else { options })
     }
 }

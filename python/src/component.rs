@@ -820,11 +820,12 @@ impl RawCaller {
     /// The component's presence: here with its incarnation, gone, or unknown.
     #[pyo3(signature = (known, instance))]
     fn presence(&self, known: &str, instance: u64) {
-        self.caller().presence(match known {
-            "here" => Presence::Here { incarnation: instance },
-            "gone" => Presence::Gone,
-            _ => Presence::Unknown,
-        });
+        self.caller().presence(presence_of(known, instance));
+    }
+
+    /// Whether that presence would end calls, whose acknowledgements are read before.
+    fn would_end(&self, known: &str, instance: u64) -> bool {
+        self.caller().would_end(presence_of(known, instance))
     }
 
     /// Processes a command that could not be published.
@@ -879,6 +880,14 @@ impl RawCaller {
     fn effects<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
         let effects: Vec<caller::Effect> = self.caller().effects().collect();
         effects.into_iter().map(|effect| caller_effect(py, effect)).collect()
+    }
+}
+
+fn presence_of(known: &str, instance: u64) -> Presence {
+    match known {
+        "here" => Presence::Here { incarnation: instance },
+        "gone" => Presence::Gone,
+        _ => Presence::Unknown,
     }
 }
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import secrets
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from probe import COMMANDS, EVENTS, Probe, asynchronous, send, write_interfaces
+from engines import Plain
+from engines import url as engine_url
+from probe import COMMANDS, EVENTS, TIMEOUT_S, Probe, asynchronous, send, write_interfaces
+from registry_server import Served
 
 import heliograph as helio
 from heliograph import AckCode, State, testing
@@ -33,10 +38,14 @@ async def test_what_resolves_goes_on_and_what_does_not_is_named(
     releases: tuple[Path, Path], newer_component: bool
 ) -> None:
     theirs, ours = releases[::-1] if newer_component else releases
+
+    class Lax(Probe):
+        missing_fields = "default"
+
     async with testing.memory_bus() as bus:
         early = helio.Remote(bus, "Probe", interface=ours)
         assert early.evt_position.get() is None
-        async with Probe(bus, interface=theirs, initial_state=State.ENABLED) as probe:
+        async with Lax(bus, interface=theirs, initial_state=State.ENABLED) as probe:
             remote = helio.Remote(bus, "Probe", interface=ours)
             assert (await send(remote.cmd_move, axis=1, position=2.0)).ack is AckCode.COMPLETE
             assert probe.ran[0].position == 2.0
@@ -55,6 +64,62 @@ async def test_what_resolves_goes_on_and_what_does_not_is_named(
             with pytest.raises(helio.HelioError, match="name"):
                 await send(remote.cmd_hang, validate=True)
             assert (await send(remote.cmd_move, axis=1)).ack is AckCode.COMPLETE
+
+
+@asynchronous
+async def test_a_field_that_the_caller_does_not_know_is_missing(
+    releases: tuple[Path, Path], url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = releases
+    async with helio.connect(url) as bus, helio.connect(url) as other:
+        async with Probe(bus, interface=new, initial_state=State.ENABLED) as probe:
+            # A choice of the caller is none about fields that it does not know.
+            for choice in ("refuse", "default"):
+                remote: Any = helio.Remote(other, "Probe", interface=old, missing_fields=choice)
+                for validate in (False, True):
+                    with pytest.raises(helio.CommandFailed, match="no value for height"):
+                        await send(remote.cmd_move, axis=1, validate=validate)
+            assert not probe.ran
+            newer = helio.Remote(other, "Probe", interface=new)
+            await send(newer.cmd_move, axis=1, height=0.0)
+            assert len(probe.ran) == 1
+        monkeypatch.setenv("HELIO_MISSING_FIELDS", "default")
+        async with Probe(bus, interface=new, initial_state=State.ENABLED) as probe:
+            await send(remote.cmd_move, axis=1)
+            assert probe.ran[0].height == 0.0
+
+
+@asynchronous
+async def test_a_field_that_a_caller_of_sal_s_own_does_not_know_is_missing(
+    releases: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """The schema that it was written with is the registered one; there is no header of ours."""
+    old, new = (helio.load_interfaces(folder) for folder in releases)
+    broker, registry = engine_url("kafka", "--shared"), Served(tmp_path / "registry")
+    subname = f"t{secrets.token_hex(4)}"
+    address = f"{broker}?naming=sal&subname={subname}&schema.registry.url={registry.url}"
+
+    def foreign(interfaces: helio.Interfaces) -> None:
+        topic = interfaces["Probe/command/move"]
+        schema = json.loads(topic.sal_schema.text)
+        value = {"private_identity": "salobj", "private_seqNum": 7, "axis": 1}
+        with Plain(broker, registry.url) as plain:
+            plain.write(topic.kafka_name(subname), schema, value)
+
+    async with (
+        helio.connect(address) as bus,
+        Probe(bus, interface=new, initial_state=State.ENABLED) as probe,
+    ):
+        acks = bus.topic("Probe/ackcmd", qos=None).subscribe(start=helio.earliest())
+        await asyncio.to_thread(foreign, old)
+        ack = await testing.next_value(acks, identity="salobj", timeout=TIMEOUT_S)
+        assert ack["ack"] == AckCode.FAILED
+        assert "no value for height" in ack["result"]
+        assert not probe.ran
+        await asyncio.to_thread(foreign, new)
+        ack = await testing.next_value(acks, identity="salobj", timeout=TIMEOUT_S)
+        assert ack["ack"] == AckCode.COMPLETE
+        assert len(probe.ran) == 1
 
 
 @asynchronous

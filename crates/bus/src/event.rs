@@ -187,7 +187,9 @@ pub enum GapCause {
 /// A sample whose bytes or schema a subscription cannot read. It is skipped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Undecodable {
-    /// The sample as it was written.
+    /// The sample as it was written. If only [required
+    /// fields](crate::TopicSpec::required_fields) are missing, it is converted to the
+    /// subscription's schema, with the defaults of these fields; its header names that schema.
     pub sample: Sample,
     /// The schema that it was written with.
     pub schema: SchemaId,

@@ -40,6 +40,14 @@ pub enum Evolution {
     Full,
 }
 
+/// What a handle requires of other schemas beyond resolution.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SchemaRules {
+    pub evolution: Option<Evolution>,
+    /// The fields that a writer's schema must have.
+    pub required: Vec<String>,
+}
+
 /// An invalid name of a policy.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("invalid evolution policy {0:?}; use none, backward, forward or full")]

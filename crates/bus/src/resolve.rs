@@ -1,14 +1,15 @@
 //! Schemas of writers and readers: declaration, and conversion of payloads.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
 use helio_core::qos::History;
 use helio_core::{Resolution, Schema, SchemaId, confluent};
 
 use crate::error::{TopicError, TransportError};
-use crate::evolution::{Evolution, SchemaOrder, StoredHistory, may_meet, may_read, may_write};
+use crate::evolution::{
+    Evolution, SchemaOrder, SchemaRules, StoredHistory, may_meet, may_read, may_write,
+};
 use crate::schema_text::SchemaText;
 use crate::topic_core::TopicCore;
 use crate::transport::{Declared, RegisterError, Transport};
@@ -89,7 +90,7 @@ fn stored(topic: &TopicCore, id: SchemaId) -> Result<Schema, TopicError> {
 pub(crate) struct Resolver {
     target: Schema,
     id: SchemaId,
-    policy: Option<Evolution>,
+    rules: SchemaRules,
     /// The schemas declared before the resolver's own.
     before: Vec<SchemaId>,
     /// The order of all other schemas.
@@ -115,6 +116,8 @@ enum Plan {
     Copy,
     /// They are converted.
     Rewrite(Box<Resolution>),
+    /// They are converted, and lack required fields.
+    Lacking { resolution: Box<Resolution>, fields: String, reported: bool },
     /// They cannot be read. The reason is taken when it is reported once and for all.
     Impossible(Option<String>),
     /// The schema is unknown; it is looked up again at increasing intervals.
@@ -123,20 +126,27 @@ enum Plan {
 
 /// A sample that cannot be read.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Unreadable {
+pub(crate) enum Unreadable<'a> {
+    /// Converted to that schema, for want of required fields only.
+    Lacking { schema: SchemaId, payload: &'a [u8], reason: String },
     /// For a reason to report.
     Unreported(String),
     /// Because of its schema, which was reported before.
     Reported,
 }
 
-impl fmt::Display for Unreadable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unreported(reason) => reason,
-            Self::Reported => "its schema cannot be read",
-        })
+impl Unreadable<'_> {
+    pub(crate) fn into_reason(self) -> String {
+        match self {
+            Self::Lacking { reason, .. } | Self::Unreported(reason) => reason,
+            Self::Reported => "its schema cannot be read".to_owned(),
+        }
     }
+}
+
+/// The reason for a sample whose writer's schema lacks required fields.
+fn lacking_reason(fields: &str) -> String {
+    format!("no value for {fields}: the schema that it was written with has no such field")
 }
 
 /// The reason for a sample without a schema.
@@ -159,7 +169,7 @@ impl Resolver {
     pub(crate) fn new(
         topic: &Arc<TopicCore>,
         schema: &SchemaText,
-        policy: Option<Evolution>,
+        rules: &SchemaRules,
         reports: UndecodableReports,
     ) -> Result<Self, TopicError> {
         let target = parse(topic, schema)?;
@@ -174,15 +184,15 @@ impl Resolver {
                 if let Some(newest) = before.last()
                     && reports == UndecodableReports::Once
                 {
-                    may_read(policy, &stored(topic, *newest)?, &target)
+                    may_read(rules.evolution, &stored(topic, *newest)?, &target)
                         .map_err(|reason| incompatible(topic, schema, reason))?;
                 }
                 SchemaOrder::Meanwhile
             }
         };
         let (id, plans) = (schema.id, HashMap::from([(schema.id, Plan::Copy)]));
-        let (hot, scratch) = (schema.id, Vec::new());
-        Ok(Self { target, id, policy, before, others, plans, hot, scratch, reports })
+        let (hot, scratch, rules) = (schema.id, Vec::new(), rules.clone());
+        Ok(Self { target, id, rules, before, others, plans, hot, scratch, reports })
     }
 
     /// Converts a payload to the subscription's schema; returns it with its schema's identity.
@@ -191,7 +201,7 @@ impl Resolver {
         transport: &dyn Transport,
         schema: SchemaId,
         payload: &'a [u8],
-    ) -> Result<(SchemaId, &'a [u8]), Unreadable> {
+    ) -> Result<(SchemaId, &'a [u8]), Unreadable<'a>> {
         if schema == self.id {
             return Ok((schema, payload));
         }
@@ -206,6 +216,16 @@ impl Resolver {
                 let rewritten = resolution.transcode(payload, &mut self.scratch);
                 rewritten.map_err(|error| Unreadable::Unreported(error.to_string()))?;
                 Ok((self.id, &self.scratch))
+            }
+            Some(Plan::Lacking { resolution, fields, reported }) => {
+                if std::mem::replace(reported, true) && self.reports == UndecodableReports::Once {
+                    return Err(Unreadable::Reported);
+                }
+                self.scratch.clear();
+                let rewritten = resolution.transcode(payload, &mut self.scratch);
+                rewritten.map_err(|error| Unreadable::Unreported(error.to_string()))?;
+                let (payload, reason) = (&*self.scratch, lacking_reason(fields));
+                Err(Unreadable::Lacking { schema: self.id, payload, reason })
             }
             Some(Plan::Impossible(reason)) => {
                 let unreported = match self.reports {
@@ -262,12 +282,22 @@ impl Resolver {
         };
         let before = self.before.contains(&written.id());
         let came = if before { SchemaOrder::Before } else { self.others };
-        if let Err(reason) = may_meet(self.policy, came, &written, &self.target) {
+        if let Err(reason) = may_meet(self.rules.evolution, came, &written, &self.target) {
             return Plan::Impossible(Some(format!("of its schema {}: {reason}", written.id())));
         }
         match Resolution::new(&written, &self.target) {
-            Ok(resolution) if resolution.is_identity() => Plan::Copy,
-            Ok(resolution) => Plan::Rewrite(Box::new(resolution)),
+            Ok(resolution) => {
+                let mut lacks = resolution.defaulted_fields();
+                lacks.retain(|name| self.rules.required.iter().any(|required| required == name));
+                match lacks.join(", ") {
+                    fields if !fields.is_empty() => {
+                        let resolution = Box::new(resolution);
+                        Plan::Lacking { resolution, fields, reported: false }
+                    }
+                    _ if resolution.is_identity() => Plan::Copy,
+                    _ => Plan::Rewrite(Box::new(resolution)),
+                }
+            }
             Err(error) => {
                 Plan::Impossible(Some(format!("its schema {} differs: {error}", written.id())))
             }

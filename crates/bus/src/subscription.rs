@@ -24,7 +24,7 @@ use crate::bell::Bell;
 use crate::clock::Clock;
 use crate::error::{ReadError, TopicError, TransportError};
 use crate::event::{Event, Fenced, Gap, GapCause, Sample, Undecodable};
-use crate::evolution::Evolution;
+use crate::evolution::SchemaRules;
 use crate::reactor::Reactor;
 use crate::resolve::{Resolver, Unreadable};
 use crate::schema_text::SchemaText;
@@ -149,15 +149,15 @@ impl Conflated {
 impl Subscription {
     pub(crate) fn open(
         topic: &Arc<TopicCore>,
-        schema: Option<(&SchemaText, Option<Evolution>)>,
+        schema: Option<(&SchemaText, &SchemaRules)>,
         options: Subscribe,
     ) -> Result<Self, TopicError> {
         check(topic, &options)?;
         let resolver = match schema {
-            Some((schema, policy))
+            Some((schema, rules))
                 if !options.as_written.is_yes() && schema.id != SchemaId::BYTES =>
             {
-                Some(Resolver::new(topic, schema, policy, options.undecodable)?)
+                Some(Resolver::new(topic, schema, rules, options.undecodable)?)
             }
             _ => None,
         };
@@ -730,6 +730,14 @@ impl State {
                 Err(Unreadable::Unreported(reason)) => {
                     self.stats.undecodable += 1;
                     return sink(undecodable(&self.name, &sample, reason));
+                }
+                Err(Unreadable::Lacking { schema, payload, reason }) => {
+                    self.stats.undecodable += 1;
+                    let wrote = sample.schema;
+                    (sample.schema, sample.payload) = (schema, payload);
+                    let sample = Sample::copied(&self.name, &sample);
+                    let wrong = Undecodable { sample, schema: wrote, reason };
+                    return sink(EventRef::Other(Event::Undecodable(wrong)));
                 }
             }
         }

@@ -7,7 +7,7 @@ use helio_core::qos::{History, Liveliness};
 use helio_core::{Producer, ProducerName, Qos, SchemaId, TopicName};
 
 use crate::error::TopicError;
-use crate::evolution::Evolution;
+use crate::evolution::{Evolution, SchemaRules};
 use crate::forwarder::Forwarder;
 use crate::publisher::Publisher;
 use crate::resolve::{Resolver, UndecodableReports};
@@ -23,7 +23,7 @@ pub struct TopicSpec {
     pub(crate) name: TopicName,
     pub(crate) qos: Option<Qos>,
     pub(crate) schema: Option<SchemaText>,
-    pub(crate) evolution: Option<Evolution>,
+    pub(crate) rules: SchemaRules,
     pub(crate) producer: Option<ProducerName>,
 }
 
@@ -39,7 +39,7 @@ impl TopicSpec {
     /// The same, from a parsed name.
     #[must_use]
     pub fn of(name: TopicName) -> Self {
-        Self { name, qos: None, schema: None, evolution: None, producer: None }
+        Self { name, qos: None, schema: None, rules: SchemaRules::default(), producer: None }
     }
 
     /// The quality of service. An existing topic must have been created with the same.
@@ -60,7 +60,16 @@ impl TopicSpec {
     /// [`Evolution`].
     #[must_use]
     pub fn evolution(mut self, policy: Evolution) -> Self {
-        self.evolution = Some(policy);
+        self.rules.evolution = Some(policy);
+        self
+    }
+
+    /// Fields of this handle's schema for which a default is not a value. A sample whose writer's
+    /// schema lacks one of them is reported as
+    /// [`Event::Undecodable`](crate::Event::Undecodable).
+    #[must_use]
+    pub fn required_fields<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
+        self.rules.required = names.into_iter().map(str::to_owned).collect();
         self
     }
 
@@ -124,12 +133,12 @@ pub struct TopicInfo {
 pub struct Topic {
     core: Arc<TopicCore>,
     schema: Option<SchemaText>,
-    evolution: Option<Evolution>,
+    rules: SchemaRules,
 }
 
 impl Topic {
     pub(crate) fn opened(core: Arc<TopicCore>, spec: TopicSpec) -> Self {
-        Self { core, schema: spec.schema, evolution: spec.evolution }
+        Self { core, schema: spec.schema, rules: spec.rules }
     }
 
     /// The name.
@@ -190,7 +199,7 @@ impl Topic {
     pub fn declare(&self) -> Result<(), TopicError> {
         match &self.schema {
             None => Ok(()),
-            Some(schema) => crate::resolve::declare(&self.core, schema, self.evolution),
+            Some(schema) => crate::resolve::declare(&self.core, schema, self.rules.evolution),
         }
     }
 
@@ -201,7 +210,7 @@ impl Topic {
     /// [`Evolution`]); [`TopicError::Refused`] if the transport cannot start there, or has no
     /// groups.
     pub fn subscribe(&self, options: Subscribe) -> Result<Subscription, TopicError> {
-        let schema = self.schema.as_ref().map(|schema| (schema, self.evolution));
+        let schema = self.schema.as_ref().map(|schema| (schema, &self.rules));
         Subscription::open(&self.core, schema, options)
     }
 
@@ -209,19 +218,20 @@ impl Topic {
     /// others. Subscriptions convert their samples themselves.
     ///
     /// # Errors
-    /// [`TopicError::Schema`], with the field's name, if the payload cannot be resolved or the
-    /// handle's policy forbids it.
+    /// [`TopicError::Schema`], with the field's name, if the payload cannot be resolved, the
+    /// handle's policy forbids it, or a [required
+    /// field](TopicSpec::required_fields) is missing.
     pub fn resolve(&self, schema: SchemaId, payload: &[u8]) -> Result<Vec<u8>, TopicError> {
         let Some(own) = self.schema.as_ref().filter(|own| own.id != schema) else {
             return Ok(payload.to_vec());
         };
         let reports = UndecodableReports::Each;
-        let mut resolver = Resolver::new(&self.core, own, self.evolution, reports)?;
+        let mut resolver = Resolver::new(&self.core, own, &self.rules, reports)?;
         match resolver.resolve(&*self.core.bus.transport, schema, payload) {
             Ok((_, payload)) => Ok(payload.to_vec()),
             Err(unread) => {
                 let topic = self.core.name.clone();
-                Err(TopicError::Schema { topic, schema, reason: unread.to_string() })
+                Err(TopicError::Schema { topic, schema, reason: unread.into_reason() })
             }
         }
     }

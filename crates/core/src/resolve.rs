@@ -264,6 +264,17 @@ impl Resolution {
         self.same[self.root]
     }
 
+    /// Returns the names of the reader's fields that the writer lacks, in the reader's order: their
+    /// defaults stand for values that nobody gave. Fields of nested records are not listed.
+    #[must_use]
+    pub fn defaulted_fields(&self) -> Vec<&str> {
+        let (writer, reader) = (self.writer.schema(), &self.reader);
+        let kinds = (&writer.node(NodeId::ROOT).kind, &reader.node(NodeId::ROOT).kind);
+        let (Type::Record(from), Type::Record(to)) = kinds else { return Vec::new() };
+        let fields = to.fields.iter().zip(sources(from, to));
+        fields.filter(|(_, source)| source.is_none()).map(|(field, _)| &*field.name).collect()
+    }
+
     /// Returns possible failures for some values, and differences in meaning, as sentences.
     #[must_use]
     pub fn cautions(&self) -> &[String] {

@@ -24,7 +24,7 @@ from heliograph._threads import in_thread
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
-    from typing import Self
+    from typing import Literal, Self
 
     from heliograph._bus import Bus
     from heliograph._common import Evolution
@@ -83,6 +83,12 @@ class Component(Hooks):
     evolution: ClassVar[Evolution | None] = None
     """The required compatibility with schemas of other releases on the same topics: backward,
     forward, full or none. None accepts all schemas that resolve. See :meth:`heliograph.Bus.topic`.
+    """
+
+    missing_fields: ClassVar[Literal["refuse", "default"] | None] = None
+    """What becomes of a command's fields that the caller's interface does not have: ``refuse``
+    answers such a command as failed, with the fields named; ``default`` reads zeros. None:
+    ``HELIO_MISSING_FIELDS`` decides, else they are refused.
     """
 
     config_schema: ClassVar[Mapping[str, Any] | None] = None

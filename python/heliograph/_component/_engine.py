@@ -38,7 +38,14 @@ from heliograph._errors import (
     StorageError,
 )
 from heliograph._events import Gap, Undecodable
-from heliograph._heliograph import TYPED_BYTES_MAX, Checks, Controller, Lease, create_topics
+from heliograph._heliograph import (
+    TYPED_BYTES_MAX,
+    Checks,
+    Controller,
+    Lease,
+    create_topics,
+    sends_defaults,
+)
 from heliograph._start import latest
 from heliograph._threads import in_thread
 
@@ -115,6 +122,8 @@ class Engine:
         self.who = who
         self.sender = Sender(bus._finish, self._on_queue)
         self.lease: Lease | None = None
+        self._reads_defaults = sends_defaults(component.missing_fields)
+        """Whether zeros stand for fields that a caller's interface does not have."""
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # An error that is not retrieved must not be reported by the garbage collector.
         self.done.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -265,20 +274,22 @@ class Engine:
         interface, bus, kind = self.interface, self.bus._raw, self._ack_type
         assert kind is not None, "every component has acknowledgements"
         keys = [kind.schema.key(self.who.index)] if interface.indexed else None
-        wanted = subscribe_options(latest(), keys, lagging=("lossless", 0))
+        # Each command is answered, not only the first that cannot be decoded.
+        wanted = subscribe_options(latest(), keys, lagging=("lossless", 0), each_undecodable=True)
         if command is None:
             control = service_topic(bus, "control", interface.name, interface.indexed, None)
             return control.subscribe(wanted)
         topic = command.topic
-        command.raw = topic.open(bus)
+        required = None if self._reads_defaults else topic.required
+        command.raw = topic.open(bus, required=required)
         try:
-            return command.raw.subscribe(wanted)
+            # Incompatible callers are refused when they open it.
+            command.raw.declare()
         except IncompatibleSchema as error:
             if self.interface.evolution is not None:
                 raise
             self.component.log.error("%r: %s", topic, error)
-            command.raw = topic.open(bus, evolution="none")
-            return command.raw.subscribe(wanted)
+        return command.raw.subscribe(wanted)
 
     @contextlib.contextmanager
     def _skip_incompatible(self, topic: TopicType) -> Iterator[None]:
@@ -414,10 +425,11 @@ class Engine:
     def _holds_lease(self) -> bool:
         return self.lease is not None and self.lease.standing()[0] == "held"
 
-    def _received(self, command: _Command, sample: Sample[Any]) -> None:
+    def _received(self, command: _Command, sample: Sample[Any], refused: str | None = None) -> None:
         if not self.admits(1):
             return
         value, refusal, head = self._decoded(command, sample)
+        refusal = refused or refusal
         time, no_time = self._stream_time(command, value)
         call = self.controller.received(
             self._now(),
@@ -431,7 +443,11 @@ class Engine:
         self._calls[call] = _Call(command, value)
 
     def _answer(self, command: _Command, event: Undecodable) -> None:
-        """Reject a command that cannot be decoded; its head names the sender."""
+        """Reject a command that cannot be decoded, or lacks fields; its head names the sender."""
+        if event.sample.schema_id == command.topic.schema.id:
+            # Converted: its values are known, for its signature and for the audit.
+            self._received(command, event.sample, f"{command.topic.topic}: {event.reason}")
+            return
         head = self._head(command, event.payload)
         if self.admits(1):
             name, now = command.topic.name, self._now()

@@ -17,7 +17,7 @@ from heliograph._sal import Interfaces, InterfaceTopic, read_folder
 
 if TYPE_CHECKING:
     import enum
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from heliograph._common import Evolution
     from heliograph._heliograph import RawBus, RawInterfaces, RawTopic, Schema
@@ -84,11 +84,19 @@ class TopicType:
         return _data.command_class(made) if self.kind == "command" else made
 
     def open(
-        self, bus: RawBus, *, producer: str | None = None, evolution: Evolution | None = None
+        self,
+        bus: RawBus,
+        *,
+        producer: str | None = None,
+        evolution: Evolution | None = None,
+        required: Sequence[str] | None = None,
     ) -> RawTopic:
-        """Open the topic on a bus; the default evolution policy is the interface's."""
+        """Open the topic on a bus; the default evolution policy is the interface's.
+
+        Samples of writers whose interface lacks a ``required`` field are undecodable.
+        """
         policy = evolution or self._interface.evolution
-        return open_topic(bus, self.topic, self.schema, self.qos, policy, producer)
+        return open_topic(bus, self.topic, self.schema, self.qos, policy, producer, required)
 
     @property
     def schema(self) -> Schema:

@@ -385,6 +385,7 @@ def subscribe_options(start: Start, keys: list[bytes] | None = None, **more: Any
         "deadline": None,
         "lifespan": None,
         "watch_writers": False,
+        "each_undecodable": False,
         **more,
     }
 

@@ -9,6 +9,7 @@ use thiserror::Error;
 
 use crate::fields::FieldError;
 use crate::interface::{InterfaceError, Shape};
+use crate::protocol::caller::MissingFields;
 
 /// How long a topic's stored samples may take to arrive. Until they have, none of them counts as
 /// missing.
@@ -127,10 +128,23 @@ pub(crate) fn open(
     shape: &Arc<Shape>,
     producer: Option<&ProducerName>,
 ) -> Result<Topic, TopicError> {
+    bus.topic(producer.cloned().into_iter().fold(spec(shape), TopicSpec::producer))
+}
+
+/// Opens a command's topic for the component, which answers callers of older interfaces.
+pub(crate) fn open_command(
+    bus: &Bus,
+    shape: &Arc<Shape>,
+    missing: MissingFields,
+) -> Result<Topic, TopicError> {
+    let required = shape.required().filter(|_| missing == MissingFields::Refuse);
+    bus.topic(spec(shape).required_fields(required.map(|(_, name)| name)))
+}
+
+fn spec(shape: &Arc<Shape>) -> TopicSpec {
     let spec = TopicSpec::of(shape.topic().topic_name().clone());
     let spec = spec.qos(shape.topic().qos()).schema(shape.schema());
-    let spec = shape.evolution().into_iter().fold(spec, TopicSpec::evolution);
-    bus.topic(producer.cloned().into_iter().fold(spec, TopicSpec::producer))
+    shape.evolution().into_iter().fold(spec, TopicSpec::evolution)
 }
 
 /// The name of one of our own topics beside a component's.

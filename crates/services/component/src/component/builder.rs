@@ -28,6 +28,7 @@ use super::subscriptions::Subscriptions;
 use super::{Component, StartError};
 use crate::interface::{Interface, InterfaceError};
 use crate::lease::{Lease, LeaseOptions};
+use crate::protocol::caller::MissingFields;
 use crate::protocol::checks::Limits;
 use crate::protocol::controller::{
     CommandSpec, Controller, ControllerOptions, Lane, LeaseState, MAX_CONCURRENT, StreamSpec,
@@ -72,6 +73,7 @@ pub struct Builder {
     simulation_mode: i32,
     log_level: LogLevel,
     policy: Option<PathBuf>,
+    missing: Option<MissingFields>,
 }
 
 type Configure = Box<dyn Fn(&Command, Json) -> Result<(), ConfigureError> + Send + Sync>;
@@ -115,6 +117,7 @@ impl Builder {
             simulation_mode: 0,
             log_level: LogLevel::Info,
             policy: None,
+            missing: None,
         }
     }
 
@@ -222,6 +225,14 @@ impl Builder {
         self
     }
 
+    /// What becomes of a command's fields that the caller's interface does not have, and for which
+    /// this one declares no default: the command is refused, or they are zero. Without a choice
+    /// [`MissingFields::VARIABLE`] decides, else the command is refused.
+    pub fn missing_fields(mut self, choice: MissingFields) -> Self {
+        self.missing = Some(choice);
+        self
+    }
+
     /// Runs it until it ends.
     ///
     /// # Errors
@@ -258,8 +269,7 @@ impl Builder {
         let producer = Some(producer(&identity)?);
 
         // Subscribe before taking the lease: a caller that sees the lease may send.
-        let commands = known.iter().map(|(name, known)| (name, &known.shape));
-        let listening = Subscriptions::open(&self.bus, &self.interface, self.index, commands);
+        let listening = Subscriptions::open(&self.bus, &self.interface, self.index, known.iter());
         let listening = listening.map_err(|error| failed(self.interface.name(), &error));
         let Subscriptions { set, sources, refused } = listening?;
         let lease = self.claim()?;
@@ -329,6 +339,7 @@ impl Builder {
 
     fn known(&self) -> Result<HashMap<String, CommandEntry>, StartError> {
         let mut known = HashMap::new();
+        let missing = self.missing.map_or_else(MissingFields::of_environment, Ok)?;
         for name in self.interface.names(TopicKind::Command) {
             let shape = self.interface.shape(TopicKind::Command, name)?;
             let mut checks = shape.checks().clone();
@@ -356,7 +367,7 @@ impl Builder {
             let number = self.interface.command_number(name).unwrap_or(-1);
             known.insert(
                 name.to_owned(),
-                CommandEntry { shape, checks, handler, execution, time_at, number },
+                CommandEntry { shape, checks, handler, execution, time_at, number, missing },
             );
         }
         Ok(known)

@@ -512,7 +512,7 @@ impl Engine {
     fn take_command(self: &Arc<Self>, name: &str, event: Event) {
         match event {
             Event::Sample(sample) => self.command(name, sample),
-            Event::Undecodable(wrong) => self.unreadable(name, &wrong),
+            Event::Undecodable(wrong) => self.unreadable(name, wrong),
             Event::Gap(gap) => {
                 self.input(|controller, _| controller.stream_lost(name, gap.lost));
                 let text = format!("{} commands {name} were lost: {:?}", gap.lost, gap.cause);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use helio_bus::transport::locked;
-use helio_bus::{Tai, ThreadPool};
+use helio_bus::{Bus, Tai, ThreadPool, Topic, TopicError};
 
 use super::Component;
 use super::command::{Command, Failed, Handler, ReceivedCommand};
@@ -17,10 +17,12 @@ use super::policy::PolicyFile;
 use super::shutdown::Shutdown;
 use crate::interface::Shape;
 use crate::lease::{Lease, LeaseStanding};
+use crate::protocol::caller::MissingFields;
 use crate::protocol::controller::{Controller, Effect, LeaseState};
 use crate::protocol::{
     CallNumber, Checks, Done, Ending, Failure, StateCommand, StreamStats, Transition,
 };
+use crate::topic;
 
 /// A function that runs before or after a state change.
 pub(super) type Hook = Box<dyn Fn(&Command) -> Result<(), Failed> + Send + Sync>;
@@ -53,6 +55,15 @@ pub(super) struct CommandEntry {
     /// The field with the time of a stream command, in TAI seconds.
     pub time_at: Option<usize>,
     pub number: i32,
+    /// What becomes of fields that the callers' interface does not have.
+    pub missing: MissingFields,
+}
+
+impl CommandEntry {
+    /// Opens its topic.
+    pub(super) fn topic(&self, bus: &Bus) -> Result<Topic, TopicError> {
+        topic::open_command(bus, &self.shape, self.missing)
+    }
 }
 
 pub(super) struct Engine {

@@ -16,13 +16,18 @@ use crate::protocol::{Action, CallHeaders, Request};
 use crate::read::Reading;
 use crate::records::{ControlAction, ControlRecord};
 use crate::sender::Sender;
-use crate::topic;
 
 impl Engine {
     /// Receives a command.
     pub(super) fn command(self: &Arc<Self>, name: &str, sample: Sample) {
+        self.command_or_refusal(name, sample, None);
+    }
+
+    /// Receives a command, which is refused if there is a reason to.
+    fn command_or_refusal(self: &Arc<Self>, name: &str, sample: Sample, refusal: Option<String>) {
         let Some(known) = self.commands.get(name) else { return };
         let (mut request, _) = blank(Action::Run, name, &sample);
+        request.refusal = request.refusal.or(refusal);
         let fields = match Reading::decode(&known.shape, sample.clone(), self.now()) {
             Ok(reading) => {
                 (request.seq_num, request.origin) = (reading.seq_num(), reading.origin());
@@ -41,13 +46,18 @@ impl Engine {
         self.take(request, fields);
     }
 
-    /// Answers a command whose schema cannot be resolved; its sender is notified.
-    pub(super) fn unreadable(self: &Arc<Self>, name: &str, wrong: &Undecodable) {
+    /// Answers a command whose schema cannot be resolved, or lacks fields; its sender is notified.
+    pub(super) fn unreadable(self: &Arc<Self>, name: &str, wrong: Undecodable) {
         let Some(known) = self.commands.get(name) else { return };
+        if wrong.sample.header.schema == known.shape.schema().id() {
+            // Converted: its values are known, for its signature and for the audit.
+            let reason = format!("{}: {}", known.shape.topic(), wrong.reason);
+            return self.command_or_refusal(name, wrong.sample, Some(reason));
+        }
         let (mut request, _) = blank(Action::Run, name, &wrong.sample);
         let Some(from) = Sender::of(&known.shape, &wrong.sample.payload) else { return };
         from.fill(&mut request);
-        refuse(&mut request, wrong.reason.clone());
+        refuse(&mut request, wrong.reason);
         self.take(request, Fields::new(&known.shape));
     }
 
@@ -61,7 +71,7 @@ impl Engine {
         let payload = match schema.filter(|id| *id != known.shape.schema().id()) {
             None => Cow::Borrowed(payload),
             Some(id) => {
-                let topic = topic::open(&self.outputs.bus, &known.shape, None);
+                let topic = known.topic(&self.outputs.bus);
                 let payload = topic.and_then(|topic| topic.resolve(id, payload));
                 Cow::Owned(payload.map_err(|error| error.to_string())?)
             }

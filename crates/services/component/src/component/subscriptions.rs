@@ -7,7 +7,7 @@ use helio_bus::{
     Bus, Lagging, Member, Start, Subscribe, Subscription, Topic, TopicError, TopicSpec, WaitSet,
 };
 
-use super::engine::Engine;
+use super::engine::{CommandEntry, Engine};
 use crate::interface::{Interface, Shape};
 use crate::read::of_instance;
 use crate::records::{self, ControlRecord};
@@ -44,18 +44,18 @@ impl Subscriptions {
         bus: &Bus,
         interface: &Interface,
         index: i32,
-        commands: impl Iterator<Item = (&'a String, &'a Arc<Shape>)>,
+        commands: impl Iterator<Item = (&'a String, &'a CommandEntry)>,
     ) -> Result<Self, TopicError> {
         let (mut set, mut sources, mut refused) = (bus.wait_set()?, HashMap::new(), Vec::new());
-        for (name, shape) in commands {
-            let topic = topic::open(bus, shape, None)?;
+        for (name, known) in commands {
+            let topic = known.topic(bus)?;
             match topic.declare() {
                 Ok(()) => {}
                 // Callers of the previous release get an answer to each command.
                 Err(error @ TopicError::Incompatible { .. }) => refused.push(error.to_string()),
                 Err(error) => return Err(error),
             }
-            let samples = of_command(&topic, shape, index)?;
+            let samples = of_command(&topic, &known.shape, index)?;
             sources.insert(set.add(samples), CommandSource::Command(name.clone()));
         }
         sources.insert(set.add(of_control(bus, interface, index)?), CommandSource::Control);
@@ -77,7 +77,7 @@ impl Engine {
             CommandSource::Command(name) => match self.commands.get(name) {
                 None => Ok(None),
                 Some(known) => {
-                    let topic = topic::open(&self.outputs.bus, &known.shape, None)?;
+                    let topic = known.topic(&self.outputs.bus)?;
                     of_command(&topic, &known.shape, self.outputs.author.index).map(Some)
                 }
             },

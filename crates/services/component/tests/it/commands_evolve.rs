@@ -4,9 +4,11 @@ use std::sync::mpsc::{Receiver, channel};
 
 use crate::support::{HANG_TIMEOUT, Site, on_every_transport};
 use helio_bus::Evolution;
-use helio_component::protocol::AckCode;
-use helio_component::protocol::caller::Cause;
-use helio_component::{Command, CommandError, Component, Failed, Interface, Remote, Running};
+use helio_component::protocol::caller::{Cause, MissingFields};
+use helio_component::protocol::{AckCode, CallerKey};
+use helio_component::{
+    Command, CommandError, Component, Failed, Interface, Remote, RemoteOptions, Running,
+};
 use helio_core::sal::{SalType, TopicKind};
 use serde_json::{Value as Json, json};
 
@@ -52,6 +54,14 @@ fn other(site: &Site) -> Interface {
 
 /// A component, and the commands that it ran.
 fn mount(site: &Site, interface: &Interface) -> (Running, Receiver<(String, Json)>) {
+    mount_with(site, interface, MissingFields::Refuse)
+}
+
+fn mount_with(
+    site: &Site,
+    interface: &Interface,
+    missing: MissingFields,
+) -> (Running, Receiver<(String, Json)>) {
     let (tell, told) = channel();
     let running = Component::builder(&site.bus(), interface, 0)
         .on("moveToTarget", move |command: &Command| {
@@ -59,6 +69,7 @@ fn mount(site: &Site, interface: &Interface) -> (Running, Receiver<(String, Json
             tell.send(run).map_err(|_| Failed::aborted())
         })
         .inline("stop", |_: &Command| Ok(()))
+        .missing_fields(missing)
         .start()
         .unwrap();
     (running, told)
@@ -122,7 +133,8 @@ fn two_releases_command_at_once_and_the_component_is_upgraded_and_back() {
     on_every_transport(|site: &Site| {
         let remotes = [today(site), more(site)].map(|interface| remote(site, &interface));
         for interface in [today(site), more(site), today(site)] {
-            let (component, told) = mount(site, &interface);
+            // Where nothing, or zero, was meant by the fields that old callers do not know.
+            let (component, told) = mount_with(site, &interface, MissingFields::Default);
             std::thread::scope(|scope| {
                 for (who, remote) in ["old", "new"].into_iter().zip(&remotes) {
                     scope.spawn(move || {
@@ -153,6 +165,54 @@ fn two_releases_command_at_once_and_the_component_is_upgraded_and_back() {
             component.stop().unwrap();
         }
     });
+}
+
+/// Its values would be zeros that nobody meant.
+#[test]
+fn a_command_without_a_field_that_its_caller_does_not_know_is_refused() {
+    on_every_transport(|site: &Site| {
+        let cases = [
+            (today(site), less(site), "no value for elevation"),
+            (more(site), today(site), "no value for reason, limits"),
+            (more(site), less(site), "no value for reason, limits, elevation"),
+        ];
+        for (interface, older, named) in cases {
+            let (component, told) = mount(site, &interface);
+            let old = remote(site, &older);
+            refused_by_component(&old, named);
+            // A choice of the caller is none about fields that it does not know.
+            let missing_fields = Some(MissingFields::Default);
+            let options = RemoteOptions { missing_fields, ..Default::default() };
+            let lax = Remote::with_options(&site.bus(), &older, 0, options).unwrap();
+            refused_by_component(&lax, named);
+            moving(&remote(site, &interface), 3.0).send().wait().unwrap();
+            assert_eq!(told.try_iter().count(), 1);
+            component.stop().unwrap();
+        }
+    });
+}
+
+/// The signature is over values that the component has, so the answer is about the fields.
+#[test]
+fn a_signed_command_without_a_field_is_refused_for_that_field() {
+    let site = &Site::memory();
+    let (folder, key) = (tempfile::tempdir().unwrap(), CallerKey::of_seed(&[7; 32]));
+    let policy = folder.path().join("who.yaml");
+    let keys = format!("keys: {{alice: {}}}", key.public());
+    let all = "roles: {all: ['*']}\nidentities: {alice: [all]}";
+    std::fs::write(&policy, format!("default: deny\n{keys}\n{all}\n")).unwrap();
+    let component = Component::builder(&site.bus(), &more(site), 0)
+        .inline("moveToTarget", |_: &Command| Ok(()))
+        .policy(policy)
+        .start()
+        .unwrap();
+    let options =
+        RemoteOptions { caller: Some("alice".to_owned()), key: Some(key), ..Default::default() };
+    let signed = Remote::with_options(&site.bus(), &today(site), 0, options).unwrap();
+    let error = moving(&signed, 3.0).send().wait().unwrap_err();
+    assert_eq!(error.code(), Some(AckCode::Failed), "{error}");
+    assert!(error.to_string().contains("no value for reason, limits"), "{error}");
+    component.stop().unwrap();
 }
 
 #[test]
@@ -212,7 +272,7 @@ fn a_policy_refuses_what_it_says_on_either_side() {
             Some(policy) => interface.evolution(policy),
             None => interface,
         };
-        let (component, told) = mount(site, &held(today(site)));
+        let (component, told) = mount_with(site, &held(today(site)), MissingFields::Default);
         let caller = remote(site, &held(less(site)));
         let call = |remote: &Remote| {
             remote.command("moveToTarget").set("azimuth", 4).timeout(HANG_TIMEOUT)

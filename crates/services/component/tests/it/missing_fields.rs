@@ -9,7 +9,7 @@ use helio_component::protocol::SummaryState;
 use helio_component::protocol::caller::MissingFields;
 use helio_component::{
     Call, Command, CommandError, Component, FieldError, Fields, Interface, InterfaceError, Remote,
-    RemoteOptions,
+    RemoteOptions, StartError,
 };
 use helio_core::sal::{Interfaces, TopicKind};
 
@@ -170,11 +170,15 @@ fn the_environment_decides_where_the_program_does_not() {
         return;
     };
     let site = Site::memory();
-    let component = Component::builder(&site.bus(), &site.mount(), 0).start().unwrap();
+    let builder = || Component::builder(&site.bus(), &site.mount(), 0);
+    let component = builder().missing_fields(MissingFields::Refuse).start().unwrap();
     let opened = Remote::open(&site.bus(), &site.mount(), 0);
     match value.to_str().unwrap() {
         "default" => drop(opened.unwrap().command("moveToTarget").send()),
         "zeros" => {
+            let error = builder().start().err();
+            let wrong = StartError::Interface(InterfaceError::MissingFields("zeros".to_owned()));
+            assert_eq!(error.map(|error| error.to_string()), Some(wrong.to_string()));
             assert!(matches!(&opened, Err(InterfaceError::MissingFields(_))), "{opened:?}");
             let missing_fields = Some(MissingFields::Refuse);
             let options = RemoteOptions { missing_fields, ..Default::default() };

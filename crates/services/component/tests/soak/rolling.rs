@@ -9,7 +9,7 @@ use std::sync::{Barrier, OnceLock};
 use crate::support::{HANG_TIMEOUT, Site, on_every_transport, only};
 use helio_bus::Evolution;
 use helio_component::protocol::SummaryState;
-use helio_component::protocol::caller::Cause;
+use helio_component::protocol::caller::{Cause, MissingFields};
 use helio_component::{
     Command, Component, Interface, ReadTopic, Remote, Running, Shape, TopicReadError, WriteError,
     WriteTopic,
@@ -157,7 +157,8 @@ struct Live<'a> {
 impl<'a> Live<'a> {
     fn start(site: &Site, case: &'a Case, release: usize) -> Self {
         let interface = &case.interfaces[release];
-        let mut builder = Component::builder(&site.bus(), interface, case.index);
+        let mut builder = Component::builder(&site.bus(), interface, case.index)
+            .missing_fields(MissingFields::Default);
         for name in interface.names(TopicKind::Command) {
             let generic = name == "setLogLevel";
             let state = helio_component::protocol::StateCommand::from_name(name).is_some();
