@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import threading
@@ -14,6 +15,7 @@ from probe import TIMEOUT_S, Multi, Probe, asynchronous, send
 
 import heliograph as helio
 from heliograph import AckCode, State, testing
+from heliograph._heliograph import PRESENCE_POLL_INTERVAL_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -423,6 +425,45 @@ class Unfetched:
 
     def take_stored(self, count: int) -> Any:
         return ([], [], False) if self.is_frozen else self._raw.take_stored(count)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+@asynchronous
+async def test_a_call_does_not_end_before_its_stored_acknowledgement_is_fetched(
+    replaced: bool,
+) -> None:
+    url = testing.memory_url()
+    async with (
+        helio.connect(url) as calling,
+        helio.connect(url) as bus,
+        contextlib.AsyncExitStack() as later,
+    ):
+        remote = helio.Remote(calling, "Probe")
+        async with testing.component(Probe, bus=bus, initial_state=State.ENABLED) as (probe, _):
+            await send(remote.cmd_move, axis=1)
+            assert remote._calling._acks is not None
+            (source,) = remote._calling._acks._sources
+            unfetched: Any = Unfetched(source.raw)
+            source.raw = unfetched
+            done = send(remote.cmd_move, axis=1, timeout=1000.0)
+            # Commands of one name run in order.
+            await send(helio.Remote(bus, "Probe").cmd_move, axis=1)
+            assert len(probe.ran) == 3
+        if replaced:
+            await later.enter_async_context(Probe(bus, initial_state=State.ENABLED))
+        for _ in range(5):
+            assert await remote.apresence() == ("here" if replaced else "gone")
+            await asyncio.sleep(PRESENCE_POLL_INTERVAL_S)
+        assert not done.done
+        if replaced:
+            # A new command is not sent to the old instance, and waits.
+            other = send(remote.cmd_move, axis=1, timeout=1000.0)
+        unfetched.is_frozen = False
+        assert (await done).ack is AckCode.COMPLETE
+        # The frozen subscription has armed no bell of the transport.
+        source.wake()
+        if replaced:
+            assert (await other).ack is AckCode.COMPLETE
 
 
 @asynchronous

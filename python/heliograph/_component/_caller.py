@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 import secrets
+import time
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,12 @@ from heliograph._component._send import Sender, SendPolicy, publish_options
 from heliograph._component._service_topics import service_topic
 from heliograph._component._topics import subscribe_options
 from heliograph._errors import ClosedError, HelioError
-from heliograph._heliograph import PRESENCE_POLL_INTERVAL_S, Caller, PresenceProbe
+from heliograph._heliograph import (
+    PRESENCE_POLL_INTERVAL_S,
+    STORED_TIMEOUT_S,
+    Caller,
+    PresenceProbe,
+)
 from heliograph._start import latest
 from heliograph._threads import in_background, in_thread
 
@@ -40,6 +46,9 @@ _LOG = logging.getLogger("heliograph")
 
 _SECONDS_MAX = 3e9
 """The latest expiry in seconds from now: a century, within 64 bits of nanoseconds."""
+
+_FENCE_POLL_INTERVAL_S = 0.01
+"""How often a fence behind the acknowledgements is polled for a command that is to be sent."""
 
 _SCHEMA = "helio-schema"
 """The header with the schema of a command inside another sample."""
@@ -88,6 +97,9 @@ class CallerEngine:
         self._sender = Sender(bus._finish)
         self._probe: PresenceProbe | None = None
         self._last_presence = "unknown"
+        self._ending: tuple[str, int, float] | None = None
+        """The presence that would end calls, and how long to wait for the acknowledgements that
+        were stored when it was first seen: a fence is behind them."""
         self._acks: Dispatcher | None = None
         self._topics: dict[str, RawTopic] = {}
         self._control: RawTopic | None = None
@@ -144,14 +156,13 @@ class CallerEngine:
         call = CommandCall(self, title, until_done, progress)
         order = _Order(call, topic, action, argument, target, value, timeout, expires, key, time)
         known = None if self._queued or not self._is_open(order) else self._known()
-        if known is None:
+        if known is None or not self._update_presence(*known):
             loop = asyncio.get_running_loop()
             self._queued.append(order)
             loop.call_later(limit, self._give_up, order, limit)
             if self._sending is None:
                 self._sending = loop.create_task(self._send_queued())
         else:
-            self._update_presence(*known)
             self._send(order)
         return call
 
@@ -179,9 +190,10 @@ class CallerEngine:
                     if not self._is_open(order):
                         acks = await in_thread(self._open, order)
                         self._adopt(acks)
-                    if (known := self._known()) is None:
-                        known = await in_thread(self._query)
-                    self._update_presence(*known)
+                    known = await self._refreshed()
+                    while not self._update_presence(*known):
+                        await asyncio.sleep(_FENCE_POLL_INTERVAL_S)
+                        known = await self._refreshed()
                 except HelioError as error:
                     failure = error
                 # It may have been given up meanwhile.
@@ -258,6 +270,11 @@ class CallerEngine:
         """Return the presence if no query is needed to know it."""
         return None if self._probe is None else self._probe.known()
 
+    async def _refreshed(self) -> tuple[str, int]:
+        """Return the presence, queried in a thread if it is not known."""
+        known = self._known()
+        return await in_thread(self._query) if known is None else known
+
     def _query(self) -> tuple[str, int]:
         """Query the presence; blocks."""
         if self._probe is None:
@@ -278,17 +295,40 @@ class CallerEngine:
         self._caller.unheard(why)
         self._drain()
 
-    def _update_presence(self, known: str, instance: int) -> None:
+    def _update_presence(self, known: str, instance: int) -> bool:
+        """Pass the presence to the protocol; return False if stored acknowledgements come first."""
         if known == "away":
             if self._last_presence != "gone":
-                return
+                return True
             # A component that was gone may have started.
             known = "unknown"
-        if known != "unknown" and self._caller.pending and self._acks is not None:
-            # Acknowledgements from before its end count.
-            self._acks.poll()
+        if self._caller.would_end(known, instance) and not self._has_read_stored(known, instance):
+            return False
+        self._ending = None
         self._last_presence = known
         self._caller.presence(known, instance)
+        return True
+
+    def _has_read_stored(self, known: str, instance: int) -> bool:
+        """Read the acknowledgements: those from before the end of a component count.
+
+        Return whether all have arrived that were stored when this presence was first seen.
+        """
+        acks = self._acks
+        if acks is None:
+            return True
+        if self._ending is None or self._ending[:2] != (known, instance):
+            self._ending = (known, instance, time.monotonic() + STORED_TIMEOUT_S)
+            acks.set_fence()
+        until = self._ending[2]
+        acks.poll()
+        # The calls may have ended meanwhile, or their acknowledgements cannot be read.
+        if acks.has_passed_fence() or not self._caller.would_end(known, instance):
+            return True
+        if time.monotonic() < until:
+            return False
+        self._end_calls(f"its acknowledgements did not arrive within {STORED_TIMEOUT_S:g} s")
+        return True
 
     def _drain(self) -> None:
         for effect, *rest in self._caller.effects():

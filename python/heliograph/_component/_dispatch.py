@@ -130,6 +130,28 @@ class Dispatcher:
         """Dispatch the available samples of all subscriptions."""
         self._take([*self._sources])
 
+    def set_fence(self) -> None:
+        """Set a fence behind everything that all subscriptions store now."""
+        for source in [*self._sources]:
+            try:
+                source.raw.set_fence(0.0)
+            except HelioError as error:
+                self._fail(source, error)
+
+    def has_passed_fence(self) -> bool:
+        """Return whether everything before the fence was dispatched.
+
+        Where the engine could not tell the end, the fence is set again.
+        """
+        passed = True
+        for source in [*self._sources]:
+            try:
+                passed &= source.raw.has_passed_fence()
+            except HelioError:
+                passed = False
+                self.set_fence()
+        return passed
+
     def _listen(self, source: _Source) -> None:
         try:
             source.listen()

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use helio_bus::transport::locked;
 use helio_bus::{
-    Bus, Event, Lagging, Message, Publisher, Sample, Start, Subscribe, Subscription, TopicError,
-    TopicSpec,
+    Bus, Event, Lagging, Message, Publisher, ReadError, Sample, Start, Subscribe, Subscription,
+    TopicError, TopicSpec, TransportError,
 };
 use helio_core::sal::TopicKind;
 use helio_core::{Codec, Headers, Value};
@@ -23,13 +23,16 @@ use crate::protocol::{
 };
 use crate::read::of_instance;
 use crate::records::{self, ControlAction, ControlRecord};
-use crate::topic::{self, TopicReadError};
+use crate::topic::{self, STORED_TIMEOUT, TopicReadError};
 use crate::warnings::Warnings;
 use crate::write::{SampleMetadata, WriteTopic, WriterIdentity};
 
 /// How often the lease is polled while a call waits: twice within the 100 ms in which a caller is
 /// notified of an absent component.
 pub const PRESENCE_POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// How often a fence behind the acknowledgements is polled until it is passed.
+const FENCE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The age, in nanoseconds, up to which an acknowledgement proves presence: one that was read long
 /// after it was published proves nothing about now.
@@ -69,6 +72,9 @@ struct ClientState {
     opened: bool,
     ack_shape: Option<Arc<Shape>>,
     presence_polled: Option<Instant>,
+    /// The presence that would end calls, and how long to wait for the acknowledgements that were
+    /// stored when it was first seen: a fence is behind them.
+    ending: Option<(Presence, Instant)>,
     /// The unread events of the calls.
     events: HashMap<CallNumber, VecDeque<CallEvent>>,
     topics: HashMap<String, WriteTopic>,
@@ -100,6 +106,7 @@ impl CommandClient {
             opened: false,
             ack_shape: None,
             presence_polled: None,
+            ending: None,
             events: HashMap::new(),
             topics: HashMap::new(),
             control: None,
@@ -173,21 +180,64 @@ impl CommandClient {
             if self.report_presence(&mut state, presence) {
                 return (state, Ok(presence));
             }
-            let waited = self.changed.wait_timeout(state, PRESENCE_POLL_INTERVAL);
+            let interval = poll_interval(&state);
+            let waited = self.changed.wait_timeout(state, interval);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// Passes the presence to the protocol; false if another thread must read first.
+    /// Passes the presence to the protocol; false if another thread must read first, or if stored
+    /// acknowledgements have not arrived yet.
     fn report_presence(&self, state: &mut ClientState, presence: Presence) -> bool {
         if state.caller.would_end(presence) {
             if state.opened && state.acks.is_none() {
                 return false;
             }
-            self.read(state);
+            if !self.has_read_stored(state, presence) {
+                return false;
+            }
         }
+        state.ending = None;
         state.caller.presence(presence);
         true
+    }
+
+    /// Reads the acknowledgements. Whether all have arrived that were stored when this presence was
+    /// first seen, or nothing is left to wait for.
+    fn has_read_stored(&self, state: &mut ClientState, presence: Presence) -> bool {
+        if state.ending.is_none_or(|(seen, _)| seen != presence) {
+            state.ending = Some((presence, Instant::now() + STORED_TIMEOUT));
+            self.fence(state);
+        }
+        self.read(state);
+        let passed = match state.acks.as_mut().map_or(Ok(true), Subscription::has_passed_fence) {
+            Ok(passed) => passed,
+            Err(ReadError::Transport(TransportError::Outage { .. })) => {
+                self.fence(state);
+                false
+            }
+            Err(error) => {
+                self.failed(state, &error.to_string());
+                true
+            }
+        };
+        // The calls may have ended meanwhile.
+        if passed || !state.caller.would_end(presence) {
+            return true;
+        }
+        let is_over = state.ending.is_some_and(|(_, until)| Instant::now() >= until);
+        if is_over {
+            let waited = STORED_TIMEOUT.as_secs();
+            self.failed(state, &format!("its acknowledgements did not arrive within {waited} s"));
+        }
+        is_over
+    }
+
+    /// Sets a fence behind the acknowledgements that are stored now.
+    fn fence(&self, state: &mut ClientState) {
+        if let Err(error) = state.acks.as_mut().map_or(Ok(()), Subscription::set_fence) {
+            self.failed(state, &error.to_string());
+        }
     }
 
     /// Warns, with the caller's identity.
@@ -290,7 +340,7 @@ impl CommandClient {
     /// The time until the next timer.
     fn due(&self, state: &ClientState) -> Duration {
         let polled = state.presence_polled.map_or(Duration::MAX, |polled| polled.elapsed());
-        let next_poll = PRESENCE_POLL_INTERVAL.saturating_sub(polled);
+        let next_poll = poll_interval(state).saturating_sub(polled);
         let now = self.bus.clock().now().nanos();
         let due = state.caller.wake_at().map(|at| at.nanos().saturating_sub(now));
         let due =
@@ -299,9 +349,12 @@ impl CommandClient {
     }
 
     fn poll_timers(&self, state: &mut ClientState) {
-        if state.presence_polled.is_none_or(|polled| polled.elapsed() >= PRESENCE_POLL_INTERVAL) {
+        let interval = poll_interval(state);
+        if state.presence_polled.is_none_or(|polled| polled.elapsed() >= interval) {
             let presence = state.presence_probe.query();
-            if presence.is_err() || presence.is_ok_and(|found| self.report_presence(state, found)) {
+            let failed = presence.is_err();
+            let reported = presence.is_ok_and(|found| self.report_presence(state, found));
+            if failed || reported || state.acks.is_some() {
                 state.presence_polled = Some(Instant::now());
             }
         }
@@ -312,7 +365,7 @@ impl CommandClient {
     /// The subscription failed: all pending calls end, because no acknowledgement can arrive. The
     /// next call resubscribes.
     fn failed(&self, state: &mut ClientState, why: &str) {
-        (state.acks, state.opened) = (None, false);
+        (state.acks, state.opened, state.ending) = (None, false, None);
         state.caller.unheard(why);
         self.execute(state, None);
     }
@@ -539,6 +592,11 @@ impl ClientState {
             waiting.push_back(event);
         }
     }
+}
+
+/// How often the presence is queried.
+fn poll_interval(state: &ClientState) -> Duration {
+    if state.ending.is_some() { FENCE_POLL_INTERVAL } else { PRESENCE_POLL_INTERVAL }
 }
 
 /// The acknowledgement in a sample; `None` if it is invalid.

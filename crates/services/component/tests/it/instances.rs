@@ -3,14 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::faults::faulty;
 use crate::support::{HANG_TIMEOUT, Site, move_to, on_every_transport, only};
 use helio_bus::transport::fault::{FaultPlan, FaultTransport};
-use helio_bus::{Bus, Evolution, Message, Start, Subscribe, Tai, TestClock, TopicError, TopicSpec};
+use helio_bus::{
+    Bus, Clock, Evolution, Message, Start, Subscribe, SystemClock, Tai, TestClock, TopicError,
+    TopicSpec,
+};
 use helio_component::protocol::caller::{Cause, Presence};
 use helio_component::protocol::{AckCode, StateCommand, SummaryState};
 use helio_component::{
-    Command, Component, ConfigFolder, Failed, LEASE_TIMEOUT, Lease, LeaseOptions, Remote, RunError,
-    Running, StartError, WriteError,
+    Command, Component, ConfigFolder, Failed, LEASE_TIMEOUT, Lease, LeaseOptions,
+    PRESENCE_POLL_INTERVAL, Remote, RunError, Running, StartError, WriteError,
 };
 use helio_core::ProducerName;
 use helio_core::sal::TopicKind;
@@ -302,6 +306,61 @@ fn what_was_done_before_it_went_is_told() {
         assert_eq!(remote.presence().unwrap(), Presence::Gone);
         done.wait().unwrap();
     });
+}
+
+/// The same where stored acknowledgements are fetched late, as on a broker.
+#[test]
+fn what_was_done_before_it_went_is_told_although_it_is_fetched_late() {
+    on_every_transport(|site: &Site| {
+        for seed in 0..8 {
+            let component = mount(&site.bus(), site).unwrap();
+            let late = Bus::connect(&format!("fault:{}?delay=1&seed={seed}", site.url())).unwrap();
+            let remote = Remote::open(&late, &site.mount(), 0).unwrap();
+            let other = Remote::open(&site.bus(), &site.mount(), 0).unwrap();
+            let done = remote.command("stop").send();
+            other.command("stop").send().wait().unwrap();
+            component.stop().unwrap();
+            assert_eq!(remote.presence().unwrap(), Presence::Gone);
+            done.wait().unwrap();
+        }
+    });
+}
+
+/// While nothing is fetched at all, the call goes on; also if another instance has taken over.
+#[test]
+fn a_call_does_not_end_before_its_acknowledgement_is_fetched() {
+    for replaced in [false, true] {
+        let site = Site::memory();
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let (bus, cable) = faulty(&site, &clock);
+        let component = mount(&site.bus(), &site).unwrap();
+        let remote = Remote::open(&bus, &site.mount(), 0).unwrap();
+        let other = Remote::open(&site.bus(), &site.mount(), 0).unwrap();
+        // Its topics are open, and its lease was read.
+        remote.command("stop").send().wait().unwrap();
+        let mut running = move_to(&remote, 7.0).send();
+        // Sending reads the acknowledgements from before.
+        let mut done = remote.command("stop").send();
+        cable.freeze();
+        other.command("stop").send().wait().unwrap();
+        component.stop().unwrap();
+        let next = replaced.then(|| mount(&site.bus(), &site).unwrap());
+        // Several polls of the presence.
+        let polls = 6 * PRESENCE_POLL_INTERVAL;
+        assert!(done.next_timeout(polls).unwrap().is_none(), "replaced: {replaced}");
+        assert!(done.seq_num().is_some(), "it has ended");
+        cable.thaw();
+        assert_eq!(done.wait().unwrap().code, AckCode::Complete);
+        // The other one was interrupted by the end of the component, which said so.
+        let error = loop {
+            match running.next_timeout(HANG_TIMEOUT) {
+                Ok(told) => assert!(told.is_some(), "it never ended"),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.cause(), Some(Cause::Acknowledged), "{error}");
+        drop(next);
+    }
 }
 
 #[test]
