@@ -253,7 +253,7 @@ CALLS: dict[str, Callable[[Rig], Any]] = {
     "ReadTopic.lost": lambda rig: rig.state.lost,
     "ReadTopic.get": lambda rig: rig.state.get(),
     "ReadTopic.get_oldest": lambda rig: rig.state.get_oldest(),
-    "ReadTopic.flush": lambda rig: rig.state.flush(),
+    "ReadTopic.aflush": lambda rig: rig.fresh.evt_summaryState.aflush(),
     "ReadTopic.aget": lambda rig: rig.fresh.evt_summaryState.aget(),
     "ReadTopic.aopen": lambda rig: rig.fresh.evt_summaryState.aopen(),
     "ReadTopic.next": lambda rig: rig.fresh.evt_summaryState.next(flush=False),
@@ -286,6 +286,7 @@ CALLS: dict[str, Callable[[Rig], Any]] = {
 TWINS = {
     "Bus.topic",
     "Topic.writers",
+    "ReadTopic.flush",
     "Topic.claim",
     "Topic.assert_alive",
     "Topic.subscribe",

@@ -114,8 +114,7 @@ class ReadTopic:
 
     def flush(self) -> None:
         """Drop all values that were published before."""
-        self._topic._refuse_beside_callback()
-        self._loop.run(self._topic._flush())
+        self._loop.run(self._topic.aflush())
 
     def __iter__(self) -> Iterator[Any]:
         return self

@@ -398,8 +398,9 @@ class ReadTopic:
     they are the newest value and all values since the first use of `next` or of a callback. The two
     are independent. The newest 1000 unread values are stored; ``lost`` counts the others.
 
-    The first use opens the topic. :meth:`aget`, :meth:`next` and :meth:`aopen` do so in a thread;
-    the first of the others blocks the loop until the engine has opened it.
+    The first use opens the topic. :meth:`aget`, :meth:`next`, :meth:`aflush` and :meth:`aopen` do
+    so in a thread; the first of the others blocks the loop until the engine has opened it and the
+    stored values have arrived, up to 10 s if the engine does not answer.
     """
 
     def __init__(self, bus: Bus, topic: TopicType, index: int, opened: int) -> None:
@@ -560,7 +561,8 @@ class ReadTopic:
     def flush(self) -> None:
         """Drop all values that were published before, also those that have not arrived yet.
 
-        It waits for those, usually for milliseconds; ``next(flush=True)`` waits in the event loop.
+        It waits for those, usually for milliseconds, and the loop stands still for as long:
+        :meth:`aflush` and ``next(flush=True)`` do not block it.
 
         Raises :class:`StorageError` if they do not arrive within 10 s.
         """
@@ -569,6 +571,16 @@ class ReadTopic:
         assert self._subscription is not None, "_fill has opened it"
         self._queue.clear()
         self._log_events(read_stored(self._subscription.raw)[1])
+
+    async def aflush(self) -> None:
+        """Drop all values that were published before without blocking the loop; see :meth:`flush`.
+
+        On first use, values that are published until the topic is open are dropped, too.
+        """
+        self._refuse_beside_callback()
+        if self._subscription is None:
+            await self._open_subscription()
+        await self._flush()
 
     async def _flush(self) -> None:
         """Do as :meth:`flush`; the loop is not blocked."""
