@@ -141,7 +141,25 @@ impl InstanceStatus {
         !held && self.foreign.is_some_and(|beat| beat.stored)
     }
 
-    /// The name of its state.
+    /// The name of its present state. A component that is gone has none, unless its last one was
+    /// OFFLINE, which it publishes at its end.
+    pub(crate) fn present_state(&self) -> Option<String> {
+        let may_last = |name: &String| {
+            self.presence() != Presence::Gone || name == SummaryState::Offline.name()
+        };
+        self.state_name().filter(may_last)
+    }
+
+    /// The state for people: `(ENABLED)`, its last one, of a component that is gone.
+    pub(crate) fn state_text(&self) -> String {
+        match (self.present_state(), self.state_name()) {
+            (Some(present), _) => present,
+            (None, Some(last)) => format!("({last})"),
+            (None, None) => "-".to_owned(),
+        }
+    }
+
+    /// The name of its last published state.
     pub(crate) fn state_name(&self) -> Option<String> {
         let (number, _) = self.state?;
         let known = i32::try_from(number).ok().and_then(SummaryState::from_number);
@@ -353,6 +371,26 @@ mod tests {
         assert_eq!(told_by("MTMount/audit"), Some(("MTMount", TopicRole::Audit)));
         assert_eq!(told_by("MTMount/event/target"), None);
         assert_eq!(told_by("notes"), None);
+    }
+
+    #[test]
+    fn a_component_that_is_gone_is_in_no_state_but_offline() {
+        let (topic, host) = ("MTMount/lease/0".parse().unwrap(), String::new());
+        let (software, interface) = (String::new(), String::new());
+        let lease = |held| Some(Lease { topic, held, host, pid: 1, software, interface });
+        let mut seen = InstanceStatus { lease: lease(true), ..InstanceStatus::default() };
+        assert_eq!((seen.present_state(), seen.state_text()), (None, "-".to_owned()));
+        let mut told = |held: bool, state: SummaryState| {
+            if let Some(lease) = &mut seen.lease {
+                lease.held = held;
+            }
+            seen.state = Some((state.number().into(), Tai::from_nanos(0)));
+            (seen.present_state(), seen.state_text())
+        };
+        let word = |word: &str| (Some(word.to_owned()), word.to_owned());
+        assert_eq!(told(true, SummaryState::Enabled), word("ENABLED"));
+        assert_eq!(told(false, SummaryState::Enabled), (None, "(ENABLED)".to_owned()));
+        assert_eq!(told(false, SummaryState::Offline), word("OFFLINE"));
     }
 
     #[test]

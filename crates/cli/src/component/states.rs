@@ -25,19 +25,19 @@ pub(crate) fn run(args: &StatesArgs, url: Option<&str>) -> CliResult {
     }
     let (mut out, now, mut rows) = (Out::new(), observer.now(), Vec::new());
     for (name, seen) in &observer.known {
-        let (state, presence) = (seen.state_name(), seen.presence());
+        let presence = seen.presence();
         if args.output.json {
             let since = seen.state.map(|(_, since)| since.to_utc_string());
             out.json(&json!({
-                "component": name.0, "index": name.1, "state": state, "since": since,
-                "presence": presence,
+                "component": name.0, "index": name.1, "state": seen.present_state(),
+                "last_state": seen.state_name(), "since": since, "presence": presence,
             }))?;
             continue;
         }
         let since = seen.state.map(|(_, since)| now.nanos().saturating_sub(since.nanos()) as f64);
         rows.push(vec![
             shown(name),
-            state.unwrap_or_else(|| "-".to_owned()),
+            seen.state_text(),
             since.map_or_else(|| "-".to_owned(), |nanos| age(nanos * 1e-9)),
             presence_word(presence).to_owned(),
         ]);

@@ -223,7 +223,7 @@ fn row(name: &Name, seen: &InstanceStatus, now: Tai) -> Vec<String> {
     let log = seen.log.as_ref().filter(|(level, _)| *level >= WARNING_LEVEL);
     vec![
         shown(name),
-        seen.state_name().unwrap_or_else(dash),
+        seen.state_text(),
         presence_word(seen.presence()).to_owned(),
         seen.heartbeat_age_s(now).map_or_else(dash, age),
         command.unwrap_or_else(dash),
