@@ -72,8 +72,8 @@ def open_topic(
         return bus.topic(name, text, None, evolution, producer)
     if kind is not None:
         return bus.topic(name, text, schema_of(kind), evolution, producer, required)
-    known = bus.schemas(name)
-    schema = Schema(known[-1]) if known else None
+    known = bus.newest_schema(name)
+    schema = None if known is None else Schema(known)
     return bus.topic(name, text, schema, evolution, producer)
 
 

@@ -165,17 +165,18 @@ impl RawBus {
         Ok(names.iter().map(ToString::to_string).collect())
     }
 
-    /// The texts of a topic's declared schemas, oldest first; `None` if there is no such topic.
-    fn schemas(&self, py: Python<'_>, name: &str) -> PyResult<Option<Vec<String>>> {
+    /// The text of a topic's newest schema; `None` if there is no such topic, or it has no schema.
+    ///
+    /// Raises SchemaError if the text is missing.
+    fn newest_schema(&self, py: Python<'_>, name: &str) -> PyResult<Option<String>> {
         let bus = self.bus(py)?;
         let name = TopicName::new(name);
         let name = name.map_err(|error| errors::raise("NameRefused", &error.to_string()))?;
-        let texts = py.detach(|| {
-            let Some(schemas) = bus.schemas_of(&name)? else { return Ok(None) };
-            let texts = schemas.iter().map(|id| bus.schema(*id)).collect::<Result<Vec<_>, _>>()?;
-            Ok(Some(texts.into_iter().flatten().collect()))
+        let text = py.detach(|| {
+            let newest = bus.schemas_of(&name)?.and_then(|schemas| schemas.last().copied());
+            newest.map(|id| Ok(bus.schema_text(id)?.text.to_string())).transpose()
         });
-        texts.map_err(|error| errors::transport(&error))
+        text.map_err(|error| errors::transport(&error))
     }
 
     /// Closes the connection.

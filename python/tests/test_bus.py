@@ -724,3 +724,21 @@ def test_producers_of_one_bus_are_listed(url: str) -> None:
         assert own.writers()[0].alive is False
         with pytest.raises(helio.NameRefused):
             bus.topic("t", qos=helio.TELEMETRY, producer="a name")
+
+
+def test_the_schema_of_a_topic_s_samples_must_be_there_and_unedited(tmp_path: Path) -> None:
+    with sync.connect(f"journal:{tmp_path}") as bus:
+        bus.topic("wind", Wind, qos=helio.STREAM).publish(Wind(speed=7.5))
+        with bus.topic("wind").subscribe(start=helio.earliest()) as samples:
+            assert samples.next(timeout=TIMEOUT_S).value["speed"] == 7.5
+        (file,) = (tmp_path / "schemas").iterdir()
+        text = file.read_text()
+        file.write_text(text.replace("m/s", "km/h"))
+        with pytest.raises(helio.HelioError, match=f"{file}: was edited"):
+            bus.topic("wind")
+        file.unlink()
+        with pytest.raises(helio.SchemaError, match=file.stem):
+            bus.topic("wind")
+        bus.topic("wind", Wind).publish(Wind(speed=8.5))
+        assert file.read_text() == text
+        bus.topic("wind")

@@ -303,7 +303,17 @@ impl Bus {
         self.core.transport.schema(id)
     }
 
-    /// Stores a schema's text, as opening a topic with it does.
+    /// The same for a schema without which the caller cannot continue.
+    ///
+    /// # Errors
+    /// [`TransportError::NoSchema`] if the text is not stored; the transport's error.
+    pub fn schema_text(&self, id: SchemaId) -> Result<SchemaText, TransportError> {
+        let text = self.schema(id)?.ok_or(TransportError::NoSchema { schema: id })?;
+        Ok(SchemaText { id, text: text.into() })
+    }
+
+    /// Stores a schema's text, as opening a publisher with it does. It replaces one that was
+    /// edited or damaged.
     ///
     /// # Errors
     /// The transport's error.

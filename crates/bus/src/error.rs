@@ -124,6 +124,15 @@ pub enum TransportError {
         /// The partition.
         partition: u32,
     },
+    /// The text of a schema is not stored.
+    #[error(
+        "the bus has no text of the schema {schema}; open a publisher with that schema: it stores \
+         the text again"
+    )]
+    NoSchema {
+        /// The schema.
+        schema: SchemaId,
+    },
     /// The engine is unreachable at present.
     #[error("{transport} cannot reach its engine: {cause}; it retries until closed")]
     Outage {

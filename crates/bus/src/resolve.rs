@@ -35,6 +35,10 @@ pub(crate) fn declare(
     for _ in 0..MAX_DECLARE_ATTEMPTS {
         let known = topic.transport.schemas()?;
         if known.contains(&schema.id) {
+            let transport = &topic.bus.transport;
+            if !matches!(transport.schema(schema.id), Ok(Some(_))) {
+                transport.put_schema(schema.id, &schema.text)?;
+            }
             return register(topic, schema);
         }
         let new = parse(topic, schema)?;
@@ -77,12 +81,8 @@ fn parse(topic: &TopicCore, schema: &SchemaText) -> Result<Schema, TopicError> {
 }
 
 fn stored(topic: &TopicCore, id: SchemaId) -> Result<Schema, TopicError> {
-    let missing = || TopicError::Schema {
-        topic: topic.name.clone(),
-        schema: id,
-        reason: "the topic declares it, but its text is not stored".to_owned(),
-    };
-    let text = topic.bus.transport.schema(id)?.ok_or_else(missing)?;
+    let stored = topic.bus.transport.schema(id)?;
+    let text = stored.ok_or(TransportError::NoSchema { schema: id })?;
     parse(topic, &SchemaText { id, text: text.into() })
 }
 
@@ -120,8 +120,9 @@ enum Plan {
     Lacking { resolution: Box<Resolution>, fields: String, reported: bool },
     /// They cannot be read. The reason is taken when it is reported once and for all.
     Impossible(Option<String>),
-    /// The schema is unknown; it is looked up again at increasing intervals.
-    Unknown { samples: u64 },
+    /// The schema's text is missing or cannot be read; it is looked up again at increasing
+    /// intervals.
+    Unknown { samples: u64, reason: String },
 }
 
 /// A sample that cannot be read.
@@ -234,7 +235,7 @@ impl Resolver {
                 };
                 Err(unreported.map_or(Unreadable::Reported, Unreadable::Unreported))
             }
-            Some(Plan::Unknown { samples }) => {
+            Some(Plan::Unknown { samples, reason }) => {
                 *samples += 1;
                 // A lookup for each sample would read the disk each time.
                 if samples.is_power_of_two() {
@@ -243,9 +244,7 @@ impl Resolver {
                 if *samples > 1 && self.reports == UndecodableReports::Once {
                     return Err(Unreadable::Reported);
                 }
-                Err(Unreadable::Unreported(format!(
-                    "the schema {schema} is unknown: its text is not stored"
-                )))
+                Err(Unreadable::Unreported(reason.clone()))
             }
             None => Err(Unreadable::Unreported("the schema has no plan".to_owned())),
         }
@@ -258,18 +257,22 @@ impl Resolver {
         payload: &[u8],
     ) -> Result<(), String> {
         let samples = match self.plans.get(&schema) {
-            Some(Plan::Unknown { samples }) => *samples,
+            Some(Plan::Unknown { samples, .. }) => *samples,
             Some(_) => return Ok(()),
             None => 0,
         };
         if self.plans.len() >= MAX_RESOLUTION_PLANS {
             self.plans.retain(|id, _| *id == self.id);
         }
-        let text = transport.schema(schema).map_err(|error: TransportError| error.to_string())?;
+        let missing = || TransportError::NoSchema { schema };
+        let text = transport.schema(schema).and_then(|text| text.ok_or_else(missing));
         let plan = match text {
             _ if schema == SchemaId::BYTES => Plan::Impossible(Some(bytes_reason(payload))),
-            None => Plan::Unknown { samples },
-            Some(text) => self.plan(&text),
+            Ok(text) => self.plan(&text),
+            Err(error @ (TransportError::NoSchema { .. } | TransportError::Engine { .. })) => {
+                Plan::Unknown { samples, reason: error.to_string() }
+            }
+            Err(error) => return Err(error.to_string()),
         };
         self.plans.insert(schema, plan);
         Ok(())

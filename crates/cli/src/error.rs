@@ -92,7 +92,9 @@ impl From<TransportError> for CliError {
             | TransportError::TooLarge { .. }
             | TransportError::NotAssigned { .. }
             | TransportError::Unsupported { .. } => Self::Refused(error.to_string()),
-            TransportError::TopicGone { .. } => Self::NotFound(error.to_string()),
+            TransportError::TopicGone { .. } | TransportError::NoSchema { .. } => {
+                Self::NotFound(error.to_string())
+            }
             error => Self::Failure(error.to_string()),
         }
     }

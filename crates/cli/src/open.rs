@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use helio_bus::{Builder, Bus, BusUrl, SchemaText, Topic, TopicName, TopicSpec};
+use helio_bus::{Builder, Bus, BusUrl, Topic, TopicName, TopicSpec};
 use helio_core::Qos;
 
 use crate::error::{CliError, CliResult};
@@ -99,10 +99,8 @@ pub(crate) fn profile(name: &str) -> CliResult<Qos> {
 pub(crate) fn existing(bus: &Bus, name: &TopicName) -> CliResult<Option<Topic>> {
     let Some(schemas) = bus.schemas_of(name)? else { return Ok(None) };
     let mut spec = TopicSpec::of(name.clone());
-    if let Some(&id) = schemas.last()
-        && let Some(text) = bus.schema(id)?
-    {
-        spec = spec.schema(SchemaText { id, text: text.into() });
+    if let Some(&id) = schemas.last() {
+        spec = spec.schema(bus.schema_text(id)?);
     }
     Ok(Some(bus.topic(spec)?))
 }

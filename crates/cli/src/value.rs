@@ -36,11 +36,7 @@ impl Values {
     pub(crate) fn codec(&mut self, schema: SchemaId) -> CliResult<&Codec> {
         // Two look-ups, because a borrow from the first would last to the end.
         if !self.codecs.contains_key(&schema) {
-            let text = self.bus.schema(schema)?.ok_or_else(|| {
-                CliError::NotFound(format!(
-                    "the bus has no schema {schema}; its publisher did not declare it"
-                ))
-            })?;
+            let text = self.bus.schema_text(schema)?.text;
             self.codecs.insert(schema, Codec::new(&parse(&text)?));
         }
         Ok(&self.codecs[&schema])

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use helio_core::SchemaId;
 use thiserror::Error;
 
 use crate::frame::{MAX_KEY_BYTES, MAX_RECORD_BYTES};
@@ -86,6 +87,26 @@ pub enum JournalError {
     Edited {
         /// The file.
         path: PathBuf,
+    },
+    /// A schema's text was edited or damaged: it is no schema of its file's name.
+    #[error(
+        "{}: was edited or damaged, it is not the schema {id}; undo the edit, or open a publisher \
+         with that schema: it stores the text again",
+        path.display()
+    )]
+    SchemaEdited {
+        /// The file.
+        path: PathBuf,
+        /// The identity in its name.
+        id: SchemaId,
+    },
+    /// A schema's text was to be stored under another schema's identity.
+    #[error("the schema {found} cannot be stored as {id}; store it under its own identity")]
+    SchemaIdentity {
+        /// The identity that was named.
+        id: SchemaId,
+        /// The text's own.
+        found: SchemaId,
     },
     /// The system's boot id is unavailable, so a power loss could not be detected.
     #[error(

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use helio_core::{SchemaId, TopicName};
+use helio_core::{Schema, SchemaId, TopicName};
 use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 
 use crate::bell::Bell;
@@ -331,18 +331,27 @@ impl Journal {
         self.inner.env.dir.join("schemas").join(format!("{id}.avsc"))
     }
 
-    /// Stores a schema's text under its id. The first text of an id stays; later ones are ignored.
+    /// Stores a schema's text under its identity ([`Schema::id`]). The first text of an identity
+    /// stays, unless it was edited or damaged since; later ones are ignored.
     ///
     /// # Errors
-    /// [`JournalError`] if it cannot be written.
+    /// [`JournalError::SchemaIdentity`] if the text has another identity; [`JournalError`] if it
+    /// cannot be written.
     pub fn put_schema(&self, id: SchemaId, text: &str) -> Result<(), JournalError> {
         if text.len() > MAX_SCHEMA_BYTES {
             let (value, limits) =
                 (text.len().to_string(), format!("0 to {MAX_SCHEMA_BYTES} bytes"));
             return Err(JournalError::Limit { field: "schema", value, limits });
         }
-        if self.schema(id)?.is_some() {
-            return Ok(());
+        match Schema::parse(text).map(|schema| schema.id()) {
+            Ok(found) if found != id => return Err(JournalError::SchemaIdentity { id, found }),
+            parsed => match self.schema(id) {
+                Ok(Some(_)) => return Ok(()),
+                Ok(None) => {}
+                // Only a text of this identity replaces one that is not.
+                Err(JournalError::SchemaEdited { .. }) if parsed.is_ok() => {}
+                Err(error) => return Err(error),
+            },
         }
         if !self.inner.env.writable() {
             return Err(JournalError::ReadOnly);
@@ -350,16 +359,26 @@ impl Journal {
         self.inner.env.publish(&self.schema_path(id), text.as_bytes())
     }
 
-    /// Returns the schema's text, if it was stored.
+    /// Returns the schema's text, if it was stored. Its identity covers what a datum means: names,
+    /// types, units, lengths, labels; not defaults, aliases and descriptions.
     ///
     /// # Errors
-    /// [`JournalError`] if it cannot be read.
+    /// [`JournalError::SchemaEdited`] if the text is no schema of this identity; [`JournalError`]
+    /// if it cannot be read.
     pub fn schema(&self, id: SchemaId) -> Result<Option<String>, JournalError> {
         let path = self.schema_path(id);
-        match fs::read_to_string(&path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            other => other.at("read", &path).map(Some),
-        }
+        let file = match File::open(&path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other.at("open", &path)?,
+        };
+        let mut bytes = Vec::new();
+        // A longer text is never stored.
+        file.take(MAX_SCHEMA_BYTES as u64 + 1).read_to_end(&mut bytes).at("read", &path)?;
+        let text = String::from_utf8(bytes).ok().filter(|text| {
+            text.len() <= MAX_SCHEMA_BYTES
+                && Schema::parse(text).is_ok_and(|schema| schema.id() == id)
+        });
+        text.map(Some).ok_or(JournalError::SchemaEdited { path, id })
     }
 
     /// Lists the ids of all schemas, in order.

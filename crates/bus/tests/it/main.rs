@@ -13,3 +13,4 @@ mod fence;
 mod frozen;
 mod owners;
 mod processes;
+mod stored_schemas;

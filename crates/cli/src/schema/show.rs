@@ -1,6 +1,5 @@
 //! `helio schema show`: a schema file, a folder of interfaces, or the schema of a topic of the bus.
 
-use helio_bus::SchemaId;
 use helio_core::sal::{Component, Interfaces, TopicKind};
 use helio_core::schema::{Field, Schema, Type};
 use serde_json::{Value, json};
@@ -42,11 +41,10 @@ pub(super) fn of_topic(topic: &str, url: Option<&str>) -> CliResult<Vec<Schema>>
     let missing = |what: String| CliError::NotFound(format!("{what}; `helio topics` lists them"));
     let declared = bus.schemas_of(&name)?;
     let declared = declared.ok_or_else(|| missing(format!("there is no topic {name}")))?;
-    let text = |id: &SchemaId| bus.schema(*id).map_err(CliError::from);
     let mut schemas = Vec::with_capacity(declared.len());
     for id in &declared {
-        let text = text(id)?.ok_or_else(|| missing(format!("the bus has no schema {id}")))?;
-        schemas.push(Schema::parse(&text).map_err(|e| CliError::Failure(e.to_string()))?);
+        let stored = bus.schema_text(*id)?;
+        schemas.push(Schema::parse(&stored.text).map_err(|e| CliError::Failure(e.to_string()))?);
     }
     if schemas.is_empty() {
         return Err(missing(format!("the topic {name} has no schema: its samples are bytes")));

@@ -29,6 +29,29 @@ fn a_schema_file_is_shown_and_checked() {
 }
 
 #[test]
+fn samples_of_an_edited_or_missing_schema_are_not_printed() {
+    let site = Site::new();
+    let file = site.file("wind.avsc", OLD);
+    let id = run(&["schema", "show", &file, "--json"]).json()["id"].as_str().unwrap().to_owned();
+    site.run(&["pub", "wind", r#"{"speed": 7.5}"#, "--schema", &file]).ok();
+    let stored = site.path(&format!("journal/schemas/{id}.avsc"));
+    let text = std::fs::read_to_string(&stored).unwrap();
+    let sub = || site.run(&["sub", "wind", "--from", "earliest", "--count", "1"]);
+    std::fs::write(&stored, text.replace("m/s", "km/h")).unwrap();
+    let ran = sub();
+    assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""));
+    assert!(ran.err.contains(&stored) && ran.err.contains("was edited"), "{}", ran.err);
+    std::fs::remove_file(&stored).unwrap();
+    let ran = sub();
+    assert_eq!((ran.code, ran.out.as_str()), (Some(3), ""));
+    assert!(ran.err.contains(&id) && ran.err.contains("publisher"), "{}", ran.err);
+    // The remedy that both name.
+    site.run(&["pub", "wind", r#"{"speed": 8.5}"#, "--schema", &file]).ok();
+    assert_eq!(std::fs::read_to_string(&stored).unwrap(), text);
+    assert!(sub().ok().contains("7.5"));
+}
+
+#[test]
 fn files_that_name_each_other_are_one_schema() {
     let site = Site::new();
     site.file("inner.avsc", r#"{"type": "record", "name": "inner", "fields": []}"#);

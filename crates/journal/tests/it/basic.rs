@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use crate::support::HANG_TIMEOUT;
-use helio_core::{Headers, ProducerName, SchemaId, Tai, TopicName, TraceId};
+use helio_core::{Headers, ProducerName, Schema, SchemaId, Tai, TopicName, TraceId};
 use helio_journal::{
-    From, Item, Journal, JournalError, JournalOptions, Ownership, Reader, Record, Topic,
-    TopicConfig, Wake, Writer, WriterOptions,
+    From, Item, Journal, JournalError, JournalOptions, MAX_SCHEMA_BYTES, Ownership, Reader, Record,
+    Topic, TopicConfig, Wake, Writer, WriterOptions,
 };
 
 struct Site {
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
     journal: Journal,
     topic: Topic,
 }
@@ -19,7 +19,7 @@ fn site(config: &TopicConfig) -> Site {
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::open(&dir.path().join("j"), JournalOptions::default()).unwrap();
     let topic = journal.create_topic(&TopicName::new("a/b").unwrap(), config).unwrap();
-    Site { _dir: dir, journal, topic }
+    Site { dir, journal, topic }
 }
 
 fn options(name: &str, ownership: Ownership) -> WriterOptions {
@@ -203,12 +203,57 @@ fn topics_are_made_once_and_listed() {
     ));
 }
 
+fn wind(units: &str) -> (SchemaId, String) {
+    let field = format!(r#"{{"name":"speed","type":"double","units":"{units}"}}"#);
+    let text = format!(r#"{{"type":"record","name":"Wind","fields":[{field}]}}"#);
+    (Schema::parse(&text).unwrap().id(), text)
+}
+
 #[test]
 fn schemas_are_kept_by_id() {
     let site = site(&TopicConfig::default());
-    site.journal.put_schema(SchemaId(255), "\"int\"").unwrap();
-    site.journal.put_schema(SchemaId(1), "\"long\"").unwrap();
-    assert_eq!(site.journal.schema(SchemaId(255)).unwrap().as_deref(), Some("\"int\""));
+    let (metric, knots) = (wind("m/s"), wind("kn"));
+    for (id, text) in [&metric, &knots] {
+        site.journal.put_schema(*id, text).unwrap();
+        assert_eq!(site.journal.schema(*id).unwrap().as_ref(), Some(text));
+    }
     assert_eq!(site.journal.schema(SchemaId(2)).unwrap(), None);
-    assert_eq!(site.journal.schemas().unwrap(), [SchemaId(1), SchemaId(255)]);
+    let mut ids = [metric.0, knots.0];
+    ids.sort();
+    assert_eq!(site.journal.schemas().unwrap(), ids);
+    let other = site.journal.put_schema(metric.0, &knots.1).unwrap_err().to_string();
+    assert!(other.contains(&knots.0.to_string()) && other.contains(&metric.0.to_string()));
+}
+
+#[test]
+fn an_edited_schema_is_refused_until_the_good_text_replaces_it() {
+    let site = site(&TopicConfig::default());
+    let (id, text) = wind("m/s");
+    site.journal.put_schema(id, &text).unwrap();
+    let path = site.dir.path().join(format!("j/schemas/{id}.avsc"));
+    let described = text.replacen(r#""units""#, r#""description":"of the wind","units""#, 1);
+    std::fs::write(&path, &described).unwrap();
+    assert_eq!(site.journal.schema(id).unwrap(), Some(described), "it means the same");
+    let cut = text[..text.len() / 2].to_owned().into_bytes();
+    let long = [text.as_bytes(), &vec![b' '; MAX_SCHEMA_BYTES]].concat();
+    let edits = [
+        text.replace("m/s", "km/h").into_bytes(),
+        text.replace("speed", "gusts").into_bytes(),
+        text.replace("double", "float").into_bytes(),
+        cut,
+        vec![0xff; 8],
+        Vec::new(),
+        long,
+    ];
+    for edit in edits {
+        std::fs::write(&path, &edit).unwrap();
+        let error = site.journal.schema(id).unwrap_err();
+        assert!(matches!(error, JournalError::SchemaEdited { .. }), "{error}");
+        assert!(error.to_string().contains(&path.display().to_string()), "{error}");
+        // A text that is no better replaces nothing.
+        site.journal.put_schema(id, "{").unwrap_err();
+        assert_eq!(std::fs::read(&path).unwrap(), edit);
+        site.journal.put_schema(id, &text).unwrap();
+        assert_eq!(site.journal.schema(id).unwrap().as_ref(), Some(&text));
+    }
 }
