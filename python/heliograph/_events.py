@@ -22,6 +22,9 @@ class Gap(Event):
     ``sequence`` (a hole in the sequences of ``producer``) or ``behind`` (the same, because this
     process stood still and the writer waits for no reader). ``first`` is the first lost offset or
     sequence, ``following`` the first one after the gap.
+
+    ``replaced`` loses none: the log was cut below the committed position ``following``, or restored
+    from an older copy, and reading resumes at ``first``.
     """
 
     partition: int

@@ -279,6 +279,7 @@ pub(crate) fn event(
                 GapCause::Retention { from, to } => ("retention", *from, *to, None),
                 GapCause::Overload { from, to } => ("overload", *from, *to, None),
                 GapCause::Damaged { from, to } => ("damaged", *from, *to, None),
+                GapCause::Replaced { from, to } => ("replaced", *from, *to, None),
                 GapCause::Sequence { producer, from, to } => {
                     ("sequence", *from, *to, Some(producer.name.as_str()))
                 }

@@ -163,6 +163,15 @@ pub enum GapCause {
         /// The first that is not.
         to: u64,
     },
+    /// The log is another one than the committed position's: it was cut below it, or restored from
+    /// an older copy. No sample is lost by it: reading resumes where other samples begin, and some
+    /// may be repeated.
+    Replaced {
+        /// The offset at which reading resumes.
+        from: u64,
+        /// The position that was committed in the former log.
+        to: u64,
+    },
     /// Numbers of the producer's sequence are missing.
     Sequence {
         /// Whose samples.

@@ -117,6 +117,7 @@ pub(crate) fn event_json(event: &Event) -> Option<Value> {
                 GapCause::Retention { from, to } => ("retention", from, to),
                 GapCause::Overload { from, to } => ("overload", from, to),
                 GapCause::Damaged { from, to } => ("damaged", from, to),
+                GapCause::Replaced { from, to } => ("replaced", from, to),
                 GapCause::Sequence { from, to, .. } => ("sequence", from, to),
                 GapCause::Behind { from, to, .. } => ("behind", from, to),
                 _ => ("other", &0, &0),

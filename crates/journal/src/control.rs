@@ -112,7 +112,7 @@ impl RecoveryReport {
 pub(crate) struct LogId {
     /// Random; 0 for none.
     pub id: u64,
-    /// The file system and the inode of the control page's file.
+    /// The file system, combined with the birth of the control page's file, and its inode.
     pub file_system: u64,
     pub inode: u64,
 }

@@ -4,9 +4,8 @@
 //! It resumes at the committed position. So each record is processed at least once, and only
 //! records behind the last commit may be repeated.
 //!
-//! Format: one file per group: a header of [`HEADER_BYTES`] bytes, [`MAX_MEMBERS`] entries of 128
-//! bytes, and 64 bytes per partition: its owner and two slots {number, offset, check}. The valid
-//! slot with the higher number counts.
+//! Format: one file per group: a header of 256 bytes, [`MAX_MEMBERS`] entries of 128 bytes, and 64
+//! bytes per partition (see `group_positions`).
 //!
 //! Operation: live members, in the order of joining, get partitions in turn: partition *p* belongs
 //! to member *p mod n*. Each member learns its partitions from [`Member::assigned`], which also
@@ -20,33 +19,29 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use helio_core::ProducerName;
+use helio_core::{ProducerName, TopicName};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::JournalError;
 use crate::env::Env;
 use crate::error::IoContext;
-use crate::hash::mix;
+use crate::group_positions::{
+    self, CHANGES, HEADER_BYTES, MAX_MEMBERS, MEMBER_BYTES, StoredPosition, file_bytes,
+};
 use crate::lock::{self, LockFailure};
 use crate::map::{Map, Mode, reserve};
+use crate::partition::Partition;
 use crate::process::Token;
 
 const MAGIC: &[u8; 8] = b"HELIOGRP";
 const VERSION: u32 = 1;
-const HEADER_BYTES: usize = 256;
 const PARTITIONS: usize = 16;
 const JOINED: usize = 24;
 const GENERATION: usize = 32;
-const CHANGES: usize = 40;
 const LOCK: usize = 64;
 const HOLDER: usize = 128;
 const MARK: usize = 136;
-/// The limit of members of a group at one time.
-pub const MAX_MEMBERS: usize = 256;
-const MEMBER_BYTES: usize = 128;
 const NAME: usize = 24;
-const PARTITION_BYTES: usize = 64;
-const OWNER: usize = 48;
 
 /// A group of a topic. Clones share everything.
 #[derive(Clone)]
@@ -58,10 +53,20 @@ pub(crate) struct GroupInner {
     env: Arc<Env>,
     path: PathBuf,
     name: String,
-    partitions: u32,
+    topic: GroupTopic,
     map: Map,
     synced: AtomicU64,
 }
+
+/// A group's topic, which lies above this module.
+pub(crate) struct GroupTopic {
+    pub(crate) name: TopicName,
+    pub(crate) partitions: u32,
+    /// Opens a partition.
+    pub(crate) opener: PartitionOpener,
+}
+
+type PartitionOpener = Box<dyn Fn(u32) -> Result<Arc<Partition>, JournalError> + Send + Sync>;
 
 /// A member of a group. Dropping it leaves the group.
 pub struct Member {
@@ -93,8 +98,14 @@ pub struct MemberInfo {
     pub partitions: Vec<u32>,
 }
 
-fn file_bytes(partitions: u32) -> usize {
-    HEADER_BYTES + MAX_MEMBERS * MEMBER_BYTES + partitions as usize * PARTITION_BYTES
+/// A position that a group committed in a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupPosition {
+    /// The offset that was committed: the owner has processed all records before it.
+    pub committed: u64,
+    /// The offset at which the owner resumes. It is lower if the log is another one since: records
+    /// of this log begin there that no member has read.
+    pub resume: u64,
 }
 
 fn make(env: &Env, path: &Path, partitions: u32) -> Result<(), JournalError> {
@@ -123,8 +134,9 @@ impl Group {
         env: &Arc<Env>,
         path: PathBuf,
         name: &str,
-        partitions: u32,
+        topic: GroupTopic,
     ) -> Result<Self, JournalError> {
+        let partitions = topic.partitions;
         if !path.exists() {
             if !env.writable() {
                 return Err(JournalError::ReadOnly);
@@ -159,7 +171,7 @@ impl Group {
             }
         }
         let (env, name, synced) = (Arc::clone(env), name.to_owned(), AtomicU64::new(0));
-        let inner = Arc::new(GroupInner { env, path, name, partitions, map, synced });
+        let inner = Arc::new(GroupInner { env, path, name, topic, map, synced });
         Ok(Self { inner })
     }
 
@@ -199,10 +211,27 @@ impl Group {
     /// Returns the offset at which a partition's owner resumes; `None` before the first commit.
     ///
     /// # Errors
-    /// [`JournalError::NoPartition`].
+    /// [`JournalError::NoPartition`]; [`JournalError`] if the partition cannot be opened.
     pub fn committed(&self, partition: u32) -> Result<Option<u64>, JournalError> {
+        Ok(self.position(partition)?.map(|position| position.resume))
+    }
+
+    /// Returns a partition's committed position, and where its owner resumes; `None` before the
+    /// first commit. The two differ where the log was cut below the position, or was restored from
+    /// an older copy.
+    ///
+    /// # Errors
+    /// [`JournalError::NoPartition`]; [`JournalError`] if the partition cannot be opened.
+    pub fn position(&self, partition: u32) -> Result<Option<GroupPosition>, JournalError> {
         self.inner.check(partition)?;
-        Ok(slots(&self.inner.map, partition).map(|s| s.1))
+        let found = group_positions::read(&self.inner.map, partition);
+        let Some(StoredPosition { offset, log_id, .. }) = found else { return Ok(None) };
+        let resume = match log_id {
+            // Programs before this rule stored no identity.
+            0 => offset,
+            _ => offset.min((self.inner.topic.opener)(partition)?.fits_up_to(log_id)),
+        };
+        Ok(Some(GroupPosition { committed: offset, resume }))
     }
 
     /// Returns the live members, in the order of joining.
@@ -216,7 +245,8 @@ impl Group {
             let len = (inner.map.u64(at + 16).load(Relaxed) as usize).min(MEMBER_BYTES - NAME);
             let mut text = vec![0; len];
             inner.map.read(at + NAME, &mut text);
-            let owned = (0..inner.partitions).filter(|p| inner.owner(*p).load(Acquire) == number);
+            let owned =
+                (0..inner.topic.partitions).filter(|p| inner.owner(*p).load(Acquire) == number);
             MemberInfo {
                 name: String::from_utf8_lossy(&text).into_owned(),
                 pid: Token(inner.map.u64(at + 8).load(Relaxed)).pid(),
@@ -240,7 +270,7 @@ impl GroupInner {
     }
 
     fn owner(&self, partition: u32) -> &AtomicU64 {
-        self.map.u64(place(partition) + OWNER)
+        group_positions::owner(&self.map, partition)
     }
 
     fn change(&self) {
@@ -249,10 +279,11 @@ impl GroupInner {
     }
 
     fn check(&self, partition: u32) -> Result<(), JournalError> {
-        if partition < self.partitions {
+        let GroupTopic { name, partitions, .. } = &self.topic;
+        if partition < *partitions {
             return Ok(());
         }
-        let (topic, partitions) = (self.name.clone(), self.partitions);
+        let (topic, partitions) = (name.to_string(), *partitions);
         Err(JournalError::NoPartition { topic, partition, partitions })
     }
 
@@ -296,7 +327,7 @@ impl GroupInner {
                 self.change();
             }
         }
-        for partition in 0..self.partitions {
+        for partition in 0..self.topic.partitions {
             let owner = self.owner(partition).load(Acquire);
             if owner != 0 && !live.iter().any(|l| l.0 == owner) {
                 self.owner(partition).store(0, Release);
@@ -321,60 +352,6 @@ impl GroupInner {
     }
 }
 
-fn place(partition: u32) -> usize {
-    HEADER_BYTES + MAX_MEMBERS * MEMBER_BYTES + partition as usize * PARTITION_BYTES
-}
-
-/// Returns the number and offset of a partition's newest valid commit.
-fn slots(map: &Map, partition: u32) -> Option<(u64, u64)> {
-    let read = |i: usize| {
-        let at = place(partition) + i * 24;
-        let word = |n: usize| map.u64(at + n * 8).load(Acquire);
-        let (number, offset) = (word(0), word(1));
-        (number != 0 && word(2) == check(number, offset)).then_some((number, offset))
-    };
-    [read(0), read(1)].into_iter().flatten().max()
-}
-
-fn store(map: &Map, partition: u32, offset: u64) {
-    let number = slots(map, partition).map_or(0, |s| s.0).wrapping_add(1).max(1);
-    // The slot that holds the newest valid commit has the other parity.
-    let at = place(partition) + (number % 2) as usize * 24;
-    map.u64(at + 16).store(0, Release);
-    map.u64(at).store(number, Release);
-    map.u64(at + 8).store(offset, Release);
-    map.u64(at + 16).store(check(number, offset), Release);
-    map.u64(CHANGES).fetch_add(1, Release);
-}
-
-/// Moves commits behind the end of a log that power loss has cut back to that end. The records that
-/// get those offsets next are new.
-pub(crate) fn cut(env: &Env, folder: &Path, partition: u32, end: u64) -> Result<(), JournalError> {
-    let entries = match std::fs::read_dir(folder) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        other => other.at("list", folder)?,
-    };
-    for entry in entries {
-        let path = entry.at("list", folder)?.path();
-        let file = OpenOptions::new().read(true).write(true).open(&path).at("open", &path)?;
-        let len = file.metadata().at("look at", &path)?.len() as usize;
-        if len < place(partition) + PARTITION_BYTES {
-            // Incomplete on the disk; opening the group reports it.
-            continue;
-        }
-        let map = Map::of(&file, len, Mode::Write).at("map", &path)?;
-        if slots(&map, partition).is_some_and(|(_, offset)| offset > end) {
-            store(&map, partition, end);
-            env.sync_map(&map, &path)?;
-        }
-    }
-    Ok(())
-}
-
-fn check(number: u64, offset: u64) -> u64 {
-    mix(number ^ mix(offset)) | 1
-}
-
 impl Member {
     /// Returns this member's partitions. Releases those that are another member's now, so commit
     /// first. Call it periodically, or when [`Group::generation`] has grown.
@@ -388,7 +365,7 @@ impl Member {
             let mut live = group.live();
             live.sort_unstable();
             let mut mine = Vec::new();
-            for partition in 0..group.partitions {
+            for partition in 0..group.topic.partitions {
                 let target = live.get(partition as usize % live.len().max(1)).map_or(0, |l| l.0);
                 let owner = group.owner(partition);
                 let now = owner.load(Acquire);
@@ -414,6 +391,7 @@ impl Member {
     /// [`JournalError::NotAssigned`] if this member does not own the partition.
     pub fn commit(&self, partition: u32, offset: u64) -> Result<(), JournalError> {
         self.group.check(partition)?;
+        let log_id = (self.group.topic.opener)(partition)?.control.log_id().id;
         self.group.locked(|| {
             if self.group.owner(partition).load(Acquire) != self.number {
                 return Err(JournalError::NotAssigned {
@@ -421,7 +399,7 @@ impl Member {
                     partition,
                 });
             }
-            store(&self.group.map, partition, offset);
+            group_positions::store(&self.group.map, partition, offset, log_id);
             Ok(())
         })
     }
@@ -438,7 +416,7 @@ impl Member {
 impl Drop for Member {
     fn drop(&mut self) {
         let leave = || {
-            for partition in 0..self.group.partitions {
+            for partition in 0..self.group.topic.partitions {
                 let owner = self.group.owner(partition);
                 if owner.load(Acquire) == self.number {
                     owner.store(0, Release);

@@ -14,8 +14,8 @@
 //! Modules, from the ground up: `map`, `sigbus`, `lock` and `futex` are the only ones with
 //! `unsafe`, besides `segment`. `env` holds what everything refers to: folder, options, process
 //! identity, `doorbells`. `partition` is one log; `writer`, `reader`, `sync`, `retention`,
-//! `recovery` (with `log_scan` and `rebuild`), `repair` and `keys` are its operations. `bell`,
-//! `groups` and `producers` stand beside it. `maintenance`
+//! `recovery` (with `log_scan` and `rebuild`), `repair` and `keys` are its operations;
+//! `group_positions` lies below it. `bell`, `groups` and `producers` stand beside it. `maintenance`
 //! lists the open partitions, groups and bells, and runs the background work. `topic` and
 //! `journal` are the public entry points.
 
@@ -30,6 +30,7 @@ mod error;
 mod file_id;
 mod frame;
 mod futex;
+mod group_positions;
 mod groups;
 mod hash;
 mod journal;
@@ -65,7 +66,8 @@ pub use control::{RecoveryReport, Taken};
 pub use cursor::{Gap, GapCause};
 pub use error::{AppendError, JournalError};
 pub use frame::{MAX_KEY_BYTES, MAX_RECORD_BYTES, PAYLOAD_ALIGNMENT};
-pub use groups::{Group, MAX_MEMBERS, Member, MemberInfo};
+pub use group_positions::MAX_MEMBERS;
+pub use groups::{Group, GroupPosition, Member, MemberInfo};
 pub use journal::{FORMAT_VERSION, Journal, MAX_SCHEMA_BYTES, TopicInfo};
 pub use options::{
     Access, Budget, Clock, JournalOptions, LastValue, MAX_PARTITIONS, MAX_SEGMENT_BYTES,

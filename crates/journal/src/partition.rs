@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use helio_core::Tai;
 
@@ -24,7 +24,8 @@ use crate::description::Limits;
 use crate::env::Env;
 use crate::error::IoContext;
 use crate::file_id::FileId;
-use crate::hash::KeyHash;
+use crate::group_positions::{self, LogChange};
+use crate::hash::{KeyHash, mix};
 use crate::lock::{self, Acquired, LockFailure};
 use crate::log_scan::LogScan;
 use crate::map::{Map, MapWord, Mode, reserve};
@@ -139,17 +140,20 @@ fn mark(boot: BootId, file: &File, path: &Path) -> Result<(BootId, u64), Journal
 
 /// Returns the identity of a log whose control page lies in a file.
 fn log_id(id: u64, file: &File, path: &Path) -> Result<LogId, JournalError> {
-    let inode = file.metadata().at("look at", path)?.ino();
+    let found = file.metadata().at("look at", path)?;
     // Unlike a device's number, it stays over boots.
     let file_system = rustix::fs::fstatvfs(file).at("look at", path)?.f_fsid;
-    Ok(LogId { id, file_system, inode })
+    // A copy in the place of a removed file often gets its inode, and never its birth.
+    let born = found.created().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    let born = born.and_then(|at| u64::try_from(at.as_nanos()).ok()).map_or(0, mix);
+    Ok(LogId { id, file_system: file_system ^ born, inode: found.ino() })
 }
 
 /// Creates a partition's folder in a topic that is not in place yet.
 pub(crate) fn create(env: &Env, dir: &Path) -> Result<(), JournalError> {
     fs::create_dir(dir).at("create", dir)?;
     let path = control_path(dir);
-    let file = create_control(env, &path)?;
+    let file = create_control(env, &path, |env| env.random() | 1)?;
     let map = Map::of(&file, CONTROL_BYTES, Mode::Write).at("map", &path)?;
     let control = Control::attach(map, &path)?;
     // Nothing can have been lost before.
@@ -158,14 +162,19 @@ pub(crate) fn create(env: &Env, dir: &Path) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// Creates a control page that claims nothing about segments and needs recovery.
-fn create_control(env: &Env, path: &Path) -> Result<File, JournalError> {
+/// Creates a control page that claims nothing about segments and needs recovery, with the log's
+/// identity; 0 is unknown.
+fn create_control(
+    env: &Env,
+    path: &Path,
+    id: impl FnOnce(&Env) -> u64,
+) -> Result<File, JournalError> {
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create_new(true).open(path).at("create", path)?;
     reserve(&file, CONTROL_BYTES as u64).at("allocate", path)?;
     let map = Map::of(&file, CONTROL_BYTES, Mode::Write).at("map", path)?;
     let seed = env.random();
-    let log = log_id(env.random() | 1, &file, path)?;
+    let log = log_id(id(env), &file, path)?;
     Control::create(map, seed, log).at("prepare", path)?;
     Ok(file)
 }
@@ -179,7 +188,7 @@ impl Partition {
     ) -> Result<Self, JournalError> {
         let path = control_path(&dir);
         if env.writable() {
-            rebuild::restore_control(env, &path, |at| create_control(env, at).map(drop))?;
+            rebuild::restore_control(env, &path, |at| create_control(env, at, |_| 0).map(drop))?;
         }
         let file = OpenOptions::new().read(true).write(env.writable()).open(&path);
         let file = file.at("open", &path)?;
@@ -221,24 +230,27 @@ impl Partition {
             swept: AtomicBool::new(false),
         };
         partition.note_recoveries();
+        let known = partition.control.log_id().id;
         partition.recover_if_needed(&path, mark)?;
-        partition.identify(&file, &path)?;
+        partition.identify(&file, &path, known)?;
         Ok(partition)
     }
 
     /// Gives the log a new identity if it has none, or is a copy: cursors of the original do not
-    /// fit what is appended here.
-    fn identify(&self, file: &File, path: &Path) -> Result<(), JournalError> {
+    /// fit what is appended here. An identity other than the `known` one is new already.
+    fn identify(&self, file: &File, path: &Path, known: u64) -> Result<(), JournalError> {
         let found = self.control.log_id();
         let here = log_id(found.id, file, path)?;
-        let known = found.id != 0 && found == here && self.control.beginning().is_some();
-        if !self.env.writable() || known {
+        let is_current = found.id != 0 && found == here && self.control.beginning().is_some();
+        if !self.env.writable() || is_current {
             return Ok(());
         }
         let guard = self.lock()?;
-        if self.control.log_id() == found && found != here {
+        if self.control.log_id() == found && (found.id == 0 || found != here) {
             self.control.set_log_id(here);
-            self.begin_new_log(self.control.log_end().1);
+            if found.id == known {
+                self.begin_new_log(self.control.log_end().1)?;
+            }
         }
         if self.control.beginning().is_none() {
             self.control.set_beginning(self.first());
@@ -248,11 +260,30 @@ impl Partition {
     }
 
     /// Gives the log a new identity from an end offset on: records of the former one may have had
-    /// the offsets that come next. Under the lock.
-    pub(crate) fn begin_new_log(&self, end: u64) {
+    /// the offsets that come next. Positions of groups that fit are carried over. Under the lock.
+    pub(crate) fn begin_new_log(&self, end: u64) -> Result<(), JournalError> {
         let former = self.control.log_id();
-        self.control.set_log_id(LogId { id: self.env.random() | 1, ..former });
+        let id = self.env.random() | 1;
+        self.control.set_log_id(LogId { id, ..former });
         self.control.set_former_log(former.id, end);
+        self.carry_positions(former.id, end)
+    }
+
+    /// Gives the positions of groups that fit the log its identity.
+    pub(crate) fn carry_positions(&self, former: u64, end: u64) -> Result<(), JournalError> {
+        let number = self.dir.file_name().and_then(|n| n.to_str()?.parse().ok());
+        let (Some(topic), Some(number)) = (self.dir.parent(), number) else { return Ok(()) };
+        let log = LogChange { former, id: self.control.log_id().id, end };
+        group_positions::carry(&self.env, &topic.join("groups"), number, log)
+    }
+
+    /// Returns the offset up to which a cursor of the log with an identity fits this log.
+    pub(crate) fn fits_up_to(&self, log_id: u64) -> u64 {
+        match self.control.former_log() {
+            _ if log_id != 0 && self.control.log_id().id == log_id => u64::MAX,
+            Some((former, end)) if former == log_id && log_id != 0 => end,
+            _ => 0,
+        }
     }
 
     /// Returns whether the newest record of each key is indexed and retained.

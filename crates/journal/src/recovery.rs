@@ -22,7 +22,6 @@ use crate::JournalError;
 use crate::control::{Checkpoint, RecoveryReport};
 use crate::env::TEMPORARY_PREFIX;
 use crate::error::IoContext;
-use crate::groups;
 use crate::log_scan::{LastUse, LogScan};
 use crate::partition::{FrameDemand, Guard, Partition};
 use crate::process::BootId;
@@ -125,12 +124,12 @@ impl Partition {
         if self.keeps_last() {
             self.recover_keys(guard)?;
         }
-        self.cut_groups(found.end)?;
         if last_use == LastUse::Before {
             control.sync_error().store(0, Release);
-            if !was_durable || found.end != control.durable().1 {
-                self.begin_new_log(found.end);
-            }
+        }
+        match last_use == LastUse::Before && (!was_durable || found.end != control.durable().1) {
+            true => self.begin_new_log(found.end)?,
+            false => self.carry_positions(control.log_id().id, found.end)?,
         }
         if found.ends_behind_its_files() {
             match self.roll(guard, None, FrameDemand::default()) {
@@ -160,14 +159,6 @@ impl Partition {
             control.reset_checkpoints(Checkpoint { seq: last, pos, end, time });
         }
         self.env.sync_dir(&self.dir)
-    }
-
-    fn cut_groups(&self, end: u64) -> Result<(), JournalError> {
-        let number = self.dir.file_name().and_then(|n| n.to_str()?.parse().ok());
-        match (self.dir.parent(), number) {
-            (Some(topic), Some(n)) => groups::cut(&self.env, &topic.join("groups"), n, end),
-            _ => Ok(()),
-        }
     }
 
     /// Seals the last segment at the end of its records.

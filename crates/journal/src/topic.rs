@@ -14,7 +14,7 @@ use crate::control::{self, RecoveryReport, Taken};
 use crate::description::{self, Limits};
 use crate::env::Env;
 use crate::error::IoContext;
-use crate::groups::Group;
+use crate::groups::{Group, GroupTopic};
 use crate::maintenance::Housekeeper;
 use crate::partition::{self, OnDurable, Partition};
 use crate::producers::{self, Claim, Lease, ProducerInfo, Producers, WriterOptions};
@@ -66,6 +66,8 @@ pub struct PartitionInfo {
     pub taken: Taken,
     /// The log's identity, new after each cut and in each copy; 0 for none.
     pub log_id: u64,
+    /// The identity before it, and the offset at which this one began.
+    pub former_log: Option<(u64, u64)>,
 }
 
 /// The folder of a topic: `/` is not allowed in file names, `+` not in topic names.
@@ -439,9 +441,14 @@ impl Topic {
     pub fn group(&self, name: &ProducerName) -> Result<Group, JournalError> {
         let file = name.as_str().replace('/', "+");
         let path = self.inner.dir.join("groups").join(file);
-        let partitions = self.inner.config.partitions;
         self.inner.check_current()?;
-        let group = Group::open(&self.inner.env, path, name.as_str(), partitions)?;
+        let inner = Arc::clone(&self.inner);
+        let topic = GroupTopic {
+            name: self.name().clone(),
+            partitions: self.inner.config.partitions,
+            opener: Box::new(move |partition| inner.partition(partition)),
+        };
+        let group = Group::open(&self.inner.env, path, name.as_str(), topic)?;
         self.inner.housekeeper.groups.push(&group.inner);
         Ok(group)
     }
@@ -512,12 +519,7 @@ impl Topic {
     /// # Errors
     /// [`JournalError`] if the partition cannot be opened.
     pub fn fits_up_to(&self, partition: u32, log_id: u64) -> Result<u64, JournalError> {
-        let control = &self.inner.partition(partition)?.control;
-        Ok(match control.former_log() {
-            _ if log_id != 0 && control.log_id().id == log_id => u64::MAX,
-            Some((former, end)) if former == log_id && log_id != 0 => end,
-            _ => 0,
-        })
+        Ok(self.inner.partition(partition)?.fits_up_to(log_id))
     }
 
     /// Drops everything below an offset, to within a segment. The newest record of each key stays
@@ -546,6 +548,7 @@ impl Topic {
             recovery: partition.recovery(),
             taken: control.taken(),
             log_id: control.log_id().id,
+            former_log: control.former_log(),
         })
     }
 }

@@ -668,6 +668,31 @@ pub struct PartitionInfo {
     /// What retention has removed since the topic was created; `None` if the engine does not count
     /// it.
     pub taken: Option<Taken>,
+    /// The log's identity; `None` if the engine gives it none.
+    pub log: Option<LogIdentity>,
+}
+
+/// The identity of a partition's log. It changes where the log may have been cut off, and where it
+/// was restored from a copy: the same offset may then be another sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogIdentity {
+    /// The identity, a random number.
+    pub id: u64,
+    /// The identity before it, and the offset at which this one began.
+    pub former: Option<(u64, u64)>,
+}
+
+impl LogIdentity {
+    /// The offset up to which positions in the log of an identity are positions in this one:
+    /// everything in its own, 0 if the two have nothing in common.
+    #[must_use]
+    pub fn fits_up_to(&self, id: u64) -> u64 {
+        match self.former {
+            _ if id == self.id => u64::MAX,
+            Some((former, end)) if id == former => end,
+            _ => 0,
+        }
+    }
 }
 
 /// What retention has removed.

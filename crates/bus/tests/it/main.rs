@@ -13,4 +13,5 @@ mod fence;
 mod frozen;
 mod owners;
 mod processes;
+mod replaced;
 mod stored_schemas;

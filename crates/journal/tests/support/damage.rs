@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use helio_core::{Headers, ProducerName, Tai, TopicName};
 use helio_journal::{
-    Access, From, Item, Journal, JournalError, JournalOptions, Maintenance, Ownership, Record,
-    Topic, TopicConfig, Writer, WriterOptions,
+    Access, From, GroupPosition, Item, Journal, JournalError, JournalOptions, Maintenance,
+    Ownership, Record, Topic, TopicConfig, Writer, WriterOptions,
 };
 
 pub(crate) fn options() -> JournalOptions {
@@ -119,7 +119,10 @@ pub(crate) fn use_it(dir: &Path, access: Access) {
         return;
     }
     if let Ok(group) = topic.group(&ProducerName::new("g").unwrap()) {
-        assert!(matches!(group.committed(0), Ok(None | Some(7)) | Err(_)));
+        // Where records are missing, it resumes earlier, and says so.
+        let position = group.position(0);
+        let fits = |p: &GroupPosition| p.committed == 7 && p.resume <= 7;
+        assert!(position.as_ref().map_or(true, |p| p.as_ref().is_none_or(fits)), "{position:?}");
         let _ = group.join(&ProducerName::new("n").unwrap()).and_then(|m| m.assigned());
     }
     if let Ok(mut writer) = writer(&topic)

@@ -10,7 +10,8 @@
 //! JSON, [`Checkpoint`]. The newest value of each key counts. The key `format` has the value 1.
 //!
 //! A checkpoint describes acknowledged samples. It may be older than the samples on the target, and
-//! of another log if the source was recreated since.
+//! of another log if the source was recreated, cut or restored from a copy since: it names the
+//! log's identity where the source has one.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, TryLockError};
@@ -50,6 +51,9 @@ pub(crate) struct Checkpoint {
     /// If there is none, the time at which the partition begins here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     since_tai_ns: Option<i64>,
+    /// The identity of the source's log, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    log: Option<u64>,
 }
 
 /// A sample of the source.
@@ -66,7 +70,7 @@ struct LastSample {
 impl Checkpoint {
     /// Where a partition begins that has no forwarded sample, and since when, if known.
     pub(crate) fn starting_at(next: u64, since: Option<Tai>) -> Self {
-        Self { next, last: None, since_tai_ns: since.map(Tai::nanos) }
+        Self { next, last: None, since_tai_ns: since.map(Tai::nanos), log: None }
     }
 
     pub(crate) fn after(next: u64, offset: u64, identity: &SampleIdentity) -> Self {
@@ -77,7 +81,17 @@ impl Checkpoint {
             sequence: identity.sequence.number,
             time_tai_ns: identity.time.nanos(),
         };
-        Self { next, last: Some(last), since_tai_ns: None }
+        Self { next, last: Some(last), since_tai_ns: None, log: None }
+    }
+
+    /// The same, of a log with an identity.
+    pub(crate) fn of_log(self, log: Option<u64>) -> Self {
+        Self { log, ..self }
+    }
+
+    /// The identity of its log, if known.
+    pub(crate) fn log(&self) -> Option<u64> {
+        self.log
     }
 
     /// Whether a sample of the partition was forwarded or given up.

@@ -766,7 +766,8 @@ impl OpenTopic {
             let read = self.state.next.get(partition).copied();
             let Some(next) = self.lowest_in_flight(*partition).or(ahead).or(read) else { continue };
             if self.state.written.get(partition) != Some(&next) && next > *offset {
-                let checkpoint = Checkpoint::after(next, *offset, identity);
+                let log = self.state.logs.get(partition).copied();
+                let checkpoint = Checkpoint::after(next, *offset, identity).of_log(log);
                 let receipt = store.store(&self.name, *partition, &checkpoint);
                 self.state.writing.extend(receipt.map(|one| ((*partition, next), one)));
             }

@@ -23,6 +23,8 @@ pub(crate) struct Opened {
     pub(crate) schemas: HashSet<SchemaId>,
     /// The notice's text.
     pub(crate) notice: String,
+    /// Notices of partitions whose log is another one than before.
+    pub(crate) replaced: Vec<String>,
 }
 
 /// Opens a topic on both buses and subscribes where it stopped.
@@ -32,7 +34,7 @@ pub(crate) fn open(
     state: &mut ResumeState,
 ) -> Result<Opened, OpenError> {
     state.closing.clear();
-    let (both, schemas) = open_both(context, name, state)?;
+    let (both, schemas, replaced) = open_both(context, name, state)?;
     let limits = match (rewinds(&context.from), rewinds(&context.to), &context.checkpoints) {
         (false, ..) => SOURCE_NOT_REWINDABLE.to_owned(),
         (true, false, Ok(_)) => TARGET_NOT_REWINDABLE.to_owned(),
@@ -40,7 +42,7 @@ pub(crate) fn open(
         (true, true, Ok(_)) => String::new(),
     };
     let notice = format!("{}{limits}", both.notice);
-    Ok(Opened { both, schemas, notice })
+    Ok(Opened { both, schemas, notice, replaced })
 }
 
 /// Part of the notice if the source cannot be read again.
@@ -64,7 +66,7 @@ fn open_both(
     context: &BridgeContext,
     name: &TopicName,
     state: &mut ResumeState,
-) -> Result<(Both, HashSet<SchemaId>), OpenError> {
+) -> Result<(Both, HashSet<SchemaId>, Vec<String>), OpenError> {
     let buses = (&context.from, &context.to);
     let source = context.from.topic(TopicSpec::of(name.clone()))?;
     let earliest = context.options.begin.is_earliest(source.qos().history);
@@ -94,10 +96,11 @@ fn open_both(
         load_idle_producers(context, &both, state)?;
         state.target_read = true;
     }
-    if state.subscription.is_none() {
-        subscribe(&both.source, (state, earliest))?;
-    }
-    Ok((both, schemas))
+    let replaced = match state.subscription.is_none() {
+        true => subscribe(&both.source, (state, earliest))?,
+        false => Vec::new(),
+    };
+    Ok((both, schemas, replaced))
 }
 
 /// Sets where the source's partitions begin for this bridge, and returns the checkpoints. A
@@ -113,9 +116,11 @@ fn load_checkpoints(
     }
     let place = |at: &PartitionInfo| (at.partition, if earliest { at.first } else { at.end });
     let since = *state.since.get_or_insert_with(|| SystemClock::new().now());
-    for (partition, next) in source.partitions()?.iter().map(place) {
+    let there = source.partitions()?;
+    for (partition, next) in there.iter().map(place) {
         state.next.entry(partition).or_insert(next);
     }
+    state.logs.extend(there.iter().filter_map(|at| Some((at.partition, at.log?.id))));
     let Ok(store) = &context.checkpoints else { return Ok(HashMap::new()) };
     let mut checkpoints = store.load(source.name())?;
     if context.options.begin == Begin::Earliest {
@@ -138,7 +143,9 @@ fn load_checkpoints(
         let others: Vec<_> = others.map(starting).collect();
         new.extend(others);
     }
-    let new: Vec<_> = new.into_iter().collect();
+    let of_log = |(at, new): (u32, Checkpoint)| (at, new.of_log(state.logs.get(&at).copied()));
+    let new: Vec<_> = new.into_iter().map(of_log).collect();
+    state.logs.extend(checkpoints.iter().filter_map(|(at, one)| Some((*at, one.log()?))));
     store.store_and_wait(source.name(), &new)?;
     checkpoints.extend(new);
     Ok(checkpoints)
@@ -228,11 +235,16 @@ fn load_idle_producers(
     Ok(())
 }
 
-/// Subscribes to a source that can be read again, where each partition resumes.
-fn subscribe(source: &Topic, (state, earliest): (&mut ResumeState, bool)) -> Result<(), OpenError> {
+/// Subscribes to a source that can be read again, where each partition resumes. Returns notices of
+/// partitions whose log is another one than before.
+fn subscribe(
+    source: &Topic,
+    (state, earliest): (&mut ResumeState, bool),
+) -> Result<Vec<String>, OpenError> {
     let partitions = source.partitions()?;
     state.initial_ends = partitions.iter().map(|at| (at.partition, at.end)).collect();
     let mut samples = source.subscribe(position::read_options(Start::Earliest))?;
+    let replaced = partitions.iter().filter_map(|at| state.check_log(at)).collect();
     for PartitionInfo { partition, first, end, .. } in partitions {
         let begin = if earliest { first } else { end };
         let next = state.resume_offset(partition, first, end).unwrap_or(begin);
@@ -241,7 +253,7 @@ fn subscribe(source: &Topic, (state, earliest): (&mut ResumeState, bool)) -> Res
         state.next.insert(partition, next);
     }
     state.subscription = Some(samples);
-    Ok(())
+    Ok(replaced)
 }
 
 fn failed(error: PositionError) -> OpenError {

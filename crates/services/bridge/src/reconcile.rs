@@ -50,6 +50,8 @@ pub(crate) struct Reconciler {
     has_match: bool,
     /// The source's log was truncated or recreated, so its offsets prove nothing.
     is_replaced: bool,
+    /// The offset from which the source is another log, and below which it is the same one.
+    other_from: Option<u64>,
 }
 
 impl Reconciler {
@@ -64,7 +66,8 @@ impl Reconciler {
         let stored: BTreeMap<_, _> = last.into_iter().collect();
         let start = stored.keys().next().copied().unwrap_or(next);
         let (low, end, has_match, is_replaced) = (next, next, false, false);
-        Self { stored, low, end, start, newest_time, has_match, is_replaced }
+        let other_from = None;
+        Self { stored, low, end, start, newest_time, has_match, is_replaced, other_from }
     }
 
     /// From forwarded samples, newest first; none if there are none.
@@ -133,6 +136,25 @@ impl Reconciler {
         }
     }
 
+    /// The first offset that was never sent to the target.
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// The source is another log from an offset on: its samples up to `end` were never forwarded,
+    /// but for those that are the forwarded ones. Those that were published before the partition
+    /// begins here stay excluded.
+    pub(crate) fn another_log_from(&mut self, offset: u64, end: u64) {
+        self.is_replaced = true;
+        if self.stored.is_empty() && self.newest_time.is_some() {
+            self.start = self.start.min(offset);
+            return;
+        }
+        let below = self.stored.range(..offset.min(self.low.saturating_add(1)));
+        self.start = below.last().map_or(self.low.min(offset), |(offset, _)| *offset);
+        (self.other_from, self.end) = (Some(offset), self.end.max(end));
+    }
+
     /// Whether it knows nothing from an offset on.
     pub(crate) fn is_past(&self, next: u64) -> bool {
         next >= self.end
@@ -156,18 +178,21 @@ impl Reconciler {
         if offset >= self.end {
             return None;
         }
+        let in_other = self.other_from.is_some_and(|from| offset >= from);
+        let is_replaced = self.is_replaced && self.other_from.is_none();
         Some(match self.stored.get(&offset) {
             Some(stored) if stored == identity => {
                 self.has_match = true;
                 SampleStatus::Stored
             }
+            _ if in_other => SampleStatus::New,
             Some(_) => SampleStatus::Conflict,
-            None if self.is_replaced
+            None if is_replaced
                 && self.newest_time.is_some_and(|newest_time| identity.time <= newest_time) =>
             {
                 SampleStatus::Older
             }
-            None if self.is_replaced => SampleStatus::New,
+            None if is_replaced => SampleStatus::New,
             None if offset >= self.low => SampleStatus::Missing,
             // If the log was replaced, a later offset conflicts, and this one is read again.
             None if self.stored.range(offset..).next().is_some() => SampleStatus::Stored,
@@ -224,6 +249,29 @@ mod tests {
         let verdicts: Vec<_> = (10..16).map(|at| found.check(at, &identity(at))).collect();
         let stored = Some(SampleStatus::Stored);
         assert_eq!(verdicts, [stored, Some(SampleStatus::Missing), stored, stored, stored, None]);
+    }
+
+    #[test]
+    fn another_log_is_forwarded_from_its_beginning_whatever_the_clocks_say() {
+        let mut found = found([13, 12, 11, 10]);
+        found.another_log_from(12, 20);
+        assert_eq!(found.start_offset(0, 20), 11);
+        let (old, new) = (|at| identity(at), |at| by("New", at));
+        assert_eq!(found.check(11, &old(11)), Some(SampleStatus::Stored));
+        // Older than all that was forwarded.
+        assert_eq!(found.check(12, &new(1)), Some(SampleStatus::New));
+        assert_eq!(found.check(13, &old(13)), Some(SampleStatus::Stored), "it was restored, too");
+        assert_eq!(found.check(19, &new(2)), Some(SampleStatus::New));
+        assert_eq!(found.check(20, &new(3)), None);
+    }
+
+    #[test]
+    fn what_was_published_before_the_partition_begins_stays_excluded_in_another_log() {
+        let mut found = Reconciler::from_position(30, None, Some(Tai::from_nanos(5)));
+        found.another_log_from(20, 50);
+        assert_eq!(found.start_offset(0, 50), 20);
+        assert_eq!(found.check(20, &identity(4)), Some(SampleStatus::Older));
+        assert_eq!(found.check(21, &identity(6)), Some(SampleStatus::New));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
+use helio_bus::transport::PartitionInfo;
 use helio_bus::{PendingPublish, Producer, Sample, Subscription, Tai};
 
 use crate::context::{BridgeContext, rewinds};
@@ -80,6 +81,8 @@ pub(crate) struct ResumeState {
     anonymous_incarnations: HashMap<u32, (u64, u64)>,
     /// The newest sequence assigned to them.
     assigned_sequences: HashMap<u32, u64>,
+    /// The identity of the source's log, by partition, to which all positions refer.
+    pub(crate) logs: HashMap<u32, u64>,
     /// The ends of the source's partitions when it was subscribed to.
     pub(crate) initial_ends: Vec<PartitionOffset>,
     /// Open writers on the target.
@@ -153,6 +156,41 @@ impl ResumeState {
             self.forget_offsets(partition);
         }
         again
+    }
+
+    /// Compares the identity of a partition's log with that of the positions. Where another log
+    /// begins below them, its samples are read from there on. Returns the notice's text then.
+    pub(crate) fn check_log(&mut self, at: &PartitionInfo) -> Option<String> {
+        let (partition, log) = (at.partition, at.log?);
+        let fits = log.fits_up_to(self.logs.insert(partition, log.id)?);
+        let next = self.next.get(&partition).copied();
+        let position = next.max(self.reconcilers.get(&partition).map(Reconciler::end))?;
+        if position <= fits {
+            return None;
+        }
+        let last = self.last_read.get(&partition);
+        if self.reconcilers.get(&partition).is_none_or(|found| found.is_past(fits)) {
+            // If samples were read, those of the other log count whatever their time.
+            let since = self.since.filter(|_| last.is_none());
+            let last = last.filter(|(offset, _)| *offset < fits).cloned();
+            self.reconcilers.insert(partition, Reconciler::from_position(fits, last, since));
+        }
+        if let Some(found) = self.reconcilers.get_mut(&partition) {
+            found.another_log_from(fits, at.end);
+        }
+        self.next.remove(&partition);
+        let fit = |at: &u32, offset: u64| *at != partition || offset < fits;
+        self.queue.retain(|sample| fit(&sample.partition, sample.offset));
+        self.failures.retain(|(at, offset), _| fit(at, *offset));
+        self.last_read.retain(|at, (offset, _)| fit(at, *offset));
+        self.settled.retain(|at, (offset, _)| fit(at, *offset));
+        self.high.retain(|at, high| fit(at, *high));
+        self.last_write = None;
+        Some(format!(
+            "partition {partition} of the source is another log from offset {fits} on, below the \
+             position {position}: it was cut, or restored from a copy; it is forwarded from there, \
+             and samples may be repeated"
+        ))
     }
 
     /// Forgets all offsets of a replaced log.

@@ -108,6 +108,9 @@ impl TopicSupervisor {
             Ok(mut opened) => {
                 self.refused = false;
                 let notice = std::mem::take(&mut opened.notice);
+                for text in std::mem::take(&mut opened.replaced) {
+                    self.notify(event_loop.notices, NoticeKind::Gap, text);
+                }
                 let (name, qos) = (&self.figures.topic, opened.both.target.qos());
                 self.liveliness.get_or_insert_with(|| LivelinessMonitor::new(name, qos));
                 let topic = Box::new(OpenTopic::new(name, state, opened));

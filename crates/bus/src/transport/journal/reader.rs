@@ -1,12 +1,13 @@
 //! Reads a topic of the journal: one reader a partition, in turn.
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use helio_core::{Producer, ProducerName};
-use helio_journal::{From, Group, JournalError, Member, Topic};
+use helio_journal::{From, Group, GroupPosition, JournalError, Member, Topic};
 
 use super::super::{
     Armed, Begin, GroupRequest, Item, Origin, Position, Reader, ReaderRequest, SampleRef, not_ours,
@@ -25,6 +26,8 @@ pub(super) struct JournalReader {
     shared: Arc<Shared>,
     armed: Option<(Arc<dyn Bell>, u64)>,
     group: Option<Membership>,
+    /// Positions in other logs, to be reported.
+    replaced: VecDeque<Gap>,
     /// An error after delivered items; the next poll returns it.
     failed: Option<TransportError>,
 }
@@ -170,6 +173,11 @@ fn lost(partition: u32, gap: helio_journal::Gap) -> Gap {
     Gap { partition, lost: to - from, cause }
 }
 
+/// A committed position in another log, which reading resumes before.
+fn replaced(partition: u32, from: u64, to: u64) -> Gap {
+    Gap { partition, lost: 0, cause: GapCause::Replaced { from, to } }
+}
+
 impl JournalReader {
     pub(super) fn open(
         topic: &Topic,
@@ -183,6 +191,7 @@ impl JournalReader {
             shared: Arc::clone(shared),
             armed: None,
             group: None,
+            replaced: VecDeque::new(),
             failed: None,
         };
         if let Some(group) = &request.group {
@@ -208,9 +217,18 @@ impl JournalReader {
                 continue;
             }
             changed = true;
-            let committed = membership.group.committed(*partition);
-            let from = match committed.map_err(failed("read a position"))? {
-                Some(offset) => Begin::Offset(*partition, offset),
+            let position = membership.group.position(*partition);
+            let from = match position.map_err(failed("read a position"))? {
+                Some(GroupPosition { committed, resume }) => {
+                    if resume < committed {
+                        self.replaced.push_back(replaced(*partition, resume, committed));
+                    }
+                    match resume {
+                        // Nothing of this log was read: what retention took is no loss.
+                        0 if committed > 0 => Begin::Earliest,
+                        _ => Begin::Offset(*partition, resume),
+                    }
+                }
                 None => membership.from.clone(),
             };
             self.cursors.push(Cursor::open(&self.topic, *partition, &from)?);
@@ -243,6 +261,13 @@ impl Reader for JournalReader {
         if let Some(own) = self.reassign()? {
             seen = 1;
             stopped = visit(Item::Assigned(&own)).is_break();
+        }
+        while seen < max
+            && !stopped
+            && let Some(gap) = self.replaced.pop_front()
+        {
+            seen += 1;
+            stopped = visit(Item::Gap(gap)).is_break();
         }
         for _ in 0..self.cursors.len() {
             if seen == max || stopped {
@@ -287,7 +312,7 @@ impl Reader for JournalReader {
         // Closing rings armed readers; check again in case it happened in between.
         let closed = self.shared.closed.load(Ordering::Acquire);
         Ok(match &self.group {
-            _ if ready || closed => Armed::Ready,
+            _ if ready || closed || !self.replaced.is_empty() => Armed::Ready,
             None => Armed::Waiting,
             Some(membership) => Armed::Recheck(match membership.seen {
                 Some((_, at)) => MEMBERSHIP_CHECK_INTERVAL.saturating_sub(at.elapsed()),

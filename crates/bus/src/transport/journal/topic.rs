@@ -8,8 +8,8 @@ use helio_core::{Producer, ProducerName, Qos, SchemaId};
 use helio_journal::{JournalError, Lease, Ownership, ProducerClaim, Topic, WriterOptions};
 
 use super::super::{
-    Alive, Declared, PartitionInfo, Reader, ReaderRequest, Taken, TransportTopic, Writer,
-    WriterInfo, WriterRequest,
+    Alive, Declared, LogIdentity, PartitionInfo, Reader, ReaderRequest, Taken, TransportTopic,
+    Writer, WriterInfo, WriterRequest,
 };
 use super::reader::JournalReader;
 use super::writer::JournalWriter;
@@ -212,6 +212,8 @@ impl TransportTopic for JournalTopic {
                 missing_from: info.recovery.missing_from,
                 last_time: info.last_time,
                 taken: Some(Taken { samples: info.taken.samples, bytes: info.taken.bytes }),
+                log: (info.log_id != 0)
+                    .then_some(LogIdentity { id: info.log_id, former: info.former_log }),
             })
         };
         (0..self.qos.partitions).map(info).collect()

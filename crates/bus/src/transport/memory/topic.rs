@@ -132,6 +132,7 @@ impl TransportTopic for TopicConnection {
                 missing_from: 0,
                 last_time: state.last_time(),
                 taken: None,
+                log: None,
             }
         };
         Ok((0..).zip(&self.topic.partitions).map(info).collect())

@@ -285,6 +285,35 @@ fn nor_where_none_was_forwarded_yet() {
 }
 
 #[test]
+fn samples_below_the_position_in_a_former_log_are_forwarded() {
+    for forwarded in [0, 5] {
+        let mut source = Cut::new();
+        let to = Bus::connect("memory:").unwrap();
+        publish(&publisher(source.bus(), "t", "Script", Qos::command()), 0..20);
+        source.save();
+        publish(&publisher(source.bus(), "t", "Script", Qos::command()), 20..30);
+        let mut first = bridge(source.bus(), &to);
+        is_told(&mut first, NoticeKind::Opened);
+        publish(&publisher(source.bus(), "t", "Lost", Qos::command()), 0..forwarded);
+        assert_eq!(whole(first).forwarded, forwarded);
+        source.cut();
+        // The position lies inside of the log again, in other samples.
+        publish(&publisher(source.bus(), "t", "New", Qos::command()), 0..30);
+        let mut next = bridge(source.bus(), &to);
+        let notice = std::cell::RefCell::new(String::new());
+        until(&mut next, |bridge| {
+            let gaps = bridge.notices().into_iter().filter(|n| n.kind == NoticeKind::Gap);
+            gaps.for_each(|gap| *notice.borrow_mut() += &gap.text);
+            !notice.borrow().is_empty()
+        });
+        assert!(notice.borrow().contains("another log from offset 20"), "{notice:?}");
+        assert_eq!(whole(next).forwarded, 30);
+        assert!(of(&to, "New").into_iter().eq(0..30));
+        assert_eq!(whole(bridge(source.bus(), &to)).forwarded, 0);
+    }
+}
+
+#[test]
 fn who_wants_all_gets_all_where_nothing_was_forwarded_yet() {
     let (from, to) = (Bus::connect("memory:").unwrap(), Bus::connect("memory:").unwrap());
     publish(&publisher(&from, "t", "Script", Qos::command()), 0..5);

@@ -275,6 +275,7 @@ impl TransportTopic for KafkaTopic {
                 missing_from: 0,
                 last_time: None,
                 taken: None,
+                log: None,
             })
         };
         (0..self.state.qos.partitions).map(info).collect()
