@@ -35,10 +35,27 @@ fn qos_profile(name: &str) -> PyResult<String> {
         .map_err(|error| errors::raise("QosRefused", &format!("the profile {name:?}: {error}")))
 }
 
+/// Logs a notice of the bus as a warning of the logger `heliograph`. The thread that found its
+/// cause may hold locks for which a Python thread waits, so another one does it.
+fn log_notice(text: &str) {
+    let text = text.to_owned();
+    let log = move || {
+        // The interpreter may be ending; then nobody reads its log.
+        let logged = Python::try_attach(|py| {
+            let logger = py.import("logging")?.call_method1("getLogger", ("heliograph",))?;
+            logger.call_method1("warning", ("%s", text)).map(drop)
+        });
+        drop(logged);
+    };
+    // Without a thread the events of subscriptions remain.
+    drop(std::thread::Builder::new().name("helio-notice".to_owned()).spawn(log));
+}
+
 /// The extension; private, see the package `heliograph`.
 #[pymodule]
 fn _heliograph(module: &Bound<'_, PyModule>) -> PyResult<()> {
     helio_transports::register_all();
+    helio_bus::on_notice(log_notice);
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("PRESENCE_POLL_INTERVAL_S", PRESENCE_POLL_INTERVAL.as_secs_f64())?;
     module.add("STATE_TIMEOUT_S", STATE_TIMEOUT.as_secs_f64())?;

@@ -44,7 +44,8 @@
 //!   registry
 //! - `event`, `receipts`, `error`, `schema_text`: values of the interface; `bell`, `pending_value`,
 //!   `clock`, `url`, `partitioner`: what it is built from
-//! - `thread_pool`, `parallel`: threads for blocking tasks; `interfaces`: folders of SAL interfaces
+//! - `thread_pool`, `parallel`: threads for blocking tasks; `interfaces`: folders of SAL
+//!   interfaces; `notices`: to the program's operator
 //! - [`conformance`]: the suite for all transports
 
 mod backpressure;
@@ -59,6 +60,7 @@ mod event;
 mod evolution;
 mod forwarder;
 mod interfaces;
+mod notices;
 mod open_topics;
 mod parallel;
 mod partitioner;
@@ -99,6 +101,7 @@ pub use helio_core::{
     Headers, HeadersRef, Producer, ProducerName, Qos, SchemaId, Tai, TopicName, TraceId,
 };
 pub use interfaces::{InterfacesError, read_component, read_interfaces};
+pub use notices::{notify, on_notice};
 pub use parallel::parallel_map;
 pub use partitioner::partition_of;
 pub use publisher::{Message, PendingBatch, Publisher, PublisherStats};

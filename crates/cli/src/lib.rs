@@ -69,6 +69,7 @@ pub fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> CliResult {
     helio_transports::register_all();
+    helio_bus::on_notice(|text| eprintln!("helio: {text}"));
     if let Command::Worker(args) = &cli.command {
         return worker_kinds::run(args);
     }

@@ -71,7 +71,8 @@ pub use groups::{Group, GroupPosition, Member, MemberInfo};
 pub use journal::{FORMAT_VERSION, Journal, MAX_SCHEMA_BYTES, TopicInfo};
 pub use options::{
     Access, Budget, Clock, JournalOptions, LastValue, MAX_PARTITIONS, MAX_SEGMENT_BYTES,
-    MIN_SEGMENT_BYTES, Maintenance, SyncHook, SyncPolicy, TopicConfig, Uptime,
+    MIN_SEGMENT_BYTES, Maintenance, Recovered, RecoveryHook, SyncHook, SyncPolicy, TopicConfig,
+    Uptime,
 };
 pub use partition::OnDurable;
 pub use producers::{Lease, Ownership, ProducerInfo, WriterOptions};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,6 +10,7 @@ use helio_core::Tai;
 use serde::{Deserialize, Serialize};
 
 use crate::JournalError;
+use crate::control::RecoveryReport;
 
 /// The limit of partitions of a topic: each has files of its own.
 pub const MAX_PARTITIONS: u32 = 1024;
@@ -38,6 +39,18 @@ pub enum Maintenance {
 
 /// Called before a file or folder is synced (tests of power loss).
 pub type SyncHook = Arc<dyn Fn(&Path) -> io::Result<()> + Send + Sync>;
+
+/// Called once a partition was recovered, in this process, and records are not there any more.
+pub type RecoveryHook = Arc<dyn Fn(&Recovered) + Send + Sync>;
+
+/// A partition that was recovered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recovered {
+    /// The partition's folder.
+    pub path: PathBuf,
+    /// What the recovery has found, and earlier ones as far as it is still missing.
+    pub report: RecoveryReport,
+}
 
 /// The machine's uptime, from which the journal's running time is counted.
 pub type Uptime = Arc<dyn Fn() -> Duration + Send + Sync>;
@@ -79,6 +92,8 @@ pub struct JournalOptions {
     /// Called for each file that is about to be synced; its error replaces the sync (tests of power
     /// loss and failing disks).
     pub sync_hook: Option<SyncHook>,
+    /// Called by the thread that opens a damaged partition; the caller reports it to an operator.
+    pub recovery_hook: Option<RecoveryHook>,
 }
 
 impl Default for JournalOptions {
@@ -94,6 +109,7 @@ impl Default for JournalOptions {
             boot_id: None,
             seed: None,
             sync_hook: None,
+            recovery_hook: None,
         }
     }
 }

@@ -23,6 +23,7 @@ use crate::control::{Checkpoint, RecoveryReport};
 use crate::env::TEMPORARY_PREFIX;
 use crate::error::IoContext;
 use crate::log_scan::{LastUse, LogScan};
+use crate::options::Recovered;
 use crate::partition::{FrameDemand, Guard, Partition};
 use crate::process::BootId;
 use crate::segment::{self, Seal, Segment, SegmentHold};
@@ -52,6 +53,7 @@ impl Partition {
             let marked = self.control.marked(mark);
             let last_use = if marked { LastUse::ThisBoot } else { LastUse::Before };
             self.recovered_view = Some(self.scan(last_use)?);
+            self.call_recovery_hook();
             return Ok(());
         }
         // Released when `turn` is closed, which is not mapped: a map would hold it on. The next
@@ -72,7 +74,15 @@ impl Partition {
         drop(guard);
         self.control.set_mark(mark);
         self.ring();
+        self.call_recovery_hook();
         self.sync_control()
+    }
+
+    fn call_recovery_hook(&self) {
+        let (hook, report) = (&self.env.options.recovery_hook, self.recovery());
+        if let Some(hook) = hook.as_ref().filter(|_| report.missing > 0 || report.cut > 0) {
+            hook(&Recovered { path: self.dir.clone(), report });
+        }
     }
 
     /// Returns whether the control page agrees with itself and with the first and the last segment.

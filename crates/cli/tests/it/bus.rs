@@ -29,6 +29,21 @@ fn text_goes_from_one_process_to_another() {
 }
 
 #[test]
+fn a_recovery_that_found_samples_missing_is_reported_once() {
+    let site = Site::new();
+    site.run(&["pub", "notes", "one", "two", "three", "--guarantee", "durable"]).ok();
+    let segment = site.path("journal/topics/notes/0/0000000000000001.seg");
+    std::fs::remove_file(segment).unwrap();
+    let publish = || site.run(&["pub", "notes", "four"]);
+    let ran = publish();
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let notice = "3 samples from offset 0 on cannot be read";
+    assert!(ran.err.contains(notice) && ran.err.contains("topics/notes/0"), "{}", ran.err);
+    let ran = publish();
+    assert_eq!((ran.code, ran.err.contains("recovered")), (Some(0), false), "{}", ran.err);
+}
+
+#[test]
 fn a_null_deletes_the_last_value_of_a_key() {
     let site = Site::new();
     site.run(&["pub", "notes", "one", "--key", "a", "--profile", "event"]).ok();

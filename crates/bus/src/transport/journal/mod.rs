@@ -26,7 +26,7 @@ use helio_core::qos::{Durability, Guarantee, Reliability, Retention};
 use helio_core::{Qos, SchemaId, TopicName};
 use helio_journal::{
     Access, Budget, Journal, JournalError, JournalOptions, LastValue, MAX_KEY_BYTES,
-    MAX_PARTITIONS, MAX_RECORD_BYTES, SyncPolicy, TopicConfig,
+    MAX_PARTITIONS, MAX_RECORD_BYTES, Recovered, RecoveryHook, SyncPolicy, TopicConfig,
 };
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +35,7 @@ use super::{
 };
 use crate::bell::{Bell, locked};
 use crate::error::{ConnectError, TransportError, engine};
+use crate::notices;
 use crate::url::BusUrl;
 use bell::JournalBell;
 use schemas::Schemas;
@@ -83,7 +84,9 @@ pub(super) fn connect(opening: &Opening) -> Result<Arc<dyn Transport>, ConnectEr
         Some("read") => Access::ReadOnly,
         Some(other) => return Err(url.bad_option("access", other, "read or write")),
     };
-    let mut options = JournalOptions { access, ..JournalOptions::default() };
+    let recovery_hook: RecoveryHook = Arc::new(|found| notices::notify(&recovered(found)));
+    let mut options =
+        JournalOptions { access, recovery_hook: Some(recovery_hook), ..JournalOptions::default() };
     if let Some(ms) = url.number("sync_ms")? {
         options.sync_interval = Duration::from_millis(ms);
     }
@@ -103,6 +106,20 @@ pub(super) fn connect(opening: &Opening) -> Result<Arc<dyn Transport>, ConnectEr
     };
     let (shared, capabilities) = (Arc::new(shared), capabilities());
     Ok(Arc::new(JournalTransport { shared, capabilities, topics: Mutex::default() }))
+}
+
+/// The notice of a recovery that found records missing.
+fn recovered(Recovered { path, report }: &Recovered) -> String {
+    let mut found = Vec::new();
+    if report.missing > 0 {
+        let (missing, from) = (report.missing, report.missing_from);
+        found.push(format!("{missing} samples from offset {from} on cannot be read"));
+    }
+    if report.cut > 0 {
+        found.push(format!("{} samples that were not durable were cut off", report.cut));
+    }
+    let (path, found) = (path.display(), found.join(", and "));
+    format!("{path}: recovered: {found}; readers get gaps, `helio topics` lists the topics")
 }
 
 /// The URL with which a journal is opened for reading; other URLs stay as they are.

@@ -349,7 +349,16 @@ impl Durability {
             });
             let schemas = self.journal.schemas_of(topic)?;
             for (after, id) in schemas.unwrap_or_default().into_iter().enumerate() {
-                let Some(text) = self.journal.schema(id)? else { continue };
+                let text = match self.journal.schema(id) {
+                    Ok(Some(text)) => text,
+                    Ok(None) => continue,
+                    // Its text was edited. The writers announce the good one.
+                    Err(error @ TransportError::Engine { .. }) => {
+                        helio_bus::notify(&format!("{topic}: a schema is not announced: {error}"));
+                        continue;
+                    }
+                    Err(error) => return Err(error.into()),
+                };
                 let schema = crate::announcements::hex(id);
                 self.pending_announcements
                     .push_back(Announcement::SchemaText { schema: schema.clone(), text });
