@@ -292,4 +292,41 @@ mod tests {
         reserve(&file, 4096).unwrap();
         Map::of(&file, 4096, Mode::Read).unwrap().u64(4096);
     }
+
+    const CHILD: &str = "HELIO_MAPS_CHILD";
+
+    /// In a process of its own, as the limit is the process's.
+    #[test]
+    fn the_limit_of_maps_is_an_error_with_a_remedy_and_leaves_room_for_the_program() {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "map::tests::child", "--nocapture"]).env(CHILD, "1");
+        assert!(child.status().unwrap().success());
+    }
+
+    #[test]
+    fn child() {
+        if std::env::var_os(CHILD).is_none() {
+            return;
+        }
+        let file = tempfile::tempfile().unwrap();
+        reserve(&file, 4096).unwrap();
+        let mut maps = Vec::new();
+        let error = loop {
+            match Map::of(&file, 4096, Mode::Read) {
+                Ok(map) => maps.push(map),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(maps.len(), max_maps());
+        let error = crate::JournalError::io("map", std::path::Path::new("topics/t"), error);
+        assert!(matches!(error, crate::JournalError::TooManyMaps { .. }), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("sysctl vm.max_map_count") && text.contains("topics/t"), "{text}");
+        // The allocator and new threads need maps, too.
+        let threads = (0..64).map(|_| std::thread::spawn(|| vec![1_u8; 16 << 20].len()));
+        let threads: Vec<_> = threads.collect();
+        assert!(threads.into_iter().all(|thread| thread.join().unwrap() == 16 << 20));
+        drop(maps.pop());
+        drop(Map::of(&file, 4096, Mode::Read).unwrap());
+    }
 }

@@ -122,21 +122,103 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) 
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Command, ExitStatus};
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
     use crate::map::{Map, Mode, reserve};
+
+    /// Four pages, mapped twice: by a writer and in another mode. Then the file has one.
+    fn short(mode: Mode) -> [Map; 2] {
+        let file = tempfile::tempfile().unwrap();
+        reserve(&file, 16_384).unwrap();
+        let maps = [Mode::Write, mode].map(|mode| Map::of(&file, 16_384, mode).unwrap());
+        (0..4).for_each(|page| maps[0].write(page * 4096, b"data"));
+        file.set_len(4096).unwrap();
+        maps
+    }
 
     #[test]
     fn a_file_that_is_cut_short_reads_as_zeros_where_it_is_only_read() {
-        let file = tempfile::tempfile().unwrap();
-        reserve(&file, 16_384).unwrap();
-        let writer = Map::of(&file, 16_384, Mode::Write).unwrap();
-        let reader = Map::of(&file, 16_384, Mode::Guarded).unwrap();
-        (0..4).for_each(|page| writer.write(page * 4096, b"data"));
-        file.set_len(4096).unwrap();
+        let [_, reader] = short(Mode::Guarded);
         let read = |page: usize| reader.array::<4>(page * 4096);
         assert_eq!([read(0), read(1), read(3)], [*b"data", [0; 4], [0; 4]]);
-        assert_eq!(reader.u64(8192).load(std::sync::atomic::Ordering::Relaxed), 0);
-        drop(reader);
-        let again = Map::of(&file, 4096, Mode::Guarded).unwrap();
-        assert_eq!(again.array(0), *b"data");
+        assert_eq!(reader.u64(8192).load(Relaxed), 0);
+    }
+
+    const CASE: &str = "HELIO_SIGBUS_CASE";
+
+    /// Runs a case in a process of its own: handlers are the process's.
+    fn run(case: &str) -> ExitStatus {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "sigbus::tests::child", "--nocapture"]).env(CASE, case);
+        child.status().unwrap()
+    }
+
+    #[test]
+    fn faults_elsewhere_go_to_the_handler_that_was_there_before() {
+        for case in ["with information", "plain"] {
+            assert!(run(case).success(), "{case}");
+        }
+    }
+
+    #[test]
+    fn a_writer_dies_of_a_file_that_is_cut_short() {
+        for case in ["writer", "writer, guarded before"] {
+            assert_eq!(run(case).signal(), Some(libc::SIGBUS), "{case}");
+        }
+    }
+
+    /// The case that the parent chose; nothing without one.
+    #[test]
+    fn child() {
+        let Ok(case) = std::env::var(CASE) else { return };
+        match &*case {
+            "with information" => chained(libc::SA_SIGINFO, former_with as *const () as usize),
+            "plain" => chained(0, former_plain as *const () as usize),
+            case => {
+                let _guarded = (case != "writer").then(|| short(Mode::Guarded));
+                let [writer, _] = short(Mode::Read);
+                writer.write(8192, b"more");
+                unreachable!("the write succeeded");
+            }
+        }
+    }
+
+    /// The page of the fault that the former handler has to repair, and whether it did.
+    static FAULT: AtomicUsize = AtomicUsize::new(0);
+    static CALLED: AtomicBool = AtomicBool::new(false);
+
+    extern "C" fn former_plain(signal: i32) {
+        assert_eq!(signal, libc::SIGBUS);
+        CALLED.store(true, Release);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        let page = FAULT.load(Acquire) as *mut _;
+        // SAFETY: the page belongs to a map of this test.
+        unsafe { libc::mmap(page, PAGE_BYTES, libc::PROT_READ, flags, -1, 0) };
+    }
+
+    extern "C" fn former_with(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+        // SAFETY: the handler before this one passes what the kernel gave it.
+        assert_eq!(unsafe { (*info).si_addr() } as usize, FAULT.load(Acquire));
+        former_plain(signal);
+    }
+
+    fn chained(flags: i32, handler: usize) {
+        // SAFETY: a structure of this frame, and a handler with the arguments that its flags say.
+        unsafe {
+            let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
+            (action.sa_sigaction, action.sa_flags) = (handler, flags);
+            assert_eq!(libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()), 0);
+        }
+        let [_, guarded] = short(Mode::Guarded);
+        assert_eq!(guarded.array(4096), [0; 4]);
+        assert!(!CALLED.load(Acquire), "the guard's own faults are not passed on");
+        let [_, elsewhere] = short(Mode::Read);
+        FAULT.store(&raw const *elsewhere.u64(8192) as usize, Release);
+        assert_eq!(elsewhere.u64(8192).load(Relaxed), 0);
+        assert!(CALLED.load(Acquire));
+        assert_eq!(guarded.array(8192), [0; 4], "the guard is still there");
     }
 }

@@ -9,7 +9,8 @@ use std::path::Path;
 use crate::support::damage::*;
 use helio_core::{Tai, TopicName};
 use helio_journal::{
-    Access, AppendError, From, Item, Journal, JournalError, JournalOptions, Record, TopicConfig,
+    Access, AppendError, From, Item, Journal, JournalError, JournalOptions, LastValue,
+    MIN_SEGMENT_BYTES, Maintenance, Record, SyncPolicy, TopicConfig,
 };
 
 #[test]
@@ -164,18 +165,72 @@ fn a_full_disk_is_an_error_at_the_writer_and_never_a_torn_log() {
     if !is_root("full disk") {
         return;
     }
+    on_tmpfs("2m", |dir| fill(&dir.join("j")));
+}
+
+/// Runs a test on a file system of a size of its own, if one can be mounted here.
+fn on_tmpfs(size: &str, test: impl FnOnce(&Path) + std::panic::UnwindSafe) {
     let dir = tempfile::tempdir().unwrap();
     let mounted = std::process::Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=2m", "tmpfs"])
+        .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
         .arg(dir.path())
         .status();
     if !mounted.is_ok_and(|s| s.success()) {
         eprintln!("full disk: skipped, no file system can be mounted here");
         return;
     }
-    let outcome = std::panic::catch_unwind(|| fill(&dir.path().join("j")));
+    let outcome = std::panic::catch_unwind(|| test(dir.path()));
     std::process::Command::new("umount").arg("-l").arg(dir.path()).status().unwrap();
     outcome.unwrap();
+}
+
+/// Segments that are prepared ahead leave the last room on the disk to writers.
+#[test]
+fn a_disk_is_full_only_where_no_segment_fits_whatever_is_prepared() {
+    if !is_root("prepared segments") {
+        return;
+    }
+    for maintenance in [Maintenance::Manual, Maintenance::Background] {
+        on_tmpfs("24m", |dir| prepare_until_full(dir, maintenance));
+    }
+}
+
+fn prepare_until_full(dir: &Path, maintenance: Maintenance) {
+    let options = JournalOptions { maintenance, ..options() };
+    let journal = Journal::open(&dir.join("j"), options).unwrap();
+    let config = TopicConfig {
+        last_value: LastValue::Forget,
+        sync: SyncPolicy::OnRequest,
+        segment_bytes: 2 << 20,
+        ..TopicConfig::default()
+    };
+    let topic = journal.create_topic(&name(), &config).unwrap();
+    let mut writer = writer(&topic).unwrap();
+    let free = || {
+        let disk = rustix::fs::statvfs(dir).unwrap();
+        disk.f_bavail * disk.f_frsize
+    };
+    let prepared = || {
+        let names = fs::read_dir(dir.join("j/topics/t/0")).unwrap();
+        names
+            .filter(|n| n.as_ref().unwrap().path().display().to_string().contains("spare."))
+            .count()
+    };
+    let mut ever_prepared = 0;
+    let error = loop {
+        if let Err(error) = writer.append(&Record { payload: &[1; 10_000], ..Record::default() }) {
+            break error;
+        }
+        if maintenance == Maintenance::Manual {
+            journal.maintain();
+        }
+        ever_prepared += prepared();
+    };
+    assert!(matches!(error, AppendError::Journal(JournalError::NoRoom { .. })), "{error}");
+    let smallest = MIN_SEGMENT_BYTES + 4096;
+    assert!(free() < smallest, "{} bytes are free", free());
+    assert!(ever_prepared > 0, "segments were prepared while there was room");
+    assert_eq!(prepared(), 0, "the writer has taken what was prepared");
 }
 
 fn fill(dir: &Path) {
