@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from heliograph._common import SubscriptionBase, TopicBase, open_bus, open_topic
+from heliograph._common import SubscriptionBase, TopicBase, checked_timeout, open_bus, open_topic
 from heliograph._errors import ClosedError, WaitTimeout
 from heliograph._heliograph import Notifier, Pending, RawBus, RawSubscription, RawTopic, Receipt
 from heliograph._heliograph import Sample as _Sample
@@ -644,7 +644,7 @@ class Subscription(SubscriptionBase[_T]):
         Raises :class:`WaitTimeout`, or :class:`ClosedError` if it is closed during the wait.
         """
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(checked_timeout(timeout)):
                 while True:
                     item = self._take()
                     if type(item) is _Sample:
@@ -659,7 +659,7 @@ class Subscription(SubscriptionBase[_T]):
         Return an empty list after ``timeout`` seconds without a sample.
         """
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(checked_timeout(timeout)):
                 while True:
                     if self._turn <= 0:
                         await self._breathe()

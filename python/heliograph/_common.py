@@ -77,6 +77,13 @@ def open_topic(
     return bus.topic(name, text, schema, evolution, producer)
 
 
+def checked_timeout(timeout: float | None) -> float | None:
+    """Return a timeout in seconds; ValueError for NaN, which would never end."""
+    if timeout is not None and timeout != timeout:
+        raise ValueError(f"timeout={timeout}: give a number of seconds, or None for no limit")
+    return timeout
+
+
 def report(event: Event) -> None:
     """Log an event of a subscription that has no listener."""
     if isinstance(event, Gap):

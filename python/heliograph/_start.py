@@ -37,8 +37,10 @@ def last(count: int = 1) -> Start:
 
 def from_offset(offset: int, *, partition: int = 0) -> Start:
     """From an offset of one partition, and from the oldest sample of the others."""
-    if offset < 0:
-        raise ValueError(f"from_offset({offset}): offsets start at 0")
+    if not 0 <= offset < 2**63:
+        raise ValueError(f"from_offset({offset}): offsets are 0 to 2**63 - 1")
+    if not 0 <= partition < 2**32:
+        raise ValueError(f"from_offset({offset}, partition={partition}): partitions start at 0")
     return Start("offset", offset, partition)
 
 

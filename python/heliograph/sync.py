@@ -20,7 +20,7 @@ from __future__ import annotations
 import time as _time
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from heliograph._common import SubscriptionBase, TopicBase, open_bus, open_topic
+from heliograph._common import SubscriptionBase, TopicBase, checked_timeout, open_bus, open_topic
 from heliograph._component._sync import CommandCall, ReadTopic, Remote, RemoteCommand
 from heliograph._errors import ClosedError, WaitTimeout
 from heliograph._heliograph import Receipt
@@ -256,6 +256,7 @@ class Subscription(SubscriptionBase[_T]):
 
         Return an empty list after ``timeout`` seconds without a sample.
         """
+        timeout = checked_timeout(timeout)
         until = None if timeout is None else _time.monotonic() + timeout
         while True:
             samples, events, seen = self._raw.take_many(max)
@@ -276,6 +277,7 @@ class Subscription(SubscriptionBase[_T]):
 
     def _items(self, timeout: float | None) -> Iterator[Any]:
         """Yield samples and events until the timeout."""
+        timeout = checked_timeout(timeout)
         until = None if timeout is None else _time.monotonic() + timeout
         while True:
             item = self._take()

@@ -188,6 +188,9 @@ impl Pending {
 pub(crate) fn seconds(seconds: Option<f64>) -> PyResult<Option<Duration>> {
     let Some(seconds) = seconds else { return Ok(None) };
     let wrong =
-        |_| pyo3::exceptions::PyValueError::new_err(format!("{seconds} s is not a valid timeout"));
-    Duration::try_from_secs_f64(seconds.max(0.0)).map(Some).map_err(wrong)
+        || pyo3::exceptions::PyValueError::new_err(format!("{seconds} s is not a valid timeout"));
+    if seconds.is_nan() {
+        return Err(wrong());
+    }
+    Duration::try_from_secs_f64(seconds.max(0.0)).map(Some).map_err(|_| wrong())
 }

@@ -107,8 +107,12 @@ def test_start_positions_are_checked() -> None:
     assert helio.last(3) == helio.last(3)
     with pytest.raises(ValueError, match="1 to 255"):
         helio.last(0)
-    with pytest.raises(ValueError, match="start at 0"):
+    with pytest.raises(ValueError, match="0 to 2\\*\\*63"):
         helio.from_offset(-1)
+    with pytest.raises(ValueError, match="0 to 2\\*\\*63"):
+        helio.from_offset(2**63)
+    with pytest.raises(ValueError, match="partitions start at 0"):
+        helio.from_offset(0, partition=-1)
 
 
 def test_interfaces_may_be_yaml(tmp_path: Path) -> None:

@@ -742,3 +742,36 @@ def test_the_schema_of_a_topic_s_samples_must_be_there_and_unedited(tmp_path: Pa
         bus.topic("wind", Wind).publish(Wind(speed=8.5))
         assert file.read_text() == text
         bus.topic("wind")
+
+
+@asynchronous
+async def test_a_timeout_is_a_number(tmp_path: Path) -> None:
+    nan = float("nan")
+    async with helio.connect(f"journal:{tmp_path}") as bus:
+        wind = bus.topic("wind", Wind, qos=helio.STREAM)
+        async with wind.subscribe() as samples:
+            with pytest.raises(ValueError, match="timeout=nan"):
+                await samples.next(timeout=nan)
+            with pytest.raises(ValueError, match="timeout=nan"):
+                await samples.batch(timeout=nan)
+        with pytest.raises(ValueError, match="nan"):
+            await wind.flush("stored", timeout=nan)
+    with sync.connect(f"journal:{tmp_path}") as other:
+        again = other.topic("wind", Wind)
+        with again.subscribe() as samples_:
+            with pytest.raises(ValueError, match="timeout=nan"):
+                samples_.next(timeout=nan)
+            with pytest.raises(ValueError, match="timeout=nan"):
+                samples_.batch(timeout=nan)
+        with pytest.raises(ValueError, match="nan"):
+            again.flush("stored", timeout=nan)
+
+
+def test_partitions_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    with sync.connect(f"journal:{tmp_path}") as bus:
+        wind = bus.topic("wind", Wind, qos=helio.STREAM)
+        with pytest.raises(helio.QosRefused, match="receives nothing"):
+            wind.subscribe(partitions=[])
+        for options in ({"partitions": [1]}, {"start": helio.from_offset(0, partition=1)}):
+            with pytest.raises(helio.QosRefused, match="no such partition"):
+                wind.subscribe(**options)

@@ -17,7 +17,8 @@ pub enum Start {
     Latest,
     /// With the oldest stored sample.
     Earliest,
-    /// With the newest `n` samples of each key, then with the next published ones.
+    /// With the newest `n` samples of each key, 1 to [`MAX_LAST`](Self::MAX_LAST), then with the
+    /// next published ones.
     Last(u32),
     /// At an offset of a partition, and with the oldest sample of the others.
     Offset {
@@ -31,6 +32,9 @@ pub enum Start {
 }
 
 impl Start {
+    /// The most samples of each key with which a subscription starts, as a topic's history.
+    pub const MAX_LAST: u32 = 255;
+
     pub(crate) fn begin(self) -> Begin {
         match self {
             Self::Latest => Begin::Latest,
@@ -107,7 +111,7 @@ impl Keys {
 pub struct Subscribe {
     pub(crate) start: Start,
     pub(crate) keys: Keys,
-    pub(crate) partitions: Vec<u32>,
+    pub(crate) partitions: Option<Vec<u32>>,
     pub(crate) group: Option<String>,
     pub(crate) lagging: Option<Lagging>,
     pub(crate) deadline: Option<Duration>,
@@ -124,7 +128,7 @@ impl Subscribe {
         Self {
             start,
             keys: Keys::All,
-            partitions: Vec::new(),
+            partitions: None,
             group: None,
             lagging: None,
             deadline: None,
@@ -150,10 +154,10 @@ impl Subscribe {
         self
     }
 
-    /// Only these partitions.
+    /// Only these partitions: one at least, and none that the topic does not have.
     #[must_use]
     pub fn partitions(mut self, partitions: impl IntoIterator<Item = u32>) -> Self {
-        self.partitions = partitions.into_iter().collect();
+        self.partitions = Some(partitions.into_iter().collect());
         self
     }
 

@@ -165,7 +165,7 @@ impl Subscription {
         let group = options.group.as_deref().map(|name| GroupRequest { name, member });
         let request = ReaderRequest {
             from: options.start.begin(),
-            partitions: &options.partitions,
+            partitions: options.partitions.as_deref().unwrap_or_default(),
             group,
             schema: schema.map(|(schema, _)| schema),
         };
@@ -497,6 +497,16 @@ fn consistent(topic: &TopicCore, options: &Subscribe) -> Result<(), TopicError> 
     let invalid = |field, value: String, reason| {
         Err(TopicError::Invalid { topic: topic.name.clone(), field, value, reason })
     };
+    let count = topic.transport.qos().partitions;
+    let of_start = match options.start {
+        Start::Offset { partition, .. } => Some(partition),
+        _ => None,
+    };
+    let named = options.partitions.as_deref().unwrap_or_default();
+    if let Some(missing) = named.iter().copied().chain(of_start).find(|at| *at >= count) {
+        let reason = "the topic has no such partition: they are numbered from 0";
+        return invalid("partition", format!("{missing} of {count}"), reason);
+    }
     match (options.lagging, options.start) {
         (Some(Lagging::DropOldest { depth: 0 } | Lagging::ShedByLevel { depth: 0 }), _) => {
             invalid("lagging.depth", "0".to_owned(), "a depth is 1 sample at least")
@@ -506,9 +516,17 @@ fn consistent(topic: &TopicCore, options: &Subscribe) -> Result<(), TopicError> 
             format!("last({n})"),
             "a group commits offsets in the log, which last values lack: start elsewhere",
         ),
-        _ if options.group.is_some() && !options.partitions.is_empty() => invalid(
+        (_, Start::Last(n)) if !(1..=Start::MAX_LAST).contains(&n) => {
+            invalid("start", format!("last({n})"), "the newest 1 to 255 of each key are stored")
+        }
+        _ if options.partitions.as_ref().is_some_and(Vec::is_empty) => invalid(
             "partitions",
-            format!("{:?}", options.partitions),
+            "[]".to_owned(),
+            "a subscription without a partition receives nothing: name one, or leave them out",
+        ),
+        _ if options.group.is_some() && options.partitions.is_some() => invalid(
+            "partitions",
+            format!("{named:?}"),
             "a group assigns the partitions itself: select partitions or a group",
         ),
         _ => Ok(()),

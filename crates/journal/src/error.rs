@@ -26,7 +26,8 @@ pub enum JournalError {
     },
     /// The user has no write permission.
     #[error(
-        "{}: no permission to write; use Access::ReadOnly, or ask its owner for access",
+        "{}: no permission to write; open it for reading (access=read in a URL, Access::ReadOnly), \
+         or ask its owner for access",
         path.display()
     )]
     NotPermitted {
@@ -111,7 +112,7 @@ pub enum JournalError {
     /// The system's boot id is unavailable, so a power loss could not be detected.
     #[error(
         "/proc/sys/kernel/random/boot_id cannot be read, so a power loss could not be detected; \
-         mount /proc, or use Access::ReadOnly"
+         mount /proc, or open it for reading (access=read in a URL, Access::ReadOnly)"
     )]
     NoBootId,
     /// The topic was deleted or purged, or its folder was removed or replaced.
@@ -121,7 +122,10 @@ pub enum JournalError {
         topic: String,
     },
     /// The journal is open for reading only.
-    #[error("the journal is open for reading only; open it with Access::ReadWrite to write")]
+    #[error(
+        "the journal is open for reading only; open it for writing (no access=read in a URL, \
+         Access::ReadWrite)"
+    )]
     ReadOnly,
     /// The topic exists with another configuration.
     #[error(

@@ -8,6 +8,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from heliograph._common import checked_timeout
 from heliograph._component._codes import Ack, AckCode
 from heliograph._errors import (
     CommandAborted,
@@ -107,7 +108,7 @@ class CommandCall:
         Raises :class:`WaitTimeout`, and RuntimeError after the final one.
         """
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(checked_timeout(timeout)):
                 while not self._unread:
                     if self.done:
                         raise RuntimeError(f"{self!r} has ended")

@@ -18,6 +18,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from heliograph._common import checked_timeout
 from heliograph._component._data import same
 from heliograph._component._dispatch import CallbackSubscription
 from heliograph._component._send import AckOrder, SendPolicy
@@ -873,7 +874,7 @@ class ReadTopic:
 async def _limit(timeout: float | None, topic: ReadTopic) -> AsyncIterator[None]:
     """Like ``asyncio.timeout``, but raises :class:`WaitTimeout`."""
     try:
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(checked_timeout(timeout)):
             yield
     except TimeoutError:
         raise WaitTimeout(f"no value of {topic!r} within {timeout} s") from None

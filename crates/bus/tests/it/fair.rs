@@ -125,6 +125,11 @@ fn what_makes_no_sense_is_refused() {
         (Subscribe::from(Start::Last(1)).group("g"), "start"),
         (Subscribe::from(Start::Earliest).group("g").partitions([0]), "partitions"),
         (Subscribe::from(Start::Latest).lagging(none), "lagging.depth"),
+        (Subscribe::from(Start::Last(0)), "start"),
+        (Subscribe::from(Start::Last(256)), "start"),
+        (Subscribe::from(Start::Latest).partitions([]), "partitions"),
+        (Subscribe::from(Start::Latest).partitions([0, 1]), "partition"),
+        (Subscribe::from(Start::Offset { partition: 7, offset: 0 }), "partition"),
     ];
     for (options, named) in senseless {
         let told = wind.subscribe(options).unwrap_err();

@@ -16,7 +16,11 @@ pub(crate) fn start(text: &str) -> Result<Start, String> {
         ("latest", None) => Ok(Start::Latest),
         ("earliest", None) => Ok(Start::Earliest),
         ("last", None) => Ok(Start::Last(1)),
-        ("last", Some(n)) => Ok(Start::Last(n.parse().map_err(|_| wrong())?)),
+        ("last", Some(n)) => match n.parse() {
+            Ok(n @ 1..=Start::MAX_LAST) => Ok(Start::Last(n)),
+            Ok(_) => Err(format!("last:{n} is not last:1 to last:{}", Start::MAX_LAST)),
+            Err(_) => Err(wrong()),
+        },
         ("time", Some(time)) => Ok(Start::Time(time.parse().map_err(|_| wrong())?)),
         ("offset", Some(place)) => {
             let (partition, offset) = place.split_once(':').unwrap_or(("0", place));
@@ -38,7 +42,9 @@ mod tests {
         assert_eq!(start("offset:7"), Ok(Start::Offset { partition: 0, offset: 7 }));
         assert_eq!(start("offset:2:7"), Ok(Start::Offset { partition: 2, offset: 7 }));
         assert!(matches!(start("time:2026-11-21T03:00:00Z"), Ok(Start::Time(_))));
-        for bad in ["", "first", "last:x", "offset", "time:noon", "latest:1"] {
+        assert_eq!(start("last:255"), Ok(Start::Last(255)));
+        for bad in ["", "first", "last:x", "last:0", "last:256", "offset", "time:noon", "latest:1"]
+        {
             assert!(start(bad).is_err(), "{bad}");
         }
     }

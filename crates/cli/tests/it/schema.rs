@@ -157,3 +157,15 @@ fn every_topic_of_the_real_interfaces_has_a_type() {
     assert_eq!(lines.len(), 3_166);
     assert!(lines.iter().all(|line| line["form"] == "typed"));
 }
+
+#[test]
+fn a_type_may_use_itself() {
+    let site = Site::new();
+    let text = r#"{"type": "record", "name": "A", "fields": [
+        {"name": "next", "type": ["null", "A"]}]}"#;
+    let file = site.file("a.avsc", text);
+    assert_eq!(run(&["schema", "show", &file, "--json"]).json()["name"], "A");
+    site.run(&["pub", "chain", r#"{"next": {"A": {"next": null}}}"#, "--schema", &file]).ok();
+    let sample = site.run(&["sub", "chain", "--from", "earliest", "--count", "1", "--json"]);
+    assert!(sample.json()["value"]["next"].is_object());
+}

@@ -76,11 +76,7 @@ impl SchemaSet {
     /// # Errors
     /// [`SchemaError::Root`] if there are several such files, or none.
     pub fn root(&self) -> Result<Schema, SchemaError> {
-        let used: BTreeSet<NodeId> = (0_u32..)
-            .zip(&self.nodes)
-            .filter_map(|(i, node)| Some((NodeId(i), node.as_ref()?)))
-            .flat_map(|(id, node)| node.kind.children().filter(move |child| *child != id))
-            .collect();
+        let used = self.used_by_others();
         let tops: BTreeSet<_> = self.tops.iter().filter(|top| !used.contains(top)).collect();
         match tops.len() {
             1 => {}
@@ -91,6 +87,33 @@ impl SchemaSet {
             || Err(self.no_root("no files".to_owned())),
             |top| finish(self.nodes.clone(), **top),
         )
+    }
+
+    /// Returns the files' types that another file's type uses; a type may use itself.
+    ///
+    /// Each node keeps two of the files that reach it, which decides whether any but a type's own
+    /// one does, in a time proportional to the number of nodes.
+    fn used_by_others(&self) -> BTreeSet<NodeId> {
+        let tops: BTreeSet<NodeId> = self.tops.iter().copied().collect();
+        let mut files: BTreeMap<NodeId, Vec<NodeId>> = BTreeMap::new();
+        let mut pending: Vec<_> = tops.iter().map(|top| (*top, *top)).collect();
+        let mut used = BTreeSet::new();
+        while let Some((id, file)) = pending.pop() {
+            let of = files.entry(id).or_default();
+            if of.len() == 2 || of.contains(&file) {
+                continue;
+            }
+            of.push(file);
+            let node = self.nodes.get(id.0 as usize).and_then(Option::as_ref);
+            for child in node.into_iter().flat_map(|node| node.kind.children()) {
+                match tops.contains(&child) {
+                    true if child != file => _ = used.insert(child),
+                    true => {}
+                    false => pending.push((child, file)),
+                }
+            }
+        }
+        used
     }
 
     fn no_root(&self, problem: String) -> SchemaError {

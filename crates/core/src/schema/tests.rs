@@ -232,6 +232,18 @@ fn files_name_each_other_in_any_order() {
     assert_eq!(Schema::parse(&whole.to_string()).unwrap(), whole);
     // A and B use each other, so no file is the root.
     assert!(matches!(one.root(), Err(SchemaError::Root { .. })));
+    // A type that uses itself is nobody else's; C is the other file's.
+    let own = r#"{"type": "record", "name": "n.O", "fields": [
+        {"name": "next", "type": ["null", "O"]}, {"name": "c", "type": "C"},
+        {"name": "in", "type": {"type": "record", "name": "In", "fields": [
+            {"name": "up", "type": {"type": "array", "items": "O"}}]}}]}"#;
+    let root = |set: SchemaSet| set.root().map(|root| root.name().map(str::to_owned));
+    let files = [("o", own), ("c", c)];
+    assert_eq!(root(SchemaSet::load(files).unwrap()).unwrap().unwrap(), "n.O");
+    // A file that uses a type inside of another one's uses that one's, too.
+    let user = r#"{"type": "record", "name": "n.U", "fields": [{"name": "in", "type": "In"}]}"#;
+    let files = [("u", user), ("o", own), ("c", c)];
+    assert_eq!(root(SchemaSet::load(files).unwrap()).unwrap().unwrap(), "n.U");
     let missing = SchemaSet::load([("a.avsc", a), ("c.avsc", c)]).unwrap_err().to_string();
     assert!(missing.starts_with("a.avsc: n.A, field \"b\": the type \"B\""), "{missing}");
     let twice = SchemaSet::load([("a.avsc", c), ("b.avsc", c)]).unwrap_err().to_string();
