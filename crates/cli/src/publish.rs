@@ -46,13 +46,17 @@ fn open(bus: &Bus, args: &PubArgs) -> CliResult<Topic> {
     let name = name(&args.topic)?;
     let schema = args.schema.as_deref().map(schema_file).transpose()?;
     if args.publishing.profile.is_none() && args.partitions.is_none() {
-        let found = existing(bus, &name)?;
-        match (found, &schema) {
-            (Some(topic), None) => return Ok(topic),
-            (Some(_), Some(schema)) => {
+        match &schema {
+            None => {
+                if let Some(topic) = existing(bus, &name)? {
+                    return Ok(topic);
+                }
+            }
+            // It may be the one that restores the topic's own text.
+            Some(schema) if bus.schemas_of(&name)?.is_some() => {
                 return Ok(bus.topic(TopicSpec::of(name).schema(schema.clone()))?);
             }
-            (None, _) => {}
+            Some(_) => {}
         }
     }
     let mut qos = profile(args.publishing.profile.as_deref().unwrap_or("stream"))?;
