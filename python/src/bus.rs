@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use helio_bus::{
     Alive, Bus, Clock, EvolutionError, Headers, HeadersRef, Lagging, Message, ProducerName,
     PublishError, Publisher, Start, Subscribe, Tai, TestClock, Topic, TopicName, TopicSpec,
-    TraceId, WriterInfo,
+    TraceId, TransportError, WriterInfo,
 };
 use helio_core::NameError;
 use pyo3::exceptions::PyValueError;
@@ -172,9 +172,11 @@ impl RawBus {
         let bus = self.bus(py)?;
         let name = TopicName::new(name);
         let name = name.map_err(|error| errors::raise("NameRefused", &error.to_string()))?;
-        let text = py.detach(|| {
-            let newest = bus.schemas_of(&name)?.and_then(|schemas| schemas.last().copied());
-            newest.map(|id| Ok(bus.schema_text(id)?.text.to_string())).transpose()
+        let text = py.detach(|| -> Result<Option<String>, TransportError> {
+            match bus.schemas_of(&name)?.and_then(|schemas| schemas.last().copied()) {
+                Some(newest) => Ok(Some(bus.schema_text(newest)?.text.to_string())),
+                None => Ok(None),
+            }
         });
         text.map_err(|error| errors::transport(&error))
     }
