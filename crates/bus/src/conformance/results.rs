@@ -44,18 +44,24 @@ pub fn compare_with_stored(folder: &Path, name: &str, report: &Report) -> Result
     Err(told)
 }
 
-/// The result without the names of this run's topics.
+/// The result without the names of this run's topics and the address of its engine.
 fn lasting(verdict: &Verdict) -> Verdict {
     match verdict {
         Verdict::Refused(why) => {
-            let word = |word: &str| match word.starts_with("conformance/") {
-                true => format!("a topic{}", if word.ends_with(':') { ":" } else { "" }),
-                false => word.to_owned(),
-            };
-            Verdict::Refused(why.split(' ').map(word).collect::<Vec<_>>().join(" "))
+            let why = why.split(' ').map(lasting_word).collect::<Vec<_>>().join(" ");
+            Verdict::Refused(why)
         }
         other => other.clone(),
     }
+}
+
+fn lasting_word(word: &str) -> String {
+    if word.starts_with("conformance/") {
+        return format!("a topic{}", if word.ends_with(':') { ":" } else { "" });
+    }
+    let Some((scheme, address)) = word.split_once("://") else { return word.to_owned() };
+    let end = address.find(['`', ',', ';']).unwrap_or(address.len());
+    format!("{scheme}://…{}", &address[end..])
 }
 
 fn read(path: &Path) -> io::Result<Verdicts> {
@@ -141,6 +147,16 @@ mod tests {
         let line = CheckResult { check: "x", promise: "y", verdict: Verdict::Passed };
         let text = r#"{"lines":[{"check":"x","promise":"y","verdict":"passed"}]}"#;
         assert_eq!(serde_json::to_string(&Report { lines: vec![line] }).unwrap(), text);
+    }
+
+    #[test]
+    fn reasons_name_neither_the_topics_nor_the_address_of_a_run() {
+        let refused = |why: &str| Verdict::Refused(why.to_owned());
+        let of_a_run = "dds refuses conformance/a-7: start `helio dds durability --url \
+                        dds://61?interface=lo&multicast=false`, or not";
+        let kept = "dds refuses a topic: start `helio dds durability --url dds://…`, or not";
+        assert_eq!(lasting(&refused(of_a_run)), refused(kept));
+        assert_eq!(lasting(&refused(kept)), refused(kept));
     }
 
     #[test]
