@@ -3,6 +3,7 @@
 //! and longer.
 
 use std::collections::HashMap;
+use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -18,13 +19,18 @@ use crate::announcements::{
 use crate::entity::{Domain, Participant, Qos, Struct, Topic};
 use crate::error::{engine, failed};
 use crate::names::Names;
-use crate::options::Options;
+use crate::options::{Options, PEER_RESPONSE_TIMEOUT};
 use crate::peer_messages::{self, PeerMessages};
+use crate::process_identity;
 use crate::topic::TopicState;
 use crate::writer::WriterCore;
 
 /// How long a new endpoint waits to match the other endpoints of its topic.
 const MATCH_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a new reader waits for the responses of sessions that have announced no writer of its
+/// topic: if one of them is opening it, that one waits for the reader. Live sessions respond within
+/// milliseconds, and within this time on a loaded host.
+const IDLE_RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The poll interval of requests that wait for endpoints to match.
 const MATCH_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// The longest sleep of a thread.
@@ -129,7 +135,9 @@ impl Connection {
     ) -> Result<Arc<Self>, TransportError> {
         let domain = Domain::open(options.domain, &options.config).map_err(failed("connect"))?;
         let alone = domain.is_new();
-        let participant = Participant::join(domain, &Qos::new()).map_err(failed("connect"))?;
+        let identity = process_identity::own().unwrap_or_default();
+        let qos = Qos::new().user_data(identity.as_bytes());
+        let participant = Participant::join(domain, &qos).map_err(failed("connect"))?;
         let names = Names::new(&options.prefix);
         let wakeup = Arc::<Wakeup>::default();
         let rung = Arc::clone(&wakeup);
@@ -165,8 +173,8 @@ impl Connection {
         if alone {
             std::thread::sleep(options.discovery);
         }
-        // After the responses, the announcements of all other sessions have been received.
-        connection.announcements.request(None, RequestKind::Joining)?;
+        let undiscovered = connection.announcements.join()?;
+        undiscovered.iter().for_each(|session| report_undiscovered(session));
         Ok(connection)
     }
 
@@ -321,9 +329,22 @@ impl Connection {
         opened: OpenedEndpoint,
         matched: impl Fn() -> Vec<String>,
     ) -> Result<Vec<(String, Response)>, TransportError> {
-        let holders = self.announcements.with_fresh_state(|state| state.holders(&opened.topic));
+        let holders = self.announcements.with_fresh_state(|state| {
+            let writes = |session: &String| {
+                let mut writers = state.writers(&opened.topic);
+                writers.any(|(by, writer)| by == session && writer.open)
+            };
+            let awaited =
+                |session: &String| opened.endpoint_kind == EndpointKind::Writer || writes(session);
+            let timeout = |session: &String| match awaited(session) {
+                true => PEER_RESPONSE_TIMEOUT,
+                false => IDLE_RESPONSE_TIMEOUT,
+            };
+            let holders = state.holders(&opened.topic).into_iter();
+            holders.map(|session| (session.clone(), timeout(&session))).collect::<Vec<_>>()
+        });
         let responses =
-            self.announcements.request(Some(holders), RequestKind::OpenedEndpoint(opened))?;
+            self.announcements.request_each(holders, RequestKind::OpenedEndpoint(opened))?;
         let until = Instant::now() + MATCH_TIMEOUT;
         let theirs: Vec<_> = responses.iter().flat_map(|(_, response)| &response.matched).collect();
         while !theirs.is_empty() && Instant::now() < until {
@@ -426,6 +447,7 @@ impl Connection {
             RequestKind::Nothing => true,
             RequestKind::Joining => {
                 self.writers().iter().for_each(|writer| writer.announce_again());
+                response.sessions = self.announcements.running_sessions(&self.participant);
                 true
             }
             RequestKind::Producer { topic, producer } => {
@@ -464,8 +486,9 @@ impl Connection {
         writers.retain(|writer| opened.overlaps(&[writer.partition]));
         let mut all = true;
         for writer in writers {
-            response.positions.extend(writer.position());
             let matched = writer.endpoints.has_matched(&opened.guids);
+            // After the match: what is written behind the position reaches the reader.
+            response.positions.extend(writer.position());
             response.matched.extend(writer.endpoints.guids().all().filter(|_| matched));
             all &= matched;
         }
@@ -504,6 +527,17 @@ impl Drop for Connection {
 fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), TransportError> {
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
     thread.map(drop).map_err(|error| engine("start a thread", error))
+}
+
+/// Reports a session that others know, and this one could not discover.
+fn report_undiscovered(session: &str) {
+    // If standard error is closed, the warning is lost.
+    let _ = writeln!(
+        std::io::stderr().lock(),
+        "heliograph: the DDS session {session} is known to others and was not discovered within {} \
+         s; its samples are missing until it is: check the network, and stopped processes",
+        PEER_RESPONSE_TIMEOUT.as_secs()
+    );
 }
 
 /// The receiving thread: handles announcements, and sends those that publishers must not wait for.

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
 use crate::announcements;
-use crate::entity::{Endpoint, Guid};
+use crate::entity::{Endpoint, Guid, Process};
+use crate::process_identity::has_ended;
 
 /// A reader that acknowledges nothing for so long stands still. Readers that live acknowledge
 /// within milliseconds, and within this time on a loaded host.
@@ -20,8 +21,19 @@ struct Laggard {
     name: String,
     /// It stands still, as of the last check.
     stands: bool,
+    /// Its process has ended, as of then.
+    ended: bool,
     /// It was reported.
     reported: bool,
+}
+
+/// A participant whose readers stand still.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct StandingSession {
+    /// Its session and process.
+    pub(crate) name: String,
+    /// Its process has ended, so it will not continue.
+    pub(crate) ended: bool,
 }
 
 /// By participant.
@@ -39,19 +51,21 @@ impl Laggards {
         &mut self,
         lagging: &[Endpoint],
         now: Instant,
-        process: impl Fn(&Endpoint) -> Option<String>,
+        process: impl Fn(&Endpoint) -> Option<Process>,
     ) {
         let lag = |of: &Guid| lagging.iter().any(|end| end.participant == *of);
         self.0.retain(|participant, _| lag(participant));
         for end in lagging {
             let of = self.0.entry(end.participant).or_insert_with(|| {
                 let name = format!("session {}", announcements::guid(end.participant));
-                Laggard { since: now, name, stands: false, reported: false }
+                Laggard { since: now, name, stands: false, ended: false, reported: false }
             });
             if !of.stands && now.duration_since(of.since) >= STANDSTILL {
                 of.stands = true;
-                let process = process(end).map(|process| format!(" ({process})"));
-                of.name.extend(process);
+                let process = process(end);
+                of.ended = process.as_ref().is_some_and(|of| has_ended(&of.user_data));
+                let name = process.map(|of| of.name).filter(|name| !name.is_empty());
+                of.name.extend(name.map(|name| format!(" ({name})")));
             }
         }
     }
@@ -73,11 +87,14 @@ impl Laggards {
         (!names.is_empty()).then(|| names.join(", "))
     }
 
-    /// The names of those that stand still and were not reported yet.
-    pub(crate) fn news(&mut self) -> Vec<String> {
-        let stand = self.0.values_mut().filter(|of| of.stands);
-        let new = |of: &mut Laggard| !std::mem::replace(&mut of.reported, true);
-        stand.filter_map(|of| new(of).then(|| of.name.clone())).collect()
+    /// Those that stand still and were not reported yet.
+    pub(crate) fn news(&mut self) -> Vec<StandingSession> {
+        let stand = self.0.values_mut().filter(|of| of.stands && !of.reported);
+        let report = |of: &mut Laggard| {
+            of.reported = true;
+            StandingSession { name: of.name.clone(), ended: of.ended }
+        };
+        stand.map(report).collect()
     }
 }
 
@@ -101,15 +118,18 @@ mod tests {
     fn a_reader_stands_still_after_a_second_without_acknowledgement() {
         let (mut laggards, begun) = (Laggards::default(), Instant::now());
         let at = |ms| begun + Duration::from_millis(ms);
-        let process = |_: &Endpoint| Some("process 7 on dome".to_owned());
+        let (name, user_data) = ("process 7 on dome".to_owned(), Vec::new());
+        let process =
+            |_: &Endpoint| Some(Process { name: name.clone(), user_data: user_data.clone() });
         laggards.update(&[end(1), end(1)], begun, process);
         laggards.update(&[end(1), end(2)], at(999), process);
         assert!(laggards.standing().is_empty() && laggards.news().is_empty());
         laggards.update(&[end(1), end(2)], at(1_000), process);
         assert_eq!(laggards.standing(), HashSet::from([Guid([1; 16])]));
         assert!(!laggards.all_stand(), "the other one may only be slow");
-        let name = format!("session {} (process 7 on dome)", "01".repeat(16));
-        assert_eq!(laggards.news(), std::slice::from_ref(&name));
+        let name = format!("session {} ({name})", "01".repeat(16));
+        let reported = StandingSession { name: name.clone(), ended: false };
+        assert_eq!(laggards.news(), [reported]);
         assert!(laggards.news().is_empty(), "each is reported once");
         assert!(laggards.names().is_some_and(|names| names.starts_with(&name)));
         laggards.update(&[end(1)], at(1_500), process);
@@ -119,5 +139,22 @@ mod tests {
         assert!(laggards.standing().is_empty(), "it acknowledged meanwhile");
         laggards.clear();
         assert_eq!(laggards.names(), None);
+    }
+
+    #[test]
+    fn a_reader_whose_process_has_ended_is_reported_as_such() {
+        let own = crate::process_identity::own().expect("/proc is mounted");
+        // As if the process's number had been this one's before.
+        let (mut laggards, begun) = (Laggards::default(), Instant::now());
+        let process = |end: &Endpoint| {
+            let user_data =
+                if end.participant == Guid([1; 16]) { format!("{own}9") } else { own.clone() };
+            Some(Process { name: String::new(), user_data: user_data.into_bytes() })
+        };
+        for at in [begun, begun + STANDSTILL] {
+            laggards.update(&[end(1), end(2)], at, process);
+        }
+        let ended: Vec<_> = laggards.news().into_iter().map(|of| of.ended).collect();
+        assert_eq!(ended, [true, false]);
     }
 }

@@ -45,6 +45,7 @@ mod laggards;
 mod names;
 mod options;
 mod peer_messages;
+mod process_identity;
 mod reader;
 mod reorder_queue;
 mod resend_buffer;

@@ -112,8 +112,7 @@ impl OpenReader for ReaderCore {
 }
 
 impl ReaderCore {
-    /// Waits until the endpoints have matched the topic's writers; returns the positions of those
-    /// that have written.
+    /// Waits until the endpoints have matched the topic's writers; returns their positions.
     fn await_writers(&self) -> Result<Vec<(String, ProducerPosition)>, TransportError> {
         let (topic, partitions) = (&self.topic, &self.partitions);
         let connection = &topic.connection;
@@ -137,8 +136,7 @@ impl ReaderCore {
             response.positions.into_iter().map(move |position| (session.clone(), position))
         });
         let read = |(_, position): &(String, ProducerPosition)| {
-            let wanted = partitions.is_empty() || partitions.contains(&position.partition);
-            position.sequence > 0 && wanted
+            partitions.is_empty() || partitions.contains(&position.partition)
         };
         Ok(positions.chain(own).filter(read).collect())
     }
@@ -271,9 +269,10 @@ impl DdsReader {
         topic.partitions(partitions)?;
         let shared = subscribe(topic, request, take, pending_history)?;
         connection.add_reader(Arc::<ReaderCore>::downgrade(&shared));
-        let positions = shared.await_writers()?;
+        let mut positions = shared.await_writers()?;
         let before = positions.iter().map(|(_, position)| position.clone()).collect();
         locked(&shared.reorder_queue).set_join_positions(before);
+        positions.retain(|(_, position)| position.sequence > 0);
         let (producers, outages, avro) = Default::default();
         let (pending_history, caught_up) = (None, false);
         Ok((Self { shared, producers, pending_history, caught_up, outages, avro }, positions))
@@ -481,11 +480,23 @@ impl DdsReader {
         }
     }
 
+    /// The gap before the first sample of a producer that arrived.
+    fn lost_since_join(&self, first: &QueuedSample, from: u64) -> Option<Gap> {
+        let (partition, to) = (first.partition, first.previous + 1);
+        let name = ProducerName::new(first.names().1).ok()?;
+        let producer = Producer { name, incarnation: first.incarnation };
+        let cause = match self.shared.topic.waits_for_no_reader() {
+            true => GapCause::Behind { producer, from, to },
+            false => GapCause::Sequence { producer, from, to },
+        };
+        Some(Gap { partition, lost: to.checked_sub(from)?, cause })
+    }
+
     fn deliver(&mut self, mut next: QueuedSample, visit: &mut Visit<'_>) -> ControlFlow<()> {
         let behind = match std::mem::take(&mut next.behind) {
-            ReaderBehind::No => None,
+            ReaderBehind::No | ReaderBehind::First => None,
             ReaderBehind::Since => Some(Item::Behind),
-            ReaderBehind::FromStart => lost_from_start(&next).map(Item::Gap),
+            ReaderBehind::From(from) => self.lost_since_join(&next, from).map(Item::Gap),
         };
         if behind.is_some_and(|behind| visit.item(behind).is_break()) {
             self.put_back(next);
@@ -512,15 +523,6 @@ impl DdsReader {
             origin: next.origin,
         }))
     }
-}
-
-/// The gap before the first sample of a producer that arrived.
-fn lost_from_start(next: &QueuedSample) -> Option<Gap> {
-    let (partition, from, to) = (next.partition, 1, next.sequence);
-    let name = ProducerName::new(next.names().1).ok()?;
-    let producer = Producer { name, incarnation: next.incarnation };
-    let cause = GapCause::Behind { producer, from, to };
-    (to > from).then_some(Gap { partition, lost: to - from, cause })
 }
 
 fn no_offsets(what: &str) -> TransportError {

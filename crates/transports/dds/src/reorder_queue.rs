@@ -6,6 +6,8 @@
 //! (Cyclone would block all readers of the process) nor writers. Above the limits the oldest
 //! samples are skipped and reported as a gap.
 
+mod behind;
+
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,6 +16,8 @@ use std::time::{Duration, Instant};
 use helio_bus::transport::{Origin, Position, order_by_producer};
 use helio_bus::{Gap, GapCause};
 use helio_core::{Producer, ProducerName, Tai};
+
+pub(crate) use behind::ReaderBehind;
 
 use crate::announcements::{ProducerPosition, unix_nanos};
 use crate::endpoints::{ReaderEndpoints, TypedTopic};
@@ -97,18 +101,6 @@ pub(crate) struct QueuedSample {
     pub(crate) past: bool,
     /// Whether this reader was too slow for the numbers that are missing before it.
     pub(crate) behind: ReaderBehind,
-}
-
-/// Whether numbers that are missing before a sample were written, and the reader was too slow.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum ReaderBehind {
-    /// None are missing, or for another reason.
-    #[default]
-    No,
-    /// Those since the producer's last sample that arrived.
-    Since,
-    /// All: the producer began after the reader, and its first samples did not arrive.
-    FromStart,
 }
 
 impl QueuedSample {
@@ -200,6 +192,8 @@ struct NewestSequences {
     producer: String,
     /// Of its envelopes and of its typed samples: each topic delivers them in order.
     order: [(u64, u64); 2],
+    /// The first new ones of the newest incarnation of each topic.
+    first: [(u64, u64); 2],
     /// The last resent ones of each topic.
     resent: [(u64, u64); 2],
 }
@@ -257,6 +251,8 @@ pub(crate) struct ReorderQueue {
     checks_order: bool,
     /// The positions when the reader joined: earlier samples may never arrive.
     before: Vec<ProducerPosition>,
+    /// Producers were forgotten: one of them would be taken for new.
+    forgot: bool,
     blocked: Vec<ProducerQueue>,
     /// The positions of each producer in the service that sent last values.
     covered: HashMap<(u32, String), (u64, u64)>,
@@ -366,6 +362,7 @@ impl ReorderQueue {
             past: None,
             checks_order: take != AcceptResent::History,
             before: Vec::new(),
+            forgot: false,
             blocked: Vec::new(),
             covered: HashMap::new(),
         }
@@ -879,8 +876,9 @@ impl ReorderQueue {
             if self.newest && self.is_old(header, before) {
                 return None;
             }
-            let falls_behind = self.drops && self.take == AcceptResent::New;
-            let behind = if falls_behind { self.behind(header, before) } else { ReaderBehind::No };
+            let checks = self.reliable && self.take == AcceptResent::New;
+            let behind =
+                if checks { self.behind(header, topic_index, before) } else { ReaderBehind::No };
             return Some((Origin::Log, behind));
         }
         self.record_resent(partition, header.producer, order, topic_index);
@@ -891,25 +889,6 @@ impl ReorderQueue {
             AcceptResent::Everything => true,
         };
         wanted.then_some((Origin::History, ReaderBehind::No))
-    }
-
-    /// Whether the reader was too slow for the sample that precedes one: the reliable writer wrote
-    /// it to the same DDS topic, where samples arrive in order. `before` is the newest that came.
-    fn behind(&self, header: &Header<'_>, before: Option<(u64, u64)>) -> ReaderBehind {
-        if !self.reliable || header.previous == 0 {
-            return ReaderBehind::No;
-        }
-        match before {
-            None if header.incarnation > self.since => ReaderBehind::FromStart,
-            Some((incarnation, sequence))
-                if incarnation == header.incarnation
-                    && (1..header.previous).contains(&sequence)
-                    && header.flags & OTHER_TOPIC == 0 =>
-            {
-                ReaderBehind::Since
-            }
-            _ => ReaderBehind::No,
-        }
     }
 
     /// Whether a sample arrived before, or was published before the reader joined.
@@ -1009,9 +988,11 @@ impl ReorderQueue {
         }
         if self.seen.len() == MAX_REMEMBERED_PRODUCERS {
             self.seen.truncate(MAX_REMEMBERED_PRODUCERS / 2);
+            self.forgot = true;
         }
-        let (order_of, producer) = ([(0, 0); 2], producer.to_owned());
-        let mut seen = NewestSequences { partition, producer, order: order_of, resent: order_of };
+        let (none, producer) = ([(0, 0); 2], producer.to_owned());
+        let mut seen =
+            NewestSequences { partition, producer, order: none, first: none, resent: none };
         seen.order[topic_index] = order;
         self.seen.push(seen);
         None
@@ -1062,7 +1043,7 @@ impl ReorderQueue {
     }
 
     pub(crate) fn pop(&mut self) -> Option<QueuedSample> {
-        let Some(first) = self.queue.pop_front() else {
+        let Some(mut first) = self.queue.pop_front() else {
             if self.gaps.is_empty() {
                 // Positions that were reported as gaps have passed.
                 self.places.iter_mut().for_each(|place| place.next = place.end);
@@ -1072,6 +1053,9 @@ impl ReorderQueue {
         self.bytes -= first.sample.cdr().len();
         if let Some(place) = self.place(first.partition) {
             place.next = first.offset + 1;
+        }
+        if first.behind == ReaderBehind::First {
+            first.behind = self.lost_since_join(&first);
         }
         Some(first)
     }

@@ -254,16 +254,17 @@ fn answers() {
             newest_incarnation: 3,
             matched: vec!["aa".to_owned()],
             positions: vec![position()],
+            sessions: vec!["01ff".to_owned()],
         },
         &format!(
             r#"{{"v":2,"number":8,"last_announcement":12,"newest_incarnation":3,"matched":["aa"],
-                "positions":[{POSITION_JSON}]}}"#
+                "positions":[{POSITION_JSON}],"sessions":["01ff"]}}"#
         ),
     );
     is_written(
         &Response::default(),
         r#"{"v":2,"number":0,"last_announcement":0,"newest_incarnation":0,"matched":[],
-            "positions":[]}"#,
+            "positions":[],"sessions":[]}"#,
     );
     reads(r#"{"v":2}"#, &Response::default());
     let text = r#"{"partition":3,"producer":"Mount","incarnation":2,"sequence":41}"#;

@@ -24,7 +24,7 @@ use crate::endpoints::{PreviousSample, WriteError, WriterEndpoints};
 use crate::entity::Refused;
 use crate::envelope::{FIRST_STORED, Header, OLDEST_UNACKED};
 use crate::error::{engine, failed, unsupported};
-use crate::laggards::Laggards;
+use crate::laggards::{Laggards, StandingSession};
 use crate::options::{
     CACHE_BYTES, CACHE_DEPTH, LARGE_SAMPLE_BYTES, MAX_KEY_BYTES, MAX_PAYLOAD_BYTES,
     PEER_RESPONSE_TIMEOUT,
@@ -126,7 +126,10 @@ impl WriterCore {
             return None;
         }
         let Producer { name, incarnation } = self.producer.clone();
-        let sequence = self.sequence.load(Ordering::Acquire);
+        // No sample is being written: what was written before is counted.
+        let _serializer = locked(&self.serializer);
+        let written = self.topic_sequences.iter().map(|number| number.load(Ordering::Acquire));
+        let sequence = self.sequence.load(Ordering::Acquire).max(written.max().unwrap_or(0));
         let topic_sequences = [0, 1].map(|topic_index: usize| {
             let wrote = Duration::from_nanos(self.wrote_by[topic_index].load(Ordering::Acquire));
             if expired(wrote) {
@@ -577,20 +580,24 @@ impl WriterCore {
         if excuses {
             return laggards.all_stand();
         }
-        for name in laggards.news() {
-            self.report_waiting(&name);
+        for session in laggards.news() {
+            self.report_waiting(&session);
         }
         lagging.is_empty()
     }
 
     /// Reports a session that stands still while something waits for it.
-    fn report_waiting(&self, name: &str) {
+    fn report_waiting(&self, StandingSession { name, ended }: &StandingSession) {
         let lease_s = self.connection().lease.as_secs();
+        let (cause, remedy) = match ended {
+            true => ("process has ended", ""),
+            false => ("reader does not keep up", "; continue or end its process"),
+        };
         // If standard error is closed, the warning is lost.
         let _ = writeln!(
             std::io::stderr().lock(),
-            "heliograph: {} of {} waits for the DDS {name}, whose reader does not keep up; it \
-             counts as gone after {lease_s} s of silence (lease_s); continue or end its process",
+            "heliograph: {} of {} waits for the DDS {name}, whose {cause}; it counts as gone after \
+             {lease_s} s of silence (lease_s){remedy}",
             self.producer.name,
             self.topic.name
         );

@@ -239,6 +239,8 @@ pub(crate) struct Response {
     pub(crate) matched: Vec<String>,
     /// The positions of their writers: a late joiner knows by them when its history is complete.
     pub(crate) positions: Vec<ProducerPosition>,
+    /// To a session that joins: the live sessions, except those whose process has ended.
+    pub(crate) sessions: Vec<String>,
 }
 
 /// A producer's position in a partition.

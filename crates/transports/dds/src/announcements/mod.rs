@@ -40,6 +40,7 @@ use crate::envelope::{self, Header};
 use crate::error::{engine, failed};
 use crate::names::Names;
 use crate::options::PEER_RESPONSE_TIMEOUT;
+use crate::process_identity::has_ended;
 use helio_bus::transport::versioned_json::{self, FormatError};
 
 const ANNOUNCEMENT_TOPIC: &str = "announcements";
@@ -266,6 +267,44 @@ impl Announcements {
         state.live = live;
     }
 
+    /// The live sessions whose process has not ended, as far as this host can tell.
+    pub(crate) fn running_sessions(&self, participant: &Participant) -> Vec<String> {
+        let handles = self.table.writers().unwrap_or_default().into_iter();
+        let ends = handles.filter_map(|handle| self.table.publication(handle));
+        let process = |handle| participant.process(handle);
+        let ended = |handle| process(handle).is_some_and(|of| has_ended(&of.user_data));
+        let running = ends.filter(|end| !ended(end.participant_handle));
+        let running = running.map(|end| guid(end.participant));
+        running.chain([self.session.clone()]).collect()
+    }
+
+    /// Joins the others: after it, the announcements of all of them have been received. Sessions
+    /// that others know are waited for until this one has discovered them; returns those that it
+    /// has not.
+    pub(crate) fn join(&self) -> Result<Vec<String>, TransportError> {
+        let until = Instant::now() + PEER_RESPONSE_TIMEOUT;
+        let (mut known, mut asked) = (HashSet::new(), HashSet::new());
+        loop {
+            self.update_live_sessions();
+            let live = self.with_state(|state| state.live.clone());
+            let new: Vec<_> = live.difference(&asked).cloned().collect();
+            let responses = self.request(Some(new), RequestKind::Joining)?;
+            known.extend(responses.into_iter().flat_map(|(_, response)| response.sessions));
+            asked = live;
+            let missing = |state: &mut SharedState| -> Vec<String> {
+                known.difference(&state.live).cloned().collect()
+            };
+            let found = |state: &mut SharedState| !state.live.is_subset(&asked);
+            while !self.with_fresh_state(found) {
+                let missing = self.with_state(missing);
+                if missing.is_empty() || Instant::now() >= until {
+                    return Ok(missing);
+                }
+                self.wait_for_change(until);
+            }
+        }
+    }
+
     /// Sends a request, and waits for the responses of the live sessions of `of`, or of all;
     /// returns each with its session. Must not be called by the receiving thread.
     pub(crate) fn request(
@@ -288,14 +327,23 @@ impl Announcements {
             Some(of) => of,
             None => self.with_state(|state| state.live.iter().cloned().collect()),
         };
-        let others: Vec<_> = others.into_iter().filter(|other| *other != self.session).collect();
+        self.request_each(others.into_iter().map(|other| (other, timeout)).collect(), subject)
+    }
+
+    /// The same with a timeout for each session.
+    pub(crate) fn request_each(
+        &self,
+        mut others: Vec<(String, Duration)>,
+        subject: RequestKind,
+    ) -> Result<Vec<(String, Response)>, TransportError> {
+        others.retain(|(other, _)| *other != self.session);
         if others.is_empty() {
             return Ok(Vec::new());
         }
         let request = self.requests.request();
         let (slot, number) = (request.slot(), request.number());
         self.announce(Announcement::Request(Request { slot, number, subject }))?;
-        let until = Instant::now() + timeout;
+        let begun = Instant::now();
         let mut state = locked(&self.state);
         loop {
             if self.closed.load(Ordering::Acquire) {
@@ -306,14 +354,16 @@ impl Announcements {
                     .response(other)
                     .filter(|response| state.said(other) >= response.last_announcement)
             };
-            let waiting =
-                others.iter().any(|other| state.live.contains(other) && responded(other).is_none());
-            let left = until.saturating_duration_since(Instant::now());
-            if !waiting || left.is_zero() {
-                let response =
-                    |other: &String| responded(other).map(|response| (other.clone(), response));
+            let silent = others
+                .iter()
+                .filter(|(other, _)| state.live.contains(other) && responded(other).is_none());
+            let left = silent.map(|(_, timeout)| timeout.saturating_sub(begun.elapsed())).max();
+            let Some(left) = left.filter(|left| !left.is_zero()) else {
+                let response = |(other, _): &(String, Duration)| {
+                    responded(other).map(|response| (other.clone(), response))
+                };
                 return Ok(others.iter().filter_map(response).collect());
-            }
+            };
             let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }

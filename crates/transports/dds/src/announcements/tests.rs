@@ -3,27 +3,93 @@
 
 use helio_bus::SystemClock;
 use helio_bus::transport::Opening;
-use helio_core::{Qos, TopicName};
+use helio_core::TopicName;
 
 use super::*;
 use crate::connection::Connection;
+use crate::entity::Domain;
 use crate::options::Options;
 
-#[test]
-fn an_announcement_that_cannot_be_read_is_counted_and_withdraws_nothing() {
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+fn opening() -> (Opening, Options) {
     let url = format!("dds://{}?interface=lo&multicast=false", crate::test_domain::domain());
     let opening = Opening { url: url.parse().unwrap(), clock: Arc::new(SystemClock::new()) };
     let options = Options::parse(&opening).unwrap();
+    (opening, options)
+}
+
+/// A session whose responses the test writes.
+fn session(participant: &Arc<Participant>) -> Announcements {
+    let (clock, news): (Arc<dyn Clock>, Arc<dyn Fn() + Send + Sync>) =
+        (Arc::new(SystemClock::new()), Arc::new(|| ()));
+    Announcements::open(participant, &Names::new(""), &clock, &news).unwrap()
+}
+
+/// Responds to the requests of sessions that join with the sessions that this one knows; true if
+/// there were any.
+fn responds_to_joining(this: &Announcements, known: &[&str]) -> bool {
+    let mut responded = false;
+    for (to, effect) in this.receive() {
+        if let Effect::Requested(Request { number, subject: RequestKind::Joining, .. }) = effect {
+            let sessions = known.iter().copied().map(str::to_owned).collect();
+            let response = Response { number, sessions, ..Response::default() };
+            this.respond(&to, response).unwrap();
+            responded = true;
+        }
+    }
+    std::thread::yield_now();
+    responded
+}
+
+#[test]
+fn a_session_that_joins_waits_for_those_that_others_know() {
+    let (opening, options) = opening();
+    let join = || {
+        let domain = Domain::open(options.domain, &options.config).unwrap();
+        Participant::join(domain, &Qos::new()).unwrap()
+    };
+    let [known, late] = [join(), join()];
+    let known = session(&known);
+    let topic: TopicName = "weather/wind".parse().unwrap();
+    let joined = std::thread::scope(|scope| {
+        let joined = scope.spawn(|| Connection::open(&options, &opening.clock).unwrap());
+        let late_session = guid(late.guid());
+        let until = Instant::now() + TEST_TIMEOUT;
+        while !responds_to_joining(&known, &[&known.session, &late_session]) {
+            assert!(Instant::now() < until, "no session joins");
+        }
+        // It is discovered now. Before, the session that joins has all responses.
+        let late = session(&late);
+        let announcement = Announcement::Topic {
+            topic: topic.clone(),
+            qos: helio_core::Qos::event(),
+            origin: late.origin(),
+        };
+        late.announce(announcement).unwrap();
+        while !joined.is_finished() {
+            responds_to_joining(&late, &[]);
+        }
+        let joined = joined.join().unwrap();
+        assert!(joined.announcements.with_state(|state| state.topic(&topic).is_some()));
+        joined
+    });
+    joined.close();
+}
+
+#[test]
+fn an_announcement_that_cannot_be_read_is_counted_and_withdraws_nothing() {
+    let (opening, options) = opening();
     let [one, other] = [(); 2].map(|()| Connection::open(&options, &opening.clock).unwrap());
     let await_state = |reached: &dyn Fn(&mut SharedState) -> bool| {
-        let until = Instant::now() + Duration::from_secs(60);
+        let until = Instant::now() + TEST_TIMEOUT;
         while !other.announcements.with_fresh_state(reached) {
             assert!(Instant::now() < until, "it never arrived");
             std::thread::yield_now();
         }
     };
     let topic: TopicName = "weather/wind".parse().unwrap();
-    let (announcer, qos) = (&one.announcements, Qos::event());
+    let (announcer, qos) = (&one.announcements, helio_core::Qos::event());
     let announcement =
         Announcement::Topic { topic: topic.clone(), qos, origin: announcer.origin() };
     announcer.announce(announcement.clone()).unwrap();

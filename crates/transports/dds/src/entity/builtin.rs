@@ -97,21 +97,13 @@ fn endpoint(data: *mut dds_builtintopic_endpoint) -> Option<Endpoint> {
     }
     // SAFETY: the structure is valid until it is freed, and its names end with zeros.
     unsafe {
-        let (mut bytes, mut length): (*mut c_void, usize) = (null_mut(), 0);
-        let mut user_data = Vec::new();
-        if cyclors::dds_qget_userdata((*data).qos, &raw mut bytes, &raw mut length)
-            && !bytes.is_null()
-        {
-            user_data.extend_from_slice(std::slice::from_raw_parts(bytes.cast::<u8>(), length));
-            cyclors::dds_free(bytes);
-        }
         let found = Endpoint {
             guid: Guid((*data).key.v),
             participant: Guid((*data).participant_key.v),
             participant_handle: (*data).participant_instance_handle,
             topic: owned((*data).topic_name),
             type_name: owned((*data).type_name),
-            user_data,
+            user_data: user_data((*data).qos),
             partitions: partitions((*data).qos),
         };
         cyclors::dds_builtintopic_free_endpoint(data);
@@ -122,8 +114,17 @@ fn endpoint(data: *mut dds_builtintopic_endpoint) -> Option<Endpoint> {
 /// The pseudo handle of the built-in topic of participants: bindgen skips Cyclone's macro.
 const PARTICIPANTS: dds_entity_t = 0x7fff_0001;
 
+/// The process of a participant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// Its name, number and host, as far as the participant tells them; empty if it tells none.
+    pub name: String,
+    /// The participant's policy USER_DATA.
+    pub user_data: Vec<u8>,
+}
+
 /// Reads the process's name, number and host from a participant's properties, which Cyclone sets.
-pub(super) fn process_of(reading: dds_entity_t, handle: u64) -> Option<String> {
+pub(super) fn process_of(reading: dds_entity_t, handle: u64) -> Option<Process> {
     // SAFETY: the reader is deleted with `reader`; the loan is returned before; the names end with
     // zeros.
     unsafe {
@@ -138,11 +139,29 @@ pub(super) fn process_of(reading: dds_entity_t, handle: u64) -> Option<String> {
         let qos = (*loan.cast::<cyclors::dds_builtintopic_participant>()).qos;
         let [name, process, host] =
             [c"__ProcessName", c"__Pid", c"__Hostname"].map(|key| property(qos, key));
+        let user_data = user_data(qos);
         cyclors::dds_return_loan(reader.handle(), place, 1);
         let text = |name: Option<String>, with: &str| name.map(|name| format!("{with}{name}"));
         let all = [text(name, ""), text(process, "process "), text(host, "host ")];
-        let all: Vec<_> = all.into_iter().flatten().collect();
-        (!all.is_empty()).then(|| all.join(", "))
+        let name = all.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        Some(Process { name, user_data })
+    }
+}
+
+/// Copies the policy USER_DATA.
+///
+/// # Safety
+/// A live set of policies.
+unsafe fn user_data(qos: *const dds_qos_t) -> Vec<u8> {
+    let (mut bytes, mut length): (*mut c_void, usize) = (null_mut(), 0);
+    // SAFETY: the caller's policies; the returned bytes are ours, and have that length.
+    unsafe {
+        if !cyclors::dds_qget_userdata(qos, &raw mut bytes, &raw mut length) || bytes.is_null() {
+            return Vec::new();
+        }
+        let copy = std::slice::from_raw_parts(bytes.cast::<u8>(), length).to_vec();
+        cyclors::dds_free(bytes);
+        copy
     }
 }
 

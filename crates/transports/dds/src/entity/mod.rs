@@ -23,7 +23,7 @@ mod topic;
 mod types;
 mod writer;
 
-pub use builtin::{Endpoint, Guid};
+pub use builtin::{Endpoint, Guid, Process};
 pub use domain::Domain;
 pub use error::DdsError;
 pub use listener::{Listener, StatusEvent};

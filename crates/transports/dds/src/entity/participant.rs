@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cyclors::dds_entity_t;
 
 use super::builtin::{guid_of, process_of};
-use super::{DdsError, Domain, Entity, Guid, Qos};
+use super::{DdsError, Domain, Entity, Guid, Process, Qos};
 
 /// A participant of a domain.
 #[derive(Debug)]
@@ -36,10 +36,10 @@ impl Participant {
         self.guid
     }
 
-    /// The process of another participant, by its [handle](super::Endpoint::participant_handle):
-    /// name, number and host, as far as it tells them.
+    /// The process of another participant, by its [handle](super::Endpoint::participant_handle);
+    /// `None` if the participant has left.
     #[must_use]
-    pub fn process(&self, handle: u64) -> Option<String> {
+    pub fn process(&self, handle: u64) -> Option<Process> {
         process_of(self.handle(), handle)
     }
 

@@ -340,3 +340,102 @@ fn incarnations_far_ahead_of_the_clock_are_nobodys() {
             && !reorder_queue.is_plausible(unix_nanos() + 2 * MAX_INCARNATION_AHEAD_NANOS)
     );
 }
+
+/// A sample of Mast as it is accepted, with the flags that its writer sets.
+fn accepted(
+    reorder_queue: &mut ReorderQueue,
+    order: (u64, u64),
+    previous: u64,
+    topic_index: usize,
+    flags: u8,
+) -> QueuedSample {
+    let mut queued = sample(0, order, previous, topic_index);
+    let header = envelope::header(queued.sample.cdr()).unwrap();
+    let header = Header { flags, ..header };
+    let (origin, behind) = reorder_queue.origin(&header, topic_index).unwrap();
+    queued.follows_other_topic = flags & OTHER_TOPIC != 0;
+    QueuedSample { origin, behind, ..queued }
+}
+
+/// What is delivered of these: each number, with the first one that was lost before it.
+fn lost_before(
+    reorder_queue: &mut ReorderQueue,
+    come: Vec<QueuedSample>,
+    now: Instant,
+) -> Vec<(u64, Option<u64>)> {
+    reorder_queue.admit(come, now);
+    let lost = |queued: QueuedSample| match queued.behind {
+        ReaderBehind::From(from) => (queued.sequence, Some(from)),
+        _ => (queued.sequence, None),
+    };
+    std::iter::from_fn(|| reorder_queue.pop()).map(lost).collect()
+}
+
+/// A reader that joined at time 10, when Mast's incarnation 5 was at a number.
+fn joined(at: u64) -> ReorderQueue {
+    let mut reorder_queue = reorder_queue().since(10);
+    let position = ProducerPosition::new(0, "Mast".parse().unwrap(), (5, at));
+    reorder_queue.set_join_positions(vec![position]);
+    reorder_queue
+}
+
+#[test]
+fn samples_between_the_join_and_the_first_that_arrives_are_lost() {
+    let now = Instant::now();
+    for (at, previous, lost) in
+        [(0, 0, None), (0, 1, Some(1)), (3, 3, None), (3, 7, Some(4)), (3, 2, None)]
+    {
+        let mut reorder_queue = joined(at);
+        let first = accepted(&mut reorder_queue, (5, 8), previous, TYPED, 0);
+        let next = accepted(&mut reorder_queue, (5, 9), 8, TYPED, 0);
+        let delivered = lost_before(&mut reorder_queue, vec![first, next], now);
+        assert_eq!(delivered, [(8, lost), (9, None)], "{at} {previous}");
+    }
+}
+
+#[test]
+fn a_producer_that_began_after_the_reader_has_lost_all_before_its_first_that_arrives() {
+    let now = Instant::now();
+    for (incarnation, lost) in [(4, None), (6, None), (10, None), (11, Some(1))] {
+        let mut reorder_queue = joined(3);
+        let first = accepted(&mut reorder_queue, (incarnation, 3), 2, TYPED, 0);
+        let delivered = lost_before(&mut reorder_queue, vec![first], now);
+        assert_eq!(delivered, [(3, lost)], "{incarnation}");
+    }
+    // Also if its earlier incarnation was read.
+    let mut reorder_queue = joined(3);
+    let both = vec![
+        accepted(&mut reorder_queue, (5, 4), 3, TYPED, 0),
+        accepted(&mut reorder_queue, (11, 2), 1, TYPED, 0),
+    ];
+    assert_eq!(lost_before(&mut reorder_queue, both, now), [(4, None), (2, Some(1))]);
+}
+
+#[test]
+fn a_first_sample_whose_predecessor_comes_by_the_other_topic_loses_nothing() {
+    let (mut reorder_queue, now) = (joined(3), Instant::now());
+    let typed = accepted(&mut reorder_queue, (5, 5), 4, TYPED, OTHER_TOPIC);
+    assert_eq!(lost_before(&mut reorder_queue, vec![typed], now), [], "it waits");
+    let envelope = accepted(&mut reorder_queue, (5, 4), 3, ENVELOPE, 0);
+    let delivered = lost_before(&mut reorder_queue, vec![envelope], now);
+    assert_eq!(delivered, [(4, None), (5, None)]);
+    // The predecessor never comes.
+    let mut reorder_queue = joined(3);
+    reorder_queue.writers.clear();
+    let typed = accepted(&mut reorder_queue, (5, 5), 4, TYPED, OTHER_TOPIC);
+    assert_eq!(lost_before(&mut reorder_queue, vec![typed], now), []);
+    let later = now + PREDECESSOR_TIMEOUT;
+    assert_eq!(lost_before(&mut reorder_queue, vec![], later), [(5, Some(4))]);
+}
+
+#[test]
+fn a_producer_that_was_forgotten_is_not_taken_for_new() {
+    let (mut reorder_queue, now) = (joined(3), Instant::now());
+    let first = accepted(&mut reorder_queue, (5, 4), 3, TYPED, 0);
+    assert_eq!(lost_before(&mut reorder_queue, vec![first], now), [(4, None)]);
+    for n in 0..2 * MAX_REMEMBERED_PRODUCERS {
+        reorder_queue.record_sequence(0, &format!("Other-{n}"), (5, 1), TYPED);
+    }
+    let next = accepted(&mut reorder_queue, (5, 9), 8, TYPED, 0);
+    assert_eq!(lost_before(&mut reorder_queue, vec![next], now), [(9, None)]);
+}

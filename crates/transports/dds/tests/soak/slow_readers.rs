@@ -29,7 +29,7 @@ const INTERVAL: Duration = Duration::from_millis(1);
 const PROGRESS: u64 = 500;
 /// It reports again after so long without a sample, so that a failure says how far it came.
 const IDLE_REPORT: Duration = Duration::from_secs(2);
-/// Longer than the test: nothing goes on because a lease has expired.
+/// Longer than a test.
 const LEASE: &str = "lease_s=300";
 
 const SCHEMA: &str = r#"{"type": "record", "name": "soak.Flow", "fields": [
@@ -80,19 +80,24 @@ fn child() {
     let mut samples = flow(&bus, qos(of)).subscribe(options).unwrap();
     let publisher = reports(&bus).publisher().unwrap();
     let (mut received, mut behind, mut other) = (0, 0, 0);
+    let (mut first, mut last) = (0, 0);
     let mut idle = false;
     loop {
         let all = received + behind + other >= COUNT;
         // All is reported once: a report that is lost is a failure, too.
         let due = if idle { !all } else { all || received % PROGRESS == 0 };
         if due {
-            let text = format!("{received} {behind} {other}");
+            let text = format!("{received} {behind} {other} {first} {last}");
             publisher.publish(Message::new(text.as_bytes()).key(name.as_bytes())).wait().unwrap();
         }
         let event = samples.next_timeout(IDLE_REPORT).unwrap();
         idle = event.is_none();
         match event {
-            Some(Event::Sample(_)) => received += 1,
+            Some(Event::Sample(sample)) => {
+                received += 1;
+                last = sample.header.sequence;
+                first = if first == 0 { last } else { first };
+            }
             Some(Event::Gap(gap)) if matches!(gap.cause, GapCause::Behind { .. }) => {
                 behind += gap.lost;
             }
@@ -102,15 +107,15 @@ fn child() {
     }
 }
 
-/// What the readers have reported: received, behind, lost otherwise.
-struct Reports(Subscription, BTreeMap<String, [u64; 3]>);
+/// What the readers have reported: received, behind, lost otherwise, the first and the last number.
+struct Reports(Subscription, BTreeMap<String, [u64; 5]>);
 
 impl Reports {
     fn of(bus: &Bus) -> Self {
         Self(reports(bus).subscribe(Subscribe::from(Start::Last(1))).unwrap(), BTreeMap::new())
     }
 
-    fn await_of(&mut self, name: &str, enough: impl Fn(&[u64; 3]) -> bool) -> [u64; 3] {
+    fn await_of(&mut self, name: &str, enough: impl Fn(&[u64; 5]) -> bool) -> [u64; 5] {
         let until = Instant::now() + TEST_TIMEOUT;
         while !self.1.get(name).is_some_and(&enough) {
             assert!(Instant::now() < until, "{name} does not go on: {:?}", self.1);
@@ -126,6 +131,11 @@ impl Reports {
     }
 }
 
+/// Whether a reader has received or reported all samples.
+fn has_all(seen: &[u64; 5]) -> bool {
+    seen[..3].iter().sum::<u64>() >= COUNT
+}
+
 fn flow_type() -> TopicType {
     TopicType::new(&Schema::parse(SCHEMA).unwrap()).unwrap()
 }
@@ -135,14 +145,19 @@ fn until(number: u64) -> serde_json::Value {
     json!({"type": flow_type().name(), "topic": "flow", "until": number})
 }
 
-/// A Cyclone configuration of a reader that loses most of what is sent to it at a time, and some of
-/// its own answers.
-fn lossy(folder: &Path) -> String {
-    let file = folder.join("lossy.xml");
-    let text = "<CycloneDDS><Domain id=\"any\"><Internal>\
-                <SocketReceiveBufferSize min=\"default\" max=\"4 kB\"/>\
-                <Test><XmitLossiness>100</XmitLossiness></Test>\
-                </Internal></Domain></CycloneDDS>";
+/// The lease is longer than the test: nothing goes on because it has expired. A reader that loses
+/// packets is discovered all the same.
+const DISCOVERY: &str = "<Discovery><LeaseDuration>300 s</LeaseDuration>\
+                         <SPDPInterval>1 s</SPDPInterval></Discovery>";
+/// Of a reader that loses most of what is sent to it at a time, and some of its own answers.
+const LOSSY: &str = "<Internal><SocketReceiveBufferSize min=\"default\" max=\"4 kB\"/>\
+                     <Test><XmitLossiness>100</XmitLossiness></Test></Internal>";
+
+/// The option that names a Cyclone configuration.
+fn config(folder: &Path, name: &str, elements: &[&str]) -> String {
+    let file = folder.join(name);
+    let elements = elements.concat();
+    let text = format!("<CycloneDDS><Domain id=\"any\">{elements}</Domain></CycloneDDS>");
     std::fs::write(&file, text).unwrap();
     format!("&config={}", file.display())
 }
@@ -232,8 +247,9 @@ fn lag(of: &str, service: Option<&Path>) {
     let domain = domain();
     // A reader that loses packets takes its time to find the service.
     let url = url(domain).replace("service_ms=500", "service_ms=60000");
-    let url = format!("{url}&{LEASE}");
     let folder = tempfile::tempdir().unwrap();
+    let lossy_url = url.clone() + &config(folder.path(), "lossy.xml", &[DISCOVERY, LOSSY]);
+    let url = url + &config(folder.path(), "all.xml", &[DISCOVERY]);
     let _service = service.map(|folder| Service::start(&url, folder));
     let bus = Bus::connect(&url).unwrap();
     let topic = flow(&bus, qos(of));
@@ -241,8 +257,8 @@ fn lag(of: &str, service: Option<&Path>) {
     let live = ["live-1", "live-2", "live-3"];
     let _live = live.map(|name| Process::start(module_path!(), &format!("{of} {name}"), &url));
     let [stopped, slow, lossy] = LAGGARDS.map(|name| {
-        let more = if name == "lossy" { lossy(folder.path()) } else { String::new() };
-        Process::start(module_path!(), &format!("{of} {name}"), &format!("{url}{more}"))
+        let url = if name == "lossy" { &lossy_url } else { &url };
+        Process::start(module_path!(), &format!("{of} {name}"), url)
     });
     let mut reports = Reports::of(&bus);
     for name in live.into_iter().chain(LAGGARDS) {
@@ -259,7 +275,7 @@ fn lag(of: &str, service: Option<&Path>) {
         // All of them, while others still stand.
         for name in live {
             let seen = reports.await_of(name, |seen| seen[0] >= COUNT - PROGRESS);
-            assert_eq!(seen[1..], [0, 0], "{name}");
+            assert_eq!(seen[1..3], [0, 0], "{name}: {seen:?}");
         }
     });
     // Receipts do not wait for who stands still, either.
@@ -269,12 +285,12 @@ fn lag(of: &str, service: Option<&Path>) {
     publisher.publish(Message::new(&encoded(COUNT - 1))).wait_timeout(TEST_TIMEOUT).unwrap();
     laggards.go_on();
     for name in live {
-        let seen = reports.await_of(name, |seen| seen.iter().sum::<u64>() >= COUNT);
-        assert_eq!(seen, [COUNT, 0, 0], "{name} loses nothing");
+        let seen = reports.await_of(name, has_all);
+        assert_eq!(seen, [COUNT, 0, 0, 1, COUNT], "{name} loses nothing");
     }
     let (mut tried, mut unreported) = (0, 0);
     for name in LAGGARDS {
-        let seen = reports.await_of(name, |seen| seen.iter().sum::<u64>() >= COUNT);
+        let seen = reports.await_of(name, has_all);
         (tried, unreported) = (tried + 1, unreported + COUNT.abs_diff(seen[0] + seen[1]));
         assert_eq!((seen[0] + seen[1], seen[2]), (COUNT, 0), "{name}: {seen:?}");
         assert!(seen[1] > 0 || name != "stopped", "{name} cannot have all: {seen:?}");
