@@ -282,6 +282,19 @@ impl ResendBuffer {
         services.iter().any(|service| !self.refusing.contains(service))
     }
 
+    /// The services of the topic that the oldest sample waits for, by name; `None` if there are
+    /// none.
+    pub(crate) fn waits_for(&self, services: &[String]) -> Option<String> {
+        let oldest = self.entries.front()?.sequence;
+        if services.is_empty() {
+            return Some("a durability service that is ready".to_owned());
+        }
+        let has = |service| self.stored.get(service).is_some_and(|mark| mark.durable >= oldest);
+        let lacking = services.iter().filter(|of| !self.refusing.contains(*of) && !has(*of));
+        let names: Vec<_> = lacking.map(|of| format!("the durability service {of}")).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    }
+
     /// Releases the samples that all services of the topic have.
     pub(crate) fn settle(&mut self, services: &[String]) -> Completed {
         let is_taken = self.is_taken(services);
@@ -424,6 +437,19 @@ mod tests {
         assert_eq!(burst(&mut buffer, 2), (vec![6], true), "where there was a hole before it");
         buffer.send_again(0);
         assert_eq!(burst(&mut buffer, 10), (vec![1, 2, 3], false), "its bytes are limited, too");
+    }
+
+    #[test]
+    fn the_services_that_the_oldest_waits_for_are_named() {
+        let mut buffer = ResendBuffer::default();
+        let services = ["a", "b", "c"].map(str::to_owned);
+        assert_eq!(buffer.waits_for(&services), None);
+        (1..=2).for_each(|sequence| buffer.push(sequence, &record(b"payload")));
+        assert_eq!(buffer.waits_for(&[]).unwrap(), "a durability service that is ready");
+        buffer.stored("a".to_owned(), StoredUpTo { appended: 2, durable: 0 });
+        buffer.stored("b".to_owned(), durable(1));
+        buffer.refused("c".to_owned());
+        assert_eq!(buffer.waits_for(&services).unwrap(), "the durability service a");
     }
 
     #[test]

@@ -612,14 +612,15 @@ impl WriterCore {
             WriteError::Refused(Refused::Full) => {
                 self.wants_room.store(true, Ordering::Release);
                 self.connection().await_receipts();
-                self.full(0)
+                self.full(0, None)
             }
         }
     }
 
-    /// The error of a publish without room.
-    fn full(&self, queued: usize) -> PublishError {
-        let waits_for = locked(&self.laggards).names();
+    /// The error of a publish without room; `services` are the durability services that it waits
+    /// for.
+    fn full(&self, queued: usize, services: Option<String>) -> PublishError {
+        let waits_for = services.or_else(|| locked(&self.laggards).names());
         PublishError::Full { transport: SCHEME.to_owned(), queued, waits_for }
     }
 
@@ -768,7 +769,8 @@ impl DdsWriter {
         let sequence = self.next;
         if let Some(buffer) = &mut *locked(&shared.resend_buffer) {
             if buffer.is_full() {
-                return Err(shared.full(buffer.len()));
+                let services = buffer.waits_for(&shared.services());
+                return Err(shared.full(buffer.len(), services));
             }
             shared.check_value(record, sequence)?;
             buffer.push(sequence, record);
@@ -909,7 +911,7 @@ impl Writer for DdsWriter {
         {
             self.shared.wants_room.store(true, Ordering::Release);
             self.shared.connection().await_receipts();
-            return Err(self.shared.full(MAX_PENDING_RECEIPTS));
+            return Err(self.shared.full(MAX_PENDING_RECEIPTS, None));
         }
         if guarantee == Guarantee::Durable {
             self.require_durable()?;

@@ -48,6 +48,9 @@ const RESPONSE_TOPIC: &str = "responses";
 
 /// The longest time that an announcement blocks on lagging readers.
 const MAX_BLOCKING_TIME: Duration = Duration::from_secs(1);
+/// How often a session that joins asks the others for the sessions that they know, while it has not
+/// discovered all of them.
+const JOIN_RETRY_INTERVAL: Duration = Duration::from_millis(250);
 /// The poll interval while waiting for news.
 const NEWS_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -279,28 +282,29 @@ impl Announcements {
     }
 
     /// Joins the others: after it, the announcements of all of them have been received. Sessions
-    /// that others know are waited for until this one has discovered them; returns those that it
-    /// has not.
+    /// that others know are waited for until this one has discovered them, or they have left;
+    /// returns those that it has not discovered.
     pub(crate) fn join(&self) -> Result<Vec<String>, TransportError> {
         let until = Instant::now() + PEER_RESPONSE_TIMEOUT;
-        let (mut known, mut asked) = (HashSet::new(), HashSet::new());
         loop {
             self.update_live_sessions();
-            let live = self.with_state(|state| state.live.clone());
-            let new: Vec<_> = live.difference(&asked).cloned().collect();
-            let responses = self.request(Some(new), RequestKind::Joining)?;
-            known.extend(responses.into_iter().flat_map(|(_, response)| response.sessions));
-            asked = live;
-            let missing = |state: &mut SharedState| -> Vec<String> {
-                known.difference(&state.live).cloned().collect()
+            let asked = self.with_state(|state| state.live.clone());
+            let of = asked.iter().cloned().collect();
+            let responses = self.request(Some(of), RequestKind::Joining)?;
+            let known = responses.into_iter().flat_map(|(_, response)| response.sessions);
+            let known: HashSet<_> = known.collect();
+            let missing = || -> Vec<String> {
+                self.with_fresh_state(|state| known.difference(&state.live).cloned().collect())
             };
-            let found = |state: &mut SharedState| !state.live.is_subset(&asked);
-            while !self.with_fresh_state(found) {
-                let missing = self.with_state(missing);
-                if missing.is_empty() || Instant::now() >= until {
-                    return Ok(missing);
-                }
-                self.wait_for_change(until);
+            // A session that has left meanwhile is in no later response.
+            let again = until.min(Instant::now() + JOIN_RETRY_INTERVAL);
+            while !missing().is_empty() && Instant::now() < again {
+                self.wait_for_change(again);
+            }
+            let missing = missing();
+            let has_asked_all = self.with_state(|state| state.live.is_subset(&asked));
+            if missing.is_empty() && has_asked_all || Instant::now() >= until {
+                return Ok(missing);
             }
         }
     }

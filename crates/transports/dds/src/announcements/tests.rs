@@ -68,6 +68,7 @@ fn a_session_that_joins_waits_for_those_that_others_know() {
         };
         late.announce(announcement).unwrap();
         while !joined.is_finished() {
+            responds_to_joining(&known, &[&known.session, &late.session]);
             responds_to_joining(&late, &[]);
         }
         let joined = joined.join().unwrap();
