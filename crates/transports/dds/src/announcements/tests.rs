@@ -79,6 +79,27 @@ fn a_session_that_joins_waits_for_those_that_others_know() {
 }
 
 #[test]
+fn a_session_whose_process_has_ended_is_not_named_to_those_that_join() {
+    let (_, options) = opening();
+    let own = crate::process_identity::own().unwrap();
+    // As if this process's number had been another one's before.
+    let former = format!("{own}9");
+    let [observer, running, ended] = [&own, &own, &former].map(|identity| {
+        let domain = Domain::open(options.domain, &options.config).unwrap();
+        Participant::join(domain, &Qos::new().user_data(identity.as_bytes())).unwrap()
+    });
+    let [this, running, ended] = [&observer, &running, &ended].map(session);
+    let until = Instant::now() + TEST_TIMEOUT;
+    while this.with_fresh_state(|state| state.live.len()) < 3 {
+        assert!(Instant::now() < until, "they are not discovered");
+        std::thread::yield_now();
+    }
+    let named = this.running_sessions(&observer);
+    assert!([&this, &running].iter().all(|of| named.contains(&of.session)), "{named:?}");
+    assert!(!named.contains(&ended.session), "{named:?}");
+}
+
+#[test]
 fn an_announcement_that_cannot_be_read_is_counted_and_withdraws_nothing() {
     let (opening, options) = opening();
     let [one, other] = [(); 2].map(|()| Connection::open(&options, &opening.clock).unwrap());
