@@ -120,6 +120,7 @@ impl RawBus {
     }
 
     /// Opens a topic, with its quality of service as JSON.
+    #[expect(clippy::too_many_arguments, reason = "private to the package")]
     #[pyo3(signature = (name, qos, schema, evolution = None, producer = None, required = None))]
     fn topic(
         &self,

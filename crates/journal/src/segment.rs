@@ -499,7 +499,7 @@ impl Segment {
         self.end_of_frames_from(head.base_pos, head.base_offset)
     }
 
-    /// Returns the end of the valid frames from a position on, whose frame has at least that offset.
+    /// Returns the end of the valid frames from a position on, whose frame has that offset or more.
     pub(crate) fn end_of_frames_from(&self, pos: u64, offset: u64) -> Seal {
         let mut scratch = Vec::new();
         let mut found = Seal { end: pos, offset, time: self.head.base_time, closed: 0 };
