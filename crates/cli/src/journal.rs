@@ -1,7 +1,7 @@
 //! `helio journal`: repairs a journal.
 
 use helio_bus::BusUrl;
-use helio_journal::{Damage, DamagedFiles, Journal, JournalError, JournalOptions};
+use helio_journal::{Damage, DamagedFiles, Journal, JournalError, JournalOptions, PidNamespaces};
 use serde::Serialize;
 
 use crate::args::RepairArgs;
@@ -48,7 +48,11 @@ pub(crate) fn repair(args: &RepairArgs, url: Option<&str>) -> CliResult {
         return Err(CliError::NotFound(format!("no journal in {folder}; check the path")));
     }
     let failed = |e: JournalError| CliError::Failure(e.to_string());
-    let journal = Journal::open(folder.as_ref(), JournalOptions::default()).map_err(failed)?;
+    let mut options = JournalOptions::default();
+    if url.option("pid_namespaces") == Some("any") {
+        options.pid_namespaces = PidNamespaces::Any;
+    }
+    let journal = Journal::open(folder.as_ref(), options).map_err(failed)?;
     let files = if args.discard { DamagedFiles::Discard } else { DamagedFiles::Keep };
     let damage = journal.repair(files).map_err(failed)?;
     let missing: u64 = damage.iter().map(|damage| damage.missing).sum();

@@ -285,7 +285,8 @@ impl BellInner {
 fn claim(env: &Env) -> Result<usize, JournalError> {
     let too_many =
         || JournalError::TooMany { path: env.file_path(), what: "waiting threads", limit: SLOTS };
-    env.doorbells.claim(env.boot).ok_or_else(too_many)
+    let slot = env.doorbells.claim(env.own_token(), |owner| env.is_alive(owner));
+    slot.ok_or_else(too_many)
 }
 
 impl Drop for BellInner {

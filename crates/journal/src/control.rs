@@ -34,7 +34,6 @@ const SEED: usize = 16;
 
 const MARK: usize = 64;
 pub(crate) const LOCK: usize = 128;
-const HOLDER: usize = 192;
 const MAX_TIME: usize = 200;
 const TAIL: usize = 256;
 const SLOT_A: usize = 264;
@@ -48,7 +47,6 @@ const DURABLE_SEQ: usize = 912;
 const DURABLE_CHECK: usize = 920;
 const SYNC_ERROR: usize = 928;
 pub(crate) const SYNC_LOCK: usize = 960;
-const SYNC_HOLDER: usize = 1024;
 const FIRST_SEQ: usize = 1088;
 const FIRST_OFFSET: usize = 1096;
 const FIRST_BASE: usize = 1104;
@@ -258,10 +256,6 @@ impl Control {
         self.word(MARK + 16).store(0, SeqCst);
         self.map.write(MARK, &mark.0.0);
         self.word(MARK + 16).store(mark.1, Release);
-    }
-
-    pub(crate) fn holder(&self, lock: usize) -> &AtomicU64 {
-        self.word(if lock == LOCK { HOLDER } else { SYNC_HOLDER })
     }
 
     /// Returns the committed tail: all bytes before it are whole frames.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use crate::futex;
 use crate::map::{Map, MapWord};
 use crate::pipes::Pipes;
-use crate::process::{BootId, Token};
+use crate::process::Token;
 use crate::wake_hints::{self, Hint};
 
 /// Doorbells of a journal: the limit of threads that wait on it at one time, in all processes.
@@ -70,13 +70,12 @@ impl Doorbells {
     }
 
     /// Takes a free slot, or one of a dead process.
-    pub(crate) fn claim(&self, boot: BootId) -> Option<usize> {
-        let own = Token::own(boot);
+    pub(crate) fn claim(&self, own: Token, is_alive: impl Fn(Token) -> bool) -> Option<usize> {
         for dead_too in [false, true] {
             for slot in 0..SLOTS {
                 let owner = self.owner(slot);
                 let old = Token(owner.load(SeqCst));
-                let free = old == Token::NOBODY || dead_too && !old.alive(boot);
+                let free = old == Token::NOBODY || dead_too && !is_alive(old);
                 if free && owner.compare_exchange(old.0, own.0, SeqCst, SeqCst).is_ok() {
                     self.sleeping(slot).store(AWAKE, SeqCst);
                     return Some(slot);

@@ -5,9 +5,9 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use helio_core::Tai;
@@ -15,11 +15,12 @@ use helio_core::Tai;
 use crate::doorbells::Doorbells;
 use crate::error::IoContext;
 use crate::hash::{mix, random};
+use crate::locks::{self, Held, Locks, LocksOf, Operation};
 use crate::map::{Map, Mode};
 use crate::process::{BootId, Token};
 use crate::running_time;
 use crate::signal::Signal;
-use crate::{Access, JournalError, JournalOptions};
+use crate::{Access, JournalError, JournalOptions, PidNamespaces};
 
 /// Prefix of the names of unfinished files.
 pub(crate) const TEMPORARY_PREFIX: &str = ".tmp-";
@@ -36,6 +37,8 @@ pub(crate) struct Env {
     pub(crate) doorbells: Doorbells,
     pub(crate) syncer: Arc<Signal>,
     pub(crate) keeper: Arc<Signal>,
+    /// The file of locks, and what it is for; `None` without write access.
+    locks: Option<(LocksOf, Mutex<Arc<Locks>>)>,
     number: AtomicU64,
     /// The latest plausible time of a sample, in nanoseconds, when the clock was last read.
     horizon: AtomicI64,
@@ -51,25 +54,112 @@ impl Drop for Env {
 }
 
 impl Env {
-    pub(crate) fn new(
+    /// Opens the environment of a journal whose own file is in place.
+    ///
+    /// # Errors
+    /// [`JournalError::OtherNamespace`] and others that refuse this process.
+    pub(crate) fn open(
         dir: PathBuf,
         options: JournalOptions,
         boot: BootId,
         doorbells: Doorbells,
-    ) -> Self {
+    ) -> Result<Self, JournalError> {
         // A process may have a journal open several times.
         static OPENED: AtomicU64 = AtomicU64::new(0);
-        Self {
+        let namespace = locks::namespace(&options)?;
+        let token = match options.pid_namespaces {
+            PidNamespaces::One => Token::own(boot),
+            PidNamespaces::Any => Token::random(),
+        };
+        let locks = match options.access {
+            Access::ReadOnly => None,
+            Access::ReadWrite => {
+                let of = LocksOf { dir: dir.clone(), boot, namespace, token };
+                let opened = Mutex::new(Arc::new(of.open(options.lock_timeout)?));
+                Some((of, opened))
+            }
+        };
+        Ok(Self {
             dir,
             options,
             boot,
-            token: Token::own(boot),
+            token,
             doorbells,
             syncer: Arc::default(),
             keeper: Arc::default(),
+            locks,
             number: AtomicU64::new(0),
             horizon: AtomicI64::new(i64::MIN),
             opened: OPENED.fetch_add(1, Relaxed),
+        })
+    }
+
+    /// Takes the lock of an operation on a file or folder of the journal.
+    ///
+    /// # Errors
+    /// [`JournalError::Stuck`]; [`JournalError::ReadOnly`].
+    pub(crate) fn lock(&self, operation: Operation, path: &Path) -> Result<Held, JournalError> {
+        loop {
+            let locks = self.locks()?;
+            let held = locks.lock(operation, self.relative(path), self.options.lock_timeout)?;
+            if locks.is_current() {
+                return Ok(held);
+            }
+            self.reopen_locks()?;
+        }
+    }
+
+    /// The same without waiting; `None` if it is held.
+    pub(crate) fn try_lock(
+        &self,
+        operation: Operation,
+        path: &Path,
+    ) -> Result<Option<Held>, JournalError> {
+        let locks = self.locks()?;
+        let held = locks.try_lock(operation, self.relative(path))?;
+        if locks.is_current() {
+            return Ok(held);
+        }
+        self.reopen_locks().map(|()| None)
+    }
+
+    fn locks(&self) -> Result<Arc<Locks>, JournalError> {
+        let (_, locks) = self.locks.as_ref().ok_or(JournalError::ReadOnly)?;
+        Ok(Arc::clone(&locks.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// Opens the file of locks again, after it was removed by hand.
+    fn reopen_locks(&self) -> Result<(), JournalError> {
+        let (of, locks) = self.locks.as_ref().ok_or(JournalError::ReadOnly)?;
+        let mut locks = locks.lock().unwrap_or_else(PoisonError::into_inner);
+        if !locks.is_current() {
+            *locks = Arc::new(of.open(self.options.lock_timeout)?);
+        }
+        Ok(())
+    }
+
+    fn relative<'a>(&self, path: &'a Path) -> &'a Path {
+        path.strip_prefix(&self.dir).unwrap_or(path)
+    }
+
+    /// The calling process, which may be a fork of the one that opened the journal.
+    pub(crate) fn own_token(&self) -> Token {
+        match self.options.pid_namespaces {
+            PidNamespaces::One => Token::own(self.boot),
+            PidNamespaces::Any => self.token,
+        }
+    }
+
+    /// Returns whether a process still runs.
+    pub(crate) fn is_alive(&self, process: Token) -> bool {
+        match self.options.pid_namespaces {
+            PidNamespaces::One => process.alive(self.boot),
+            _ if process == Token::NOBODY => false,
+            // Without write access nobody can be judged; leases still end.
+            PidNamespaces::Any => {
+                process == self.token
+                    || self.locks().map_or(true, |locks| locks.is_present(process))
+            }
         }
     }
 
@@ -169,7 +259,7 @@ impl Env {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let maker = name.strip_prefix(TEMPORARY_PREFIX).and_then(|rest| rest.split_once('-'));
             let token = maker.and_then(|(token, _)| u64::from_str_radix(token, 16).ok());
-            if token.is_some_and(|token| !Token(token).alive(self.boot)) {
+            if token.is_some_and(|token| !self.is_alive(Token(token))) {
                 let removed = match path.is_dir() {
                     true => fs::remove_dir_all(&path),
                     false => fs::remove_file(&path),

@@ -9,7 +9,9 @@ use helio_core::SchemaId;
 use thiserror::Error;
 
 use crate::frame::{MAX_KEY_BYTES, MAX_RECORD_BYTES};
+use crate::lock::{self, LockFailure};
 use crate::map::TooManyMaps;
+use crate::process::process_of;
 
 /// The error of an operation on a journal or its topics.
 #[derive(Debug, Clone, Error)]
@@ -163,7 +165,8 @@ pub enum JournalError {
     },
     /// A lock's holder is alive, but does not release it: the process may be stopped.
     #[error(
-        "{}: process {holder} holds the lock for over {waited:?}; continue or kill it",
+        "{}: process {holder} ({process}) holds the lock for {held:.1?} or longer, waited \
+         {waited:.1?}; continue or kill it",
         path.display()
     )]
     Stuck {
@@ -171,8 +174,70 @@ pub enum JournalError {
         path: PathBuf,
         /// The process that holds it.
         holder: u32,
+        /// Its name, and whether it is stopped, as far as the system shows it.
+        process: String,
+        /// The time for which it has held the lock at least.
+        held: Duration,
         /// The time waited.
         waited: Duration,
+    },
+    /// The journal is in use by processes of another PID namespace. Neither side could tell whether
+    /// the other's processes live.
+    #[error(
+        "{}: in use by processes of another PID namespace ({theirs}; this process is in {own}); \
+         run all of them in one PID namespace, or open the journal in all of them with \
+         PidNamespaces::Any (URL: ?pid_namespaces=any)",
+        path.display()
+    )]
+    OtherNamespace {
+        /// The journal.
+        path: PathBuf,
+        /// This process's PID namespace, as `/proc/self/ns/pid` names it, or `any`.
+        own: String,
+        /// The PID namespace of the processes that have the journal open, or `any`.
+        theirs: String,
+    },
+    /// `/proc` does not show this process's PID namespace, so live processes could not be told from
+    /// dead ones.
+    #[error(
+        "/proc shows another PID namespace than this process's, so live processes could not be \
+         told from dead ones; mount /proc in the namespace (unshare --mount-proc), or use \
+         PidNamespaces::Any (URL: ?pid_namespaces=any)"
+    )]
+    NoProcesses,
+    /// The folder lies on a network file system, on which memory is not shared between machines.
+    #[error(
+        "{}: on the network file system {kind}, where a journal would lose data; use a local \
+         folder, and a bridge or another transport between machines",
+        path.display()
+    )]
+    NetworkFileSystem {
+        /// The folder.
+        path: PathBuf,
+        /// The file system's type.
+        kind: String,
+    },
+    /// A folder inside the journal is a symbolic link, behind which anything may be.
+    #[error(
+        "{}: a symbolic link, which is not followed inside a journal; move the folder here, or \
+         use a bind mount",
+        path.display()
+    )]
+    SymbolicLink {
+        /// The link.
+        path: PathBuf,
+    },
+    /// The folder belongs to another user, and this one may write to it only because everybody may.
+    #[error(
+        "{}: belongs to user {owner}, and everybody may write to it; open it as that user, or \
+         give the folder to a group that its users share",
+        path.display()
+    )]
+    OtherOwner {
+        /// The folder.
+        path: PathBuf,
+        /// Its owner's user id.
+        owner: u32,
     },
     /// Another live producer has the claim.
     #[error(
@@ -268,6 +333,20 @@ impl JournalError {
                 Self::NotPermitted { path }
             }
             _ => Self::Io { action, path, source: Arc::new(source) },
+        }
+    }
+
+    /// A lock was not acquired.
+    pub(crate) fn not_locked(failure: LockFailure, path: PathBuf, waited: Duration) -> Self {
+        match failure {
+            LockFailure::TimedOut(thread) => {
+                let (holder, process) = match lock::has_foreign_holders() {
+                    true => (thread, "as its own PID namespace counts".to_owned()),
+                    false => process_of(thread),
+                };
+                Self::Stuck { path, holder, process, held: waited, waited }
+            }
+            LockFailure::Broken(e) => Self::io("lock", &path, e),
         }
     }
 

@@ -20,7 +20,6 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use helio_core::{ProducerName, TopicName};
-use rustix::fs::{FlockOperation, flock};
 
 use crate::JournalError;
 use crate::env::Env;
@@ -28,7 +27,10 @@ use crate::error::IoContext;
 use crate::group_positions::{
     self, CHANGES, HEADER_BYTES, MAX_MEMBERS, MEMBER_BYTES, StoredPosition, file_bytes,
 };
-use crate::lock::{self, LockFailure};
+use crate::hash::mix;
+use crate::location;
+use crate::lock;
+use crate::locks::Operation;
 use crate::map::{Map, Mode, reserve};
 use crate::partition::Partition;
 use crate::process::Token;
@@ -39,7 +41,6 @@ const PARTITIONS: usize = 16;
 const JOINED: usize = 24;
 const GENERATION: usize = 32;
 const LOCK: usize = 64;
-const HOLDER: usize = 128;
 const MARK: usize = 136;
 const NAME: usize = 24;
 
@@ -137,6 +138,7 @@ impl Group {
         topic: GroupTopic,
     ) -> Result<Self, JournalError> {
         let partitions = topic.partitions;
+        path.parent().map_or(Ok(()), location::check_no_link)?;
         if !path.exists() {
             if !env.writable() {
                 return Err(JournalError::ReadOnly);
@@ -160,9 +162,8 @@ impl Group {
         let current =
             || map.array::<16>(MARK) == mark.0.0 && map.u64(MARK + 16).load(Acquire) == mark.1;
         if env.writable() && !current() {
-            // After a boot there are neither lock holders nor members. Released when `file` is
-            // closed.
-            flock(&file, FlockOperation::LockExclusive).at("lock", &path)?;
+            // After a boot there are neither lock holders nor members.
+            let _lock = env.lock(Operation::Recovery, &path)?;
             if !current() {
                 lock::init(&map, LOCK).at("prepare", &path)?;
                 map.write(HEADER_BYTES, &[0; MAX_MEMBERS * MEMBER_BYTES]);
@@ -200,7 +201,7 @@ impl Group {
             text[..len].copy_from_slice(&name.as_str().as_bytes()[..len]);
             inner.map.write(at + NAME, &text);
             inner.map.u64(at + 16).store(len as u64, Relaxed);
-            inner.map.u64(at + 8).store(Token::own(inner.env.boot).0, Relaxed);
+            inner.map.u64(at + 8).store(inner.env.own_token().0, Relaxed);
             let number = inner.map.u64(JOINED).fetch_add(1, Relaxed) + 1;
             inner.number(slot).store(number, Release);
             inner.change();
@@ -292,16 +293,9 @@ impl GroupInner {
         if !self.env.writable() {
             return Err(JournalError::ReadOnly);
         }
-        match lock::lock(&self.map, LOCK, waited) {
-            // Every change is one store, so a dead holder leaves nothing to repair.
-            Ok(_) => {}
-            Err(LockFailure::TimedOut) => {
-                let holder = Token(self.map.u64(HOLDER).load(Relaxed)).pid();
-                return Err(JournalError::Stuck { path: self.path.clone(), holder, waited });
-            }
-            Err(LockFailure::Broken(e)) => return Err(JournalError::io("lock", &self.path, e)),
-        }
-        self.map.u64(HOLDER).store(self.env.token.0, Relaxed);
+        // Every change is one store, so a dead holder leaves nothing to repair.
+        let locked = lock::lock(&self.map, LOCK, waited);
+        locked.map_err(|failure| JournalError::not_locked(failure, self.path.clone(), waited))?;
         let result = work();
         lock::unlock(&self.map, LOCK);
         result
@@ -312,7 +306,7 @@ impl GroupInner {
         let entry = |slot: usize| {
             let number = self.number(slot).load(Acquire);
             let token = Token(self.map.u64(HEADER_BYTES + slot * MEMBER_BYTES + 8).load(Relaxed));
-            (number != 0 && token.alive(self.env.boot)).then_some((number, slot))
+            (number != 0 && self.env.is_alive(token)).then_some((number, slot))
         };
         (0..MAX_MEMBERS).filter_map(entry).collect()
     }

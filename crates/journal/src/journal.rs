@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use helio_core::{Schema, SchemaId, TopicName};
-use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::bell::Bell;
 use crate::budget;
@@ -18,6 +18,8 @@ use crate::doorbells::{Doorbells, FILE_BYTES};
 use crate::env::{Env, TEMPORARY_PREFIX};
 use crate::error::IoContext;
 use crate::hash::{mix, random};
+use crate::location;
+use crate::locks::{Held, Operation};
 use crate::maintenance::Housekeeper;
 use crate::map::{Map, Mode};
 use crate::pipes::Pipes;
@@ -75,13 +77,17 @@ impl Journal {
             (None, Access::ReadWrite) => return Err(JournalError::NoBootId),
         };
         let file = path.join("journal.hj");
+        location::check_local(path)?;
         if options.access == Access::ReadWrite {
             prepare(path, &file, options.seed, boot)?;
+            location::check_owner(path)?;
         }
+        let links = ["journal.hj", "topics", "schemas", "bells"].map(|name| path.join(name));
+        links.iter().try_for_each(|path| location::check_no_link(path))?;
         let map = attach(&file, options.access)?;
         let dir = fs::canonicalize(path).at("find", path)?;
         let doorbells = Doorbells { map, pipes: Pipes::new(dir.clone()) };
-        let env = Arc::new(Env::new(dir, options, boot, doorbells));
+        let env = Arc::new(Env::open(dir, options, boot, doorbells)?);
         let housekeeper = Arc::new(Housekeeper::new(&env));
         if env.writable() && env.options.maintenance == Maintenance::Background {
             housekeeper.start(&env).at("start threads for", path)?;
@@ -94,6 +100,14 @@ impl Journal {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.inner.env.dir
+    }
+
+    /// Returns the folder's owner, by user id, if this process runs as root and the folder is
+    /// another user's: what it creates there belongs to root, and that user cannot write to it.
+    #[must_use]
+    pub fn stranger(&self) -> Option<u32> {
+        // A folder that is gone has no owner.
+        location::stranger(self.path()).ok().flatten()
     }
 
     /// Runs all maintenance tasks once, for journals opened with [`Maintenance::Manual`].
@@ -168,12 +182,10 @@ impl Journal {
         topic::create(env, name, config)
     }
 
-    /// Takes the lock under which topics are created and deleted. Closing the file releases it.
-    fn lock_topics(&self) -> Result<File, JournalError> {
-        let folder = self.inner.env.dir.join("topics");
-        let lock = File::open(&folder).at("open", &folder)?;
-        flock(&lock, FlockOperation::LockExclusive).at("lock", &folder)?;
-        Ok(lock)
+    /// Takes the lock under which topics are created and deleted.
+    fn lock_topics(&self) -> Result<Held, JournalError> {
+        let env = &self.inner.env;
+        env.lock(Operation::Topics, &env.dir.join("topics"))
     }
 
     /// Opens a topic; `None` if there is none of that name.

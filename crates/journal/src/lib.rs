@@ -12,10 +12,11 @@
 //! - A [`Bell`] blocks a thread until any of its readers has a new record.
 //!
 //! Modules, from the ground up: `map`, `sigbus`, `lock` and `futex` are the only ones with
-//! `unsafe`, besides `segment`. `env` holds what everything refers to: folder, options, process
-//! identity, `doorbells`. `partition` is one log; `writer`, `reader`, `sync`, `retention`,
-//! `recovery` (with `log_scan` and `rebuild`), `repair` and `keys` are its operations;
-//! `group_positions` lies below it. `bell`, `groups` and `producers` stand beside it. `maintenance`
+//! `unsafe`, besides `segment` and `presence`. `env` holds what everything refers to: folder,
+//! options, process identity, `doorbells`, `locks`. `partition` is one log; `writer`, `reader`,
+//! `sync`, `retention`, `recovery` (with `log_scan` and `rebuild`), `repair` and `keys` are its
+//! operations; `group_positions` lies below it. `bell`, `groups` and `producers` stand beside it.
+//! `maintenance`
 //! lists the open partitions, groups and bells, and runs the background work. `topic` and
 //! `journal` are the public entry points.
 
@@ -36,13 +37,16 @@ mod hash;
 mod journal;
 mod keys;
 mod latest_by_key;
+mod location;
 mod lock;
+mod locks;
 mod log_scan;
 mod maintenance;
 mod map;
 mod options;
 mod partition;
 mod pipes;
+mod presence;
 mod process;
 mod producers;
 mod reader;
@@ -71,8 +75,8 @@ pub use groups::{Group, GroupPosition, Member, MemberInfo};
 pub use journal::{FORMAT_VERSION, Journal, MAX_SCHEMA_BYTES, TopicInfo};
 pub use options::{
     Access, Budget, Clock, JournalOptions, LastValue, MAX_PARTITIONS, MAX_SEGMENT_BYTES,
-    MIN_SEGMENT_BYTES, Maintenance, Recovered, RecoveryHook, SyncHook, SyncPolicy, TopicConfig,
-    Uptime,
+    MIN_SEGMENT_BYTES, Maintenance, PidNamespaces, Recovered, RecoveryHook, SyncHook, SyncPolicy,
+    TopicConfig, Uptime,
 };
 pub use partition::OnDurable;
 pub use producers::{Lease, Ownership, ProducerInfo, WriterOptions};

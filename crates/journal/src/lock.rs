@@ -1,15 +1,18 @@
 //! A lock between processes that survives its holder: POSIX robust mutexes in a mapped file.
 //!
 //! Constraints: a lock lies in a map and never moves; it is created once, before the file gets its
-//! name. All processes that share a journal use the same C library (its mutex is the format) and
-//! the same process-id namespace.
+//! name. All processes that share a journal use the same C library (its mutex is the format). A
+//! mutex knows its holder by the thread's id, so they also share the PID namespace, unless the
+//! journal was opened for several: see [`allow_foreign_holders`].
 //!
 //! Operation: [`lock`] reports whether the former holder died inside. Then its work may be
 //! incomplete, and the new holder repairs it first. If a holder is stopped (not dead), the others
-//! wait up to a limit and then fail with its process id.
+//! wait up to a limit and then fail with its thread's id.
 #![allow(unsafe_code)]
 
 use std::io;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use crate::map::Map;
@@ -30,8 +33,8 @@ pub(crate) enum Acquired {
 /// Why a lock was not acquired.
 #[derive(Debug)]
 pub(crate) enum LockFailure {
-    /// Another holder had it for the whole time.
-    TimedOut,
+    /// Another thread, whose id this is (0 for unknown), had it at the end of the whole time.
+    TimedOut(u32),
     /// The bytes are no lock (damaged), or a system call failed.
     Broken(io::Error),
 }
@@ -63,10 +66,16 @@ pub(crate) fn init(map: &Map, at: usize) -> io::Result<()> {
 /// behaviour in the C library. Only words that locking never changes are compared.
 fn looks_sound(map: &Map, at: usize) -> bool {
     // __kind of glibc's and musl's mutex: type, robust and shared bits.
-    let kind = map.u32(at + KIND_AT).load(std::sync::atomic::Ordering::Relaxed);
+    let kind = map.u32(at + KIND_AT).load(Relaxed);
     kind == KIND
 }
 
+#[cfg(target_env = "gnu")]
+const OWNER_AT: usize = 0;
+#[cfg(not(target_env = "gnu"))]
+const OWNER_AT: usize = 4;
+/// The bits of a robust futex that have the owner's id (`FUTEX_TID_MASK`).
+const OWNER_MASK: u32 = 0x3fff_ffff;
 #[cfg(target_env = "gnu")]
 const KIND_AT: usize = 16;
 #[cfg(target_env = "gnu")]
@@ -75,6 +84,30 @@ const KIND: u32 = 2 | 16 | 128;
 const KIND_AT: usize = 0;
 #[cfg(not(target_env = "gnu"))]
 const KIND: u32 = 2 | 4 | 128;
+
+/// Whether threads of other PID namespaces may hold this process's locks.
+static FOREIGN_HOLDERS: AtomicBool = AtomicBool::new(false);
+
+/// How often a lock is polled whose holder may have this thread's id.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+
+/// From now on, holders may be threads of other PID namespaces, with ids that this process's
+/// threads have, too. A thread that is killed while it waits in the C library would release the
+/// lock of a holder with the same id; so waiting threads poll, and enter only where the lock looks
+/// free. Ends with the process.
+pub(crate) fn allow_foreign_holders() {
+    FOREIGN_HOLDERS.store(true, Relaxed);
+}
+
+/// Returns whether [`allow_foreign_holders`] was called.
+pub(crate) fn has_foreign_holders() -> bool {
+    FOREIGN_HOLDERS.load(Relaxed)
+}
+
+/// Returns the thread that holds the lock; 0 if nobody does.
+fn owner(map: &Map, at: usize) -> u32 {
+    map.u32(at + OWNER_AT).load(Relaxed) & OWNER_MASK
+}
 
 /// Takes the lock, waiting at most `limit`.
 #[inline]
@@ -86,7 +119,8 @@ pub(crate) fn lock(map: &Map, at: usize, limit: Duration) -> Result<Acquired, Lo
     // SAFETY: a mutex made by `init`, whose kind word is intact.
     match unsafe { libc::pthread_mutex_trylock(mutex(map, at)) } {
         0 => Ok(Acquired::Clean),
-        libc::EBUSY => slow(map, at, limit),
+        // A thread with this one's id may be one of another PID namespace.
+        libc::EBUSY | libc::EDEADLK => slow(map, at, limit),
         code => settle(map, at, code),
     }
 }
@@ -100,7 +134,7 @@ fn settle(map: &Map, at: usize, code: i32) -> Result<Acquired, LockFailure> {
             unsafe { libc::pthread_mutex_consistent(mutex(map, at)) };
             Ok(Acquired::OwnerDied)
         }
-        libc::ETIMEDOUT => Err(LockFailure::TimedOut),
+        libc::ETIMEDOUT => Err(LockFailure::TimedOut(owner(map, at))),
         code => Err(LockFailure::Broken(io::Error::from_raw_os_error(code))),
     }
 }
@@ -113,21 +147,37 @@ fn slow(map: &Map, at: usize, limit: Duration) -> Result<Acquired, LockFailure> 
     loop {
         let left = limit.saturating_sub(start.elapsed());
         if left.is_zero() {
-            return Err(LockFailure::TimedOut);
+            return settle(map, at, libc::ETIMEDOUT);
         }
-        let slice = i64::from(left.min(LOCK_POLL_INTERVAL).subsec_nanos());
-        let mut until = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the clock is written to this frame; the mutex is as in `lock`.
-        let code = unsafe {
-            libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut until);
-            let nanos = until.tv_nsec + slice;
-            until.tv_sec += nanos / 1_000_000_000;
-            until.tv_nsec = nanos % 1_000_000_000;
-            libc::pthread_mutex_timedlock(mutex(map, at), &raw const until)
+        let code = match has_foreign_holders() {
+            true => poll(map, at),
+            false => wait(map, at, left.min(LOCK_POLL_INTERVAL)),
         };
-        if code != libc::ETIMEDOUT {
-            return settle(map, at, code);
+        match code {
+            libc::EBUSY | libc::EDEADLK => std::thread::sleep(left.min(POLL_INTERVAL)),
+            libc::ETIMEDOUT => {}
+            code => return settle(map, at, code),
         }
+    }
+}
+
+fn poll(map: &Map, at: usize) -> i32 {
+    match owner(map, at) {
+        // SAFETY: the mutex is as in `lock`.
+        0 => unsafe { libc::pthread_mutex_trylock(mutex(map, at)) },
+        _ => libc::EBUSY,
+    }
+}
+
+fn wait(map: &Map, at: usize, slice: Duration) -> i32 {
+    let mut until = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the clock is written to this frame; the mutex is as in `lock`.
+    unsafe {
+        libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut until);
+        let nanos = until.tv_nsec + i64::from(slice.subsec_nanos());
+        until.tv_sec += nanos / 1_000_000_000;
+        until.tv_nsec = nanos % 1_000_000_000;
+        libc::pthread_mutex_timedlock(mutex(map, at), &raw const until)
     }
 }
 
@@ -152,14 +202,19 @@ mod tests {
 
     #[test]
     fn a_held_lock_times_out_and_a_dead_thread_s_lock_is_taken_over() {
-        let map = map();
+        let (map, holder) = (map(), rustix::thread::gettid());
+        let own = || holder.as_raw_nonzero().get() as u32;
         init(&map, 64).unwrap();
         assert_eq!(lock(&map, 64, Duration::ZERO).unwrap(), Acquired::Clean);
         std::thread::scope(|s| {
             s.spawn(|| {
-                assert!(matches!(lock(&map, 64, Duration::ZERO), Err(LockFailure::TimedOut)))
+                let failure = lock(&map, 64, Duration::ZERO);
+                assert!(matches!(failure, Err(LockFailure::TimedOut(holder)) if holder == own()));
             });
         });
+        // As if the holder was one of another PID namespace, with the same id.
+        let same = lock(&map, 64, Duration::from_millis(2));
+        assert!(matches!(same, Err(LockFailure::TimedOut(_))));
         unlock(&map, 64);
         std::thread::scope(|s| {
             s.spawn(|| lock(&map, 64, Duration::ZERO).unwrap());

@@ -65,6 +65,17 @@ pub enum Budget {
     Bytes(u64),
 }
 
+/// The PID namespaces whose processes share a journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PidNamespaces {
+    /// One, and every process sees the others in `/proc`. Processes of another one are refused.
+    #[default]
+    One,
+    /// Any, such as containers with a shared folder, on one machine. All processes open the journal
+    /// with this option; those without it are refused.
+    Any,
+}
+
 /// The source of the time of day.
 pub type Clock = Arc<dyn Fn() -> Tai + Send + Sync>;
 
@@ -79,8 +90,11 @@ pub struct JournalOptions {
     pub maintenance: Maintenance,
     /// The room for default retention.
     pub budget: Budget,
-    /// The time that a writer waits for a lock whose holder is alive.
+    /// The time that a writer waits for a lock whose holder is alive. Opening a partition that
+    /// another process is recovering waits up to twelve times as long.
     pub lock_timeout: Duration,
+    /// The PID namespaces whose processes share the journal.
+    pub pid_namespaces: PidNamespaces,
     /// The time of day. Samples more than 10 s ahead of it do not move seeks by time.
     pub clock: Clock,
     /// The uptime, without the time that the machine was asleep, for the age of segments.
@@ -104,6 +118,7 @@ impl Default for JournalOptions {
             maintenance: Maintenance::Background,
             budget: Budget::Percent(25),
             lock_timeout: Duration::from_secs(5),
+            pid_namespaces: PidNamespaces::One,
             clock: Arc::new(now),
             uptime: Arc::new(uptime),
             boot_id: None,
@@ -122,7 +137,8 @@ impl fmt::Debug for JournalOptions {
     }
 }
 
-fn uptime() -> Duration {
+/// Returns the time since the boot, without the time that the machine was asleep.
+pub(crate) fn uptime() -> Duration {
     let since_boot = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Duration::try_from(since_boot).unwrap_or_default()
 }

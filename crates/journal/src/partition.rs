@@ -26,11 +26,12 @@ use crate::error::IoContext;
 use crate::file_id::FileId;
 use crate::group_positions::{self, LogChange};
 use crate::hash::{KeyHash, mix};
-use crate::lock::{self, Acquired, LockFailure};
+use crate::location;
+use crate::lock::{self, Acquired};
 use crate::log_scan::LogScan;
 use crate::map::{Map, MapWord, Mode, reserve};
 use crate::options::{LastValue, MIN_SEGMENT_BYTES, SyncPolicy};
-use crate::process::{BootId, Token};
+use crate::process::BootId;
 use crate::rebuild::{self, segment_id};
 use crate::segment::{self, Head, Seal, Segment, SegmentHold};
 use crate::waiters;
@@ -187,6 +188,7 @@ impl Partition {
         limits: &Arc<Limits>,
     ) -> Result<Self, JournalError> {
         let path = control_path(&dir);
+        location::check_no_link(&dir)?;
         if env.writable() {
             rebuild::restore_control(env, &path, |at| create_control(env, at, |_| 0).map(drop))?;
         }
@@ -336,19 +338,10 @@ impl Partition {
         waited: Duration,
     ) -> Result<Guard<'_>, JournalError> {
         let map = &self.control.map;
-        let acquired = match lock::lock(map, at, waited) {
-            Ok(acquired) => acquired,
-            Err(LockFailure::TimedOut) => {
-                let holder = Token(self.control.holder(at).load(Relaxed)).pid();
-                return Err(JournalError::Stuck { path: control_path(&self.dir), holder, waited });
-            }
-            Err(LockFailure::Broken(e)) => {
-                return Err(JournalError::io("lock", &control_path(&self.dir), e));
-            }
-        };
+        let stuck = |failure| JournalError::not_locked(failure, control_path(&self.dir), waited);
+        let acquired = lock::lock(map, at, waited).map_err(stuck)?;
         let guard = Guard { partition: self, at, _not_send: std::marker::PhantomData };
         self.check_gone()?;
-        self.control.holder(at).store(self.env.token.0, Relaxed);
         if at == LOCK {
             if acquired == Acquired::OwnerDied {
                 self.control.dirty().store(1, Release);

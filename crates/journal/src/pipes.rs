@@ -59,7 +59,7 @@ impl Pipes {
         }
         fs::create_dir_all(dir.join("bells")).ok()?;
         // If this fails, or the file is no pipe, `attach` returns `None`.
-        let _ = mknodat(CWD, path(dir, slot), FileType::Fifo, Mode::from_raw_mode(0o666), 0);
+        let _ = mknodat(CWD, path(dir, slot), FileType::Fifo, Mode::from_raw_mode(0o660), 0);
         attach(dir, slot)
     }
 

@@ -2,8 +2,9 @@
 //! process.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
-use crate::hash::mix;
+use crate::hash::{mix, random};
 
 /// The running system's boot id, which changes with each boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +37,11 @@ impl Token {
         Self::of(pid, stat(pid).map_or(0, |s| s.start), boot)
     }
 
+    /// A process that others, which may be in another PID namespace, know by a random number.
+    pub(crate) fn random() -> Self {
+        Self(u64::from(std::process::id()) << 32 | random() & u64::from(u32::MAX) | 1)
+    }
+
     fn of(pid: u32, start: u64, boot: BootId) -> Self {
         let check = mix(start ^ boot.word()) as u32 | 1;
         Self(u64::from(pid) << 32 | u64::from(check))
@@ -57,6 +63,32 @@ impl Token {
             None => exists(pid),
         }
     }
+}
+
+/// Returns the PID namespace of this process; `None` if `/proc` is missing or shows another one's
+/// processes.
+pub(crate) fn pid_namespace() -> Option<u64> {
+    let shown = fs::read_link("/proc/self").ok()?;
+    let own = shown.to_str()?.parse() == Ok(std::process::id());
+    match fs::metadata("/proc/self/ns/pid") {
+        Ok(namespace) => own.then(|| namespace.ino()),
+        // A kernel without namespaces.
+        Err(_) => own.then_some(1),
+    }
+}
+
+/// Returns a thread's process, and its name and state for people.
+pub(crate) fn process_of(thread: u32) -> (u32, String) {
+    let status = fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    let field = |name: &str| {
+        let found = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        found.map_or("", str::trim)
+    };
+    let stopped = matches!(field("State").chars().next(), Some('T' | 't'));
+    let process = field("Tgid").parse().unwrap_or(thread);
+    let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+    let name = if name.trim().is_empty() { "name unknown" } else { name.trim() };
+    (process, format!("{name}{}", if stopped { ", stopped" } else { "" }))
 }
 
 fn exists(pid: u32) -> bool {

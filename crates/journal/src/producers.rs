@@ -22,12 +22,12 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use helio_core::{Producer, ProducerName, Tai};
-use rustix::fs::{FlockOperation, flock};
 
 use crate::env::Env;
 use crate::error::IoContext;
 use crate::hash::mix;
-use crate::lock::{self, LockFailure};
+use crate::lock;
+use crate::locks::Operation;
 use crate::map::{Map, Mode, reserve};
 use crate::process::Token;
 use crate::rebuild;
@@ -43,7 +43,6 @@ const COUNT: usize = 16;
 /// A number below all incarnations of names that are new in this file: a former file was lost.
 const LEAST_INCARNATION: usize = 24;
 const LOCK: usize = 64;
-const HOLDER: usize = 128;
 const MARK: usize = 136;
 const INCARNATION: usize = 0;
 const CLAIM: usize = 8;
@@ -204,8 +203,8 @@ fn refresh_lock(env: &Env, path: &Path) -> Result<(), JournalError> {
     let ino = file.metadata().at("look at", path)?.ino();
     let current = || map.array::<16>(MARK) == env.boot.0 && map.u64(MARK + 16).load(Acquire) == ino;
     if !current() {
-        // Released when `file` is closed; the next holder then finds the mark.
-        flock(&file, FlockOperation::LockExclusive).at("lock", path)?;
+        // The next holder finds the mark.
+        let _lock = env.lock(Operation::Recovery, path)?;
         if !current() {
             lock::init(&map, LOCK).at("prepare", path)?;
             map.write(MARK, &env.boot.0);
@@ -280,7 +279,7 @@ impl Producers {
     fn holder(&self, map: &Map, id: u32) -> Option<u32> {
         let claim = Token(map.u64(entry(id) + CLAIM).load(Acquire));
         // A process need not query itself.
-        let alive = claim == self.env.token || claim.alive(self.env.boot);
+        let alive = claim == self.env.token || self.env.is_alive(claim);
         alive.then(|| claim.pid())
     }
 
@@ -290,16 +289,9 @@ impl Producers {
     ) -> Result<T, JournalError> {
         let map = self.remap()?;
         let waited = self.env.options.lock_timeout;
-        match lock::lock(&map, LOCK, waited) {
-            // A claim is one store of the incarnation, so a dead holder leaves nothing to repair.
-            Ok(_) => {}
-            Err(LockFailure::TimedOut) => {
-                let holder = Token(map.u64(HOLDER).load(Relaxed)).pid();
-                return Err(JournalError::Stuck { path: self.path.clone(), holder, waited });
-            }
-            Err(LockFailure::Broken(e)) => return Err(JournalError::io("lock", &self.path, e)),
-        }
-        map.u64(HOLDER).store(Token::own(self.env.boot).0, Relaxed);
+        // A claim is one store of the incarnation, so a dead holder leaves nothing to repair.
+        let locked = lock::lock(&map, LOCK, waited);
+        locked.map_err(|failure| JournalError::not_locked(failure, self.path.clone(), waited))?;
         let result = self.remap().and_then(work);
         lock::unlock(&map, LOCK);
         result
@@ -330,7 +322,7 @@ impl Producers {
                 None => self.next_incarnation(&map, id),
                 Some(wanted) => self.adopt(&map, id, (wanted, lease))?,
             };
-            let token = Token::own(self.env.boot);
+            let token = self.env.own_token();
             for id in expired {
                 map.u64(entry(id) + CLAIM).store(0, Release);
             }

@@ -12,16 +12,15 @@
 //! were never durable may have been cut off without a trace. Then the log gets a new identity, so
 //! that cursors of the former one do not match other records.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::Path;
 use std::sync::atomic::Ordering::{Relaxed, Release};
-
-use rustix::fs::{FlockOperation, flock};
 
 use crate::JournalError;
 use crate::control::{Checkpoint, RecoveryReport};
 use crate::env::TEMPORARY_PREFIX;
 use crate::error::IoContext;
+use crate::locks::Operation;
 use crate::log_scan::{LastUse, LogScan};
 use crate::options::Recovered;
 use crate::partition::{FrameDemand, Guard, Partition};
@@ -56,10 +55,8 @@ impl Partition {
             self.call_recovery_hook();
             return Ok(());
         }
-        // Released when `turn` is closed, which is not mapped: a map would hold it on. The next
-        // holder then finds the page marked.
-        let turn = File::open(path).at("open", path)?;
-        flock(&turn, FlockOperation::LockExclusive).at("lock", path)?;
+        // The next holder finds the page marked.
+        let _turn = self.env.lock(Operation::Recovery, path)?;
         let marked = self.control.marked(mark);
         if !marked {
             self.control.reset_locks().at("prepare", path)?;

@@ -18,6 +18,7 @@ use std::sync::{Arc, PoisonError};
 use crate::control::{Beginning, Taken};
 use crate::error::IoContext;
 use crate::frame::{self, Body, FRAME_HEADER_BYTES};
+use crate::locks::{Held, Operation};
 use crate::partition::{FrameDemand, Guard, Partition};
 use crate::segment::{self, Head, Seal, Segment, SegmentHold, Unused};
 use crate::{JournalError, SyncPolicy};
@@ -304,14 +305,8 @@ impl Partition {
 
     /// Takes the maintenance lock, across processes: half of the work is done outside the
     /// partition's lock.
-    fn housekeeping_turn(&self) -> Result<Option<fs::File>, JournalError> {
-        use rustix::fs::{FlockOperation, flock};
-        let path = self.dir.join("control");
-        let file = fs::File::open(&path).at("open", &path)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            other => other.at("lock", &path).map(|()| Some(file)),
-        }
+    fn housekeeping_turn(&self) -> Result<Option<Held>, JournalError> {
+        self.env.try_lock(Operation::Retention, &self.dir)
     }
 
     /// Returns the records of some segments that are the newest of their keys. `None` if copying is

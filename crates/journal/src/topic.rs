@@ -15,6 +15,7 @@ use crate::description::{self, Limits};
 use crate::env::Env;
 use crate::error::IoContext;
 use crate::groups::{Group, GroupTopic};
+use crate::location;
 use crate::maintenance::Housekeeper;
 use crate::partition::{self, OnDurable, Partition};
 use crate::producers::{self, Claim, Lease, ProducerInfo, Producers, WriterOptions};
@@ -188,6 +189,7 @@ impl TopicInner {
         name: &TopicName,
     ) -> Result<Option<Self>, JournalError> {
         let dir = dir(env, name);
+        location::check_no_link(&dir)?;
         let Some(config) = description::read(&dir)? else { return Ok(None) };
         let seed = control::identity(&first_control(&dir)).map_or(0, |(seed, _)| seed);
         let seed = AtomicU64::new(seed);

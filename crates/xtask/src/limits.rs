@@ -28,6 +28,7 @@ pub(crate) const UNSAFE_MODULES: &[(&str, &str)] = &[
     ("crates/journal/src/futex.rs", "waiting and waking across processes"),
     ("crates/journal/src/lock.rs", "a lock that processes share and that outlives its holder"),
     ("crates/journal/src/map.rs", "mapped files, behind bounds-checked access"),
+    ("crates/journal/src/presence.rs", "locks of an open file's bytes come from libc"),
     ("crates/journal/src/sigbus.rs", "a mapped file that is cut short reads as zeros"),
     ("crates/journal/src/segment.rs", "copies in and out of a mapped segment"),
     ("crates/services/log-c/src/calls.rs", "the functions are called by C"),

@@ -12,6 +12,7 @@ mod golden;
 mod groups;
 mod hostile;
 mod last_value;
+mod locks;
 mod retention;
 mod wakeups;
 

@@ -9,6 +9,7 @@ mod damage;
 mod deletion;
 mod leases;
 mod matrix;
+mod namespaces;
 mod power;
 mod storm;
 #[path = "../../../core/tests/storm/mod.rs"]

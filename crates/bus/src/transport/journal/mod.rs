@@ -5,6 +5,7 @@
 //! | `sync_ms` | the longest that a record of a persistent topic stays unsynced (100) |
 //! | `access=read` | change nothing in the folder: topics can be read only |
 //! | `budget` | the room for default retention: bytes, or a share of the disk (`25%`) |
+//! | `pid_namespaces` | `one`, or `any`: containers with PID namespaces of their own share it |
 //!
 //! Each connection opens the journal separately, so that its claims, group memberships and bells
 //! end with it. Topics below `_helio/` are internal and not listed: `_helio/schemas` stores the
@@ -17,6 +18,7 @@ mod topic;
 mod writer;
 
 use std::collections::HashMap;
+use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -26,7 +28,8 @@ use helio_core::qos::{Durability, Guarantee, Reliability, Retention};
 use helio_core::{Qos, SchemaId, TopicName};
 use helio_journal::{
     Access, Budget, Journal, JournalError, JournalOptions, LastValue, MAX_KEY_BYTES,
-    MAX_PARTITIONS, MAX_RECORD_BYTES, Recovered, RecoveryHook, SyncPolicy, TopicConfig,
+    MAX_PARTITIONS, MAX_RECORD_BYTES, PidNamespaces, Recovered, RecoveryHook, SyncPolicy,
+    TopicConfig,
 };
 use serde::{Deserialize, Serialize};
 
@@ -74,7 +77,7 @@ struct JournalTransport {
 
 pub(super) fn connect(opening: &Opening) -> Result<Arc<dyn Transport>, ConnectError> {
     let url = &opening.url;
-    url.allow_options(&["sync_ms", "access", "budget"])?;
+    url.allow_options(&["sync_ms", "access", "budget", "pid_namespaces"])?;
     if url.rest().is_empty() {
         let reason = "a journal needs a folder".to_owned();
         return Err(ConnectError::Url { url: url.to_string(), reason });
@@ -94,9 +97,17 @@ pub(super) fn connect(opening: &Opening) -> Result<Arc<dyn Transport>, ConnectEr
         let wrong = || url.bad_option("budget", text, "a number of bytes, or 1% to 100%");
         options.budget = budget(text).ok_or_else(wrong)?;
     }
+    options.pid_namespaces = match url.option("pid_namespaces") {
+        None | Some("one") => PidNamespaces::One,
+        Some("any") => PidNamespaces::Any,
+        Some(other) => return Err(url.bad_option("pid_namespaces", other, "one or any")),
+    };
     // journal:///path is the same folder as journal:/path.
     let path = url.rest().strip_prefix("//").unwrap_or(url.rest());
     let journal = Journal::open(Path::new(path), options).map_err(failed("open the folder"))?;
+    if access == Access::ReadWrite {
+        warn_of_owner(&journal);
+    }
     let shared = Shared {
         schemas: Schemas::new(journal.clone()),
         journal,
@@ -120,6 +131,19 @@ fn recovered(Recovered { path, report }: &Recovered) -> String {
     }
     let (path, found) = (path.display(), found.join(", and "));
     format!("{path}: recovered: {found}; readers get gaps, `helio topics` lists the topics")
+}
+
+/// Writes a line on stderr if root opens another user's journal.
+fn warn_of_owner(journal: &Journal) {
+    if let Some(owner) = journal.stranger() {
+        let folder = journal.path().display();
+        // Nobody is left to be told that stderr is closed.
+        let _ = writeln!(
+            std::io::stderr().lock(),
+            "heliograph: {folder} belongs to user {owner}, who cannot write to what this process \
+             creates there as root; run it as that user"
+        );
+    }
 }
 
 /// The URL with which a journal is opened for reading; other URLs stay as they are.
