@@ -10,6 +10,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use crate::support::damage::in_memory;
 use crate::support::{HANG_TIMEOUT, child_test};
 use helio_core::{ProducerName, TopicName};
 use helio_journal::{
@@ -239,7 +240,7 @@ fn outcome<T>(result: Result<T, JournalError>, child: i32, what: &str) -> Option
 
 #[test]
 fn a_creator_that_is_stopped_at_any_step_is_named_and_blocks_no_longer_than_it_lives() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = in_memory();
     let (mut steps, mut blocked) = (0, 0);
     loop {
         let dir = dir.path().join(steps.to_string());
