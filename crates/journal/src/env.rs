@@ -74,7 +74,9 @@ impl Env {
         let locks = match options.access {
             Access::ReadOnly => None,
             Access::ReadWrite => {
-                let of = LocksOf { dir: dir.clone(), boot, namespace, token };
+                let name = format!("{TEMPORARY_PREFIX}{:016x}-{:x}", token.0, random());
+                let (dir, temporary) = (dir.clone(), dir.join(name));
+                let of = LocksOf { dir, boot, namespace, token, temporary };
                 let opened = Mutex::new(Arc::new(of.open(options.lock_timeout)?));
                 Some((of, opened))
             }

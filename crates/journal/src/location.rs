@@ -122,7 +122,7 @@ mod tests {
         let mounts = "22 27 0:21 / /proc rw,relatime - proc proc rw\n\
                       35 27 8:1 / / rw,noatime shared:1 - ext4 /dev/sda1 rw\n\
                       36 35 0:45 / /data rw shared:2 master:1 - nfs4 nas:/data rw,vers=4.2\n\
-                      37 35 0:46 / /home/a\\040b rw - fuse.sshfs host: rw\n\
+                      37 35 0:46 / /opt/a\\040b rw - fuse.sshfs host: rw\n\
                       38 35 0:47 / /vault rw - fuse.gocryptfs /v rw\n";
         let kind = |major, minor| network_file_system(mounts, rustix::fs::makedev(major, minor));
         assert_eq!(kind(0, 45), Some("nfs4"));

@@ -25,7 +25,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use crate::env::TEMPORARY_PREFIX;
 use crate::error::IoContext;
 use crate::file_id::FileId;
 use crate::hash::{mix, random};
@@ -101,6 +100,8 @@ pub(crate) struct LocksOf {
     pub(crate) boot: BootId,
     pub(crate) namespace: u64,
     pub(crate) token: Token,
+    /// The file's name until it is linked, which no other process has.
+    pub(crate) temporary: PathBuf,
 }
 
 /// The file of locks that this process uses.
@@ -273,20 +274,19 @@ impl LocksOf {
     /// Creates the file, unless another process is first. It admits those who may write to the
     /// journal's own file.
     fn create(&self, path: &Path, journal: &fs::Metadata) -> Result<(), JournalError> {
-        let name = format!("{TEMPORARY_PREFIX}{:016x}-{:x}", self.token.0, random());
-        let temporary = self.dir.join(name);
+        let temporary = &self.temporary;
         let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create_new(true).mode(0o600).open(&temporary);
-        let file = file.at("create", &temporary)?;
-        let made = self.fill(&file, journal).at("prepare", &temporary);
-        let linked = made.and_then(|()| match fs::hard_link(&temporary, path) {
+        let file = options.read(true).write(true).create_new(true).mode(0o600).open(temporary);
+        let file = file.at("create", temporary)?;
+        let made = self.fill(&file, journal).at("prepare", temporary);
+        let linked = made.and_then(|()| match fs::hard_link(temporary, path) {
             // Another process was first; or it took this one for dead, and removed its file.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             Err(e) if e.kind() == io::ErrorKind::NotFound && self.dir.exists() => Ok(()),
             other => other.at("name", path),
         });
         // A left-over would only take space.
-        let _ = fs::remove_file(&temporary);
+        let _ = fs::remove_file(temporary);
         linked
     }
 

@@ -238,12 +238,24 @@ fn outcome<T>(result: Result<T, JournalError>, child: i32, what: &str) -> Option
     }
 }
 
+/// In a process of its own: a fork would keep the journals of other tests open.
 #[test]
 fn a_creator_that_is_stopped_at_any_step_is_named_and_blocks_no_longer_than_it_lives() {
-    let dir = in_memory();
+    run_child("stopped creators", in_memory().path());
+}
+
+/// Runs a task of `child` that asserts by itself.
+fn run_child(task: &str, dir: &Path) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", &child_test(module_path!()), "--nocapture"]);
+    command.env("HELIO_LOCKS_TASK", task).env("HELIO_LOCKS_DIR", dir);
+    assert!(command.status().unwrap().success());
+}
+
+fn stop_creators(dir: &Path) {
     let (mut steps, mut blocked) = (0, 0);
     loop {
-        let dir = dir.path().join(steps.to_string());
+        let dir = dir.join(steps.to_string());
         let (inner, topic) = (dir.clone(), name("stopped"));
         let child = traced(move || {
             let journal = Journal::open(&inner, options()).unwrap();
@@ -480,8 +492,10 @@ fn child() {
     };
     let pid_namespaces =
         if task.ends_with("any") { PidNamespaces::Any } else { PidNamespaces::One };
-    if task == "one writer, any" {
-        return one_exclusive_writer(Path::new(&dir));
+    match task.as_str() {
+        "one writer, any" => return one_exclusive_writer(Path::new(&dir)),
+        "stopped creators" => return stop_creators(Path::new(&dir)),
+        _ => {}
     }
     let access = if task.starts_with("read") { Access::ReadOnly } else { Access::ReadWrite };
     let run = || {
@@ -550,10 +564,7 @@ fn a_journal_for_all_pid_namespaces_has_one_exclusive_writer() {
         eprintln!("PID namespaces: skipped, none can be created here");
         return;
     }
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", &child_test(module_path!()), "--nocapture"]);
-    command.env("HELIO_LOCKS_TASK", "one writer, any").env("HELIO_LOCKS_DIR", &dir);
-    assert!(command.status().unwrap().success());
+    run_child("one writer, any", &dir);
 }
 
 fn one_exclusive_writer(dir: &Path) {
