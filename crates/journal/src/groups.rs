@@ -27,7 +27,6 @@ use crate::error::IoContext;
 use crate::group_positions::{
     self, CHANGES, HEADER_BYTES, MAX_MEMBERS, MEMBER_BYTES, StoredPosition, file_bytes,
 };
-use crate::hash::mix;
 use crate::location;
 use crate::lock;
 use crate::locks::Operation;

@@ -180,7 +180,7 @@ fn traced(work: impl FnOnce()) -> Option<i32> {
     // the parent's objects.
     let child = unsafe { libc::fork() };
     if child != 0 {
-        return (!wait_for(child).is_some_and(|code| code == NOT_PERMITTED)).then_some(child);
+        return wait_for(child).is_none_or(|code| code != NOT_PERMITTED).then_some(child);
     }
     // SAFETY: plain calls.
     unsafe {

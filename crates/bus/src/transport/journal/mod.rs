@@ -18,7 +18,6 @@ mod topic;
 mod writer;
 
 use std::collections::HashMap;
-use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -133,16 +132,14 @@ fn recovered(Recovered { path, report }: &Recovered) -> String {
     format!("{path}: recovered: {found}; readers get gaps, `helio topics` lists the topics")
 }
 
-/// Writes a line on stderr if root opens another user's journal.
+/// Notifies the operator if root opens another user's journal.
 fn warn_of_owner(journal: &Journal) {
     if let Some(owner) = journal.stranger() {
         let folder = journal.path().display();
-        // Nobody is left to be told that stderr is closed.
-        let _ = writeln!(
-            std::io::stderr().lock(),
-            "heliograph: {folder} belongs to user {owner}, who cannot write to what this process \
-             creates there as root; run it as that user"
-        );
+        notices::notify(&format!(
+            "{folder} belongs to user {owner}, who cannot write to what this process creates there \
+             as root; run it as that user"
+        ));
     }
 }
 
