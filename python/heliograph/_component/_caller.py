@@ -207,7 +207,8 @@ class CallerEngine:
         """End a command that is still queued."""
         if order in self._queued:
             self._queued.remove(order)
-            self._send(order, HelioError(f"the bus did not open its topics within {limit} s"))
+            missing = "deliver its stored acknowledgements" if self._ending else "open its topics"
+            self._send(order, HelioError(f"the bus did not {missing} within {limit} s"))
 
     def cancel(self, call: CommandCall, timeout: float | None) -> CommandCall:
         """Request the cancellation of a call."""

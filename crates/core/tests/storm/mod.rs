@@ -7,7 +7,8 @@ use std::io::Write;
 pub(crate) struct Storm {
     /// Faults: kills, damaged bits, power cuts, deletions, members that came or left.
     pub(crate) tried: u64,
-    /// Faults after which the system went on, or refused with an error that names the cause.
+    /// Faults after which the test's checks held, each by itself or all together: the system went
+    /// on, or refused with an error that names the cause.
     pub(crate) survived: u64,
     /// Acknowledged samples that are missing.
     pub(crate) lost: u64,

@@ -4,6 +4,7 @@
 //! missing, and those behind them are cut off: what exists is otherwise the log's unchanged
 //! beginning.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -17,6 +18,7 @@ use helio_journal::{
     Topic, TopicConfig, Writer, WriterOptions,
 };
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 
 use crate::storm_report::Storm;
 
@@ -418,16 +420,22 @@ fn what_was_durable_is_there_after_power_loss() {
         max_shrink_iters: 300,
         ..ProptestConfig::default()
     };
-    let cuts = std::cell::Cell::new(0);
-    let ops = prop::collection::vec(op(), 1..60);
-    proptest!(settings, |(ops in ops, keeps: bool, on_request: bool)| {
+    let (tried, survived) = (Cell::new(0), Cell::new(0));
+    let is_cut = |op: &&Op| matches!(op, Op::Cut { .. } | Op::CutWithin { .. });
+    let case = (prop::collection::vec(op(), 1..60), any::<bool>(), any::<bool>());
+    let outcome = TestRunner::new(settings).run(&case, |(ops, keeps, on_request)| {
+        let cuts = ops.iter().filter(is_cut).count() as u64;
+        tried.set(tried.get() + cuts);
+        // It fails where a durable sample is missing, or another one without a report.
         run(&ops, &config(keeps, on_request));
-        let is_cut = |op: &&Op| matches!(op, Op::Cut { .. } | Op::CutWithin { .. });
-        cuts.set(cuts.get() + ops.iter().filter(is_cut).count() as u64);
+        survived.set(survived.get() + cuts);
+        Ok(())
     });
-    // `run` fails where a durable sample is missing, or another one without a report.
-    let tried = cuts.get();
-    Storm { tried, survived: tried, ..Storm::default() }.report("power cuts");
+    if let Err(failed) = outcome {
+        panic!("{failed}");
+    }
+    let (tried, survived) = (tried.get(), survived.get());
+    Storm { tried, survived, ..Storm::default() }.report("power cuts");
 }
 
 fn run(ops: &[Op], config: &TopicConfig) {

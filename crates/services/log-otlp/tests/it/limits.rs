@@ -14,6 +14,8 @@ use crate::support::whole;
 
 /// Only against hanging.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// When an unfinished request is ended; a loaded machine opens all connections of a test before.
+const UNFINISHED: Duration = Duration::from_secs(10);
 /// The sender that does as it should; the others are at 127.0.0.1.
 const GOOD: &str = "127.0.0.2";
 
@@ -76,7 +78,7 @@ fn half_open_requests_keep_nobody_out() {
     files.current = files.maximum.map_or(Some(8_192), |most| Some(most.min(8_192)));
     setrlimit(Resource::Nofile, files).unwrap();
     let kept = Arc::new(Kept::default());
-    let limits = Limits { unfinished: Duration::from_secs(2), ..Limits::default() };
+    let limits = Limits { unfinished: UNFINISHED, ..Limits::default() };
     let (_serving, grpc, http) = serving(&kept, &limits);
     // Of the four kinds: nothing, half a head, the other protocol's preface, half of that.
     let starts = ["", &head(100)[..40], "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "PRI * H"];
@@ -106,7 +108,7 @@ fn half_open_requests_keep_nobody_out() {
 #[test]
 fn half_bodies_of_one_sender_keep_only_that_one_out() {
     let kept = Arc::new(Kept::default());
-    let limits = Limits { unfinished: Duration::from_secs(1), ..Limits::default() };
+    let limits = Limits { unfinished: UNFINISHED, ..Limits::default() };
     let (_serving, _, http) = serving(&kept, &limits);
     let open = |_| {
         let mut stream = connect("127.0.0.1", address(&http));
