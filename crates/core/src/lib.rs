@@ -11,11 +11,13 @@ pub mod evolution;
 pub mod headers;
 pub mod idl;
 pub mod name;
+pub mod projection;
 pub mod qos;
 pub mod resolve;
 pub mod sal;
 pub mod sample;
 pub mod schema;
+pub mod single_object;
 pub mod time;
 
 pub use codec::{Codec, Value};

@@ -1,7 +1,11 @@
 //! Bytes to dynamic values; skipping of datums.
 
+use std::ops::Range;
+
 use super::wire::{MAX_VALUE_DEPTH, Reader, WireError};
-use super::{ArrayStep, Codec, DecodeError, DecodeProblem, Items, RecordStep, Step, Value};
+use super::{
+    ArrayStep, Codec, DecodeError, DecodeProblem, Items, RecordStep, Size, Skip, Step, Value,
+};
 
 type Result<T> = std::result::Result<T, DecodeError>;
 
@@ -134,11 +138,47 @@ impl Codec {
             }
             Step::Record(record) => {
                 enter(record, reader, depth)?;
+                if care == Care::Skip {
+                    return self.pass_fields(at, 0..record.fields.len(), reader, depth);
+                }
                 for (place, step) in record.fields.iter().enumerate() {
                     self.pass(*step, reader, depth + 1, care)
                         .map_err(|error| error.in_field(self.field_name(at, place)))?;
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Skips fields of a record.
+    pub(crate) fn pass_fields(
+        &self,
+        at: usize,
+        fields: Range<usize>,
+        reader: &mut Reader<'_>,
+        depth: usize,
+    ) -> Result<()> {
+        let Step::Record(record) = &self.plan[at] else { return Ok(()) };
+        let start = fields.start;
+        for (i, skip) in record.skips.get(fields).unwrap_or_default().iter().enumerate() {
+            self.pass_field(*skip, reader, depth)
+                .map_err(|error| error.in_field(self.field_name(at, start + i)))?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn pass_field(&self, skip: Skip, reader: &mut Reader<'_>, depth: usize) -> Result<()> {
+        if let Some(null) = skip.null
+            && reader.branch(2)? == null
+        {
+            return Ok(());
+        }
+        match skip.size {
+            Size::Fixed(size) => drop(reader.take(size)?),
+            Size::Number => drop(reader.long()?),
+            Size::Bytes => drop(reader.bytes()?),
+            Size::Other(step) => self.pass(step, reader, depth + 1, Care::Skip)?,
         }
         Ok(())
     }

@@ -151,6 +151,28 @@ pub(crate) struct RecordStep {
     pub(crate) least: usize,
     /// Number of fields that never have bytes.
     pub(crate) free: usize,
+    /// How the fields are skipped.
+    pub(crate) skips: Box<[Skip]>,
+}
+
+/// How a field is skipped: frequent types without a call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Skip {
+    /// The index of `null` in a union with one other type.
+    pub(crate) null: Option<usize>,
+    pub(crate) size: Size,
+}
+
+/// The bytes of a skipped value.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Size {
+    Fixed(usize),
+    /// An `int` or `long`.
+    Number,
+    /// A length, and as many bytes.
+    Bytes,
+    /// Those of any other type: its step.
+    Other(usize),
 }
 
 /// The compiled operation of an array.
@@ -383,9 +405,7 @@ impl Codec {
     /// # Errors
     /// [`DecodeError`] if the bytes do not begin with them.
     pub fn skip_fields(&self, count: usize, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
-        let Some(Step::Record(record)) = self.plan.first() else { return Ok(()) };
-        let mut fields = record.fields.iter().take(count);
-        fields.try_for_each(|step| self.pass(*step, reader, 1, decode::Care::Skip))
+        self.pass_fields(0, 0..count.min(self.schema.fields().len()), reader, 0)
     }
 
     /// Checks that `bytes` are one datum, without decoding it.
@@ -507,8 +527,26 @@ fn step(schema: &Schema, id: NodeId) -> Step {
             let least = schema.least_bytes(id);
             let empty = |field: &&Field| schema.least_bytes(field.kind) == 0;
             let free = record.fields.iter().filter(empty).count();
-            Step::Record(RecordStep { fields, least, free })
+            let skips = record.fields.iter().map(|field| skip(schema, field.kind)).collect();
+            Step::Record(RecordStep { fields, least, free, skips })
         }
+    }
+}
+
+fn skip(schema: &Schema, id: NodeId) -> Skip {
+    let size = |id: NodeId| match &schema.node(id).kind {
+        Type::Boolean => Size::Fixed(1),
+        Type::Float => Size::Fixed(4),
+        Type::Double => Size::Fixed(8),
+        Type::Fixed(fixed) => Size::Fixed(fixed.size),
+        Type::Int | Type::Long | Type::Enum(_) => Size::Number,
+        Type::Bytes | Type::String => Size::Bytes,
+        _ => Size::Other(id.index()),
+    };
+    match schema.nullable(id).map(|(inner, null)| (size(inner), null)) {
+        // Nesting is counted in the union's own step.
+        None | Some((Size::Other(_), _)) => Skip { null: None, size: size(id) },
+        Some((size, null)) => Skip { null: Some(null), size },
     }
 }
 

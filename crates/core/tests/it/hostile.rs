@@ -83,6 +83,15 @@ fn resolutions() {
 }
 
 #[test]
+fn projections() {
+    let mut mask = 0_u8;
+    datums(5, |bytes| {
+        mask = mask.wrapping_add(37);
+        targets::projection(&[&[bytes[0], mask], &bytes[1..]].concat());
+    });
+}
+
+#[test]
 fn containers() {
     let random = &mut Random::new(4);
     for round in 0..1500 {

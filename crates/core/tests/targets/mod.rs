@@ -3,10 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure is to panic")]
 
-use helio_core::codec::{Blocks, Codec, DecodeProblem, EncodeOptions, Reader};
+use helio_core::codec::{Blocks, Codec, DecodeProblem, EncodeOptions, Reader, WireError};
 use helio_core::container::Container;
 use helio_core::evolution::{Level, compare};
 use helio_core::idl::{Head, TopicType};
+use helio_core::projection::{Projection, Shape, Sink};
 use helio_core::resolve::Resolution;
 use helio_core::schema::Schema;
 
@@ -106,6 +107,80 @@ pub(crate) fn resolution(data: &[u8]) {
             ),
             "{error}"
         ),
+    }
+}
+
+/// Columns of each of [`SCHEMAS`]; the second byte selects some. `L` has none.
+const COLUMNS: [&[&str]; 8] = [
+    &["a", "c", "d.T.f", "d.double", "f", "g", "h", "i", "d.T.d.T.b", "e", "d.T.c"],
+    &["g", "x", "c", "d.double", "d.T.i", "f", "e", "b", "a"],
+    &["value"],
+    &["value[].s"],
+    &["map", "string", "array"],
+    &["array[]", "*"],
+    &[],
+    &[],
+];
+
+/// Any bytes as a datum of the schema that the first byte names, of which the columns that the
+/// second names are read; by the columns of the other schema, too.
+pub(crate) fn projection(data: &[u8]) {
+    let [first, mask, bytes @ ..] = data else { return };
+    let place = usize::from(*first) % SCHEMAS.len();
+    let schema = Schema::parse(SCHEMAS[place]).unwrap();
+    for of in [place, place ^ 1] {
+        let chosen = |(i, _): &(usize, &&str)| mask >> (i % 8) & 1 == 0;
+        let paths: Vec<&str> =
+            COLUMNS[of].iter().enumerate().filter(chosen).map(|(_, path)| *path).collect();
+        let shape = Shape::new(&[Schema::parse(SCHEMAS[of]).unwrap()], &paths).unwrap();
+        let Ok(projection) = Projection::new(&schema, &shape) else { continue };
+        let mut count = Count(0);
+        let done = projection.read(bytes, &mut count);
+        // Each value takes a byte, or one from the budget.
+        assert!(count.0 <= 3 * bytes.len() + 70_000, "{} values", count.0);
+        if Codec::new(&schema).check(bytes).is_ok()
+            && let Err(error) = done
+        {
+            use DecodeProblem::{NoCounterpart, Wire};
+            let problem = error.error().problem();
+            let allowed = match problem {
+                NoCounterpart(_) => of != place,
+                // Bytes that are read as a text; nulls of what is not there.
+                Wire(error) => matches!(error, WireError::Utf8 | WireError::Budget),
+                _ => false,
+            };
+            assert!(allowed && error.offset() <= bytes.len(), "{error}");
+        }
+    }
+}
+
+/// Counts values.
+struct Count(usize);
+
+impl Sink<'_> for Count {
+    fn null(&mut self, _slot: usize) {
+        self.0 += 1;
+    }
+    fn boolean(&mut self, _slot: usize, _value: bool) {
+        self.0 += 1;
+    }
+    fn int(&mut self, _slot: usize, _value: i32) {
+        self.0 += 1;
+    }
+    fn long(&mut self, _slot: usize, _value: i64) {
+        self.0 += 1;
+    }
+    fn double(&mut self, _slot: usize, _value: f64) {
+        self.0 += 1;
+    }
+    fn string(&mut self, _slot: usize, _value: &str) {
+        self.0 += 1;
+    }
+    fn record(&mut self, _slot: usize) {
+        self.0 += 1;
+    }
+    fn end(&mut self, _slot: usize, _count: usize) {
+        self.0 += 1;
     }
 }
 
