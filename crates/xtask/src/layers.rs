@@ -14,6 +14,8 @@ enum Layer {
     Transport,
     /// The list of all transports, for doors.
     AllTransports,
+    /// What several services share, and no door of `make demo`.
+    Library,
     /// By which the other services log, too.
     Logging,
     Service,
@@ -28,6 +30,7 @@ fn layer(folder: &str) -> Option<Layer> {
         "crates/journal" => Layer::Journal,
         "crates/bus" => Layer::Bus,
         "crates/cli" | "crates/gateway" | "crates/services/log-c" | "python" => Layer::Door,
+        "crates/columns" | "crates/filter" => Layer::Library,
         "crates/xtask" => Layer::Tool,
         "crates/services/logging" => Layer::Logging,
         "crates/transports/all" => Layer::AllTransports,
@@ -43,8 +46,10 @@ fn may_use(from: Layer, to: Layer) -> bool {
     match from {
         Layer::Tool => false,
         // No service knows a transport or the journal: what it has is the bus.
-        Layer::Logging => matches!(to, Layer::Core | Layer::Bus),
-        Layer::Service => matches!(to, Layer::Core | Layer::Bus | Layer::Logging),
+        Layer::Logging | Layer::Library => matches!(to, Layer::Core | Layer::Bus),
+        Layer::Service => {
+            matches!(to, Layer::Core | Layer::Bus | Layer::Logging | Layer::Library)
+        }
         _ => to < from,
     }
 }
@@ -116,6 +121,16 @@ mod tests {
         assert_eq!(findings(("crates/services/logging", "a"), "crates/transports/dds"), 1);
         assert_eq!(findings(("crates/services/alerts", "a"), "crates/services/logging"), 1);
         assert_eq!(findings(("crates/journal", "a"), "crates/services/logging"), 1);
+    }
+
+    #[test]
+    fn libraries_lie_between_the_bus_and_services() {
+        assert_eq!(findings(("crates/bus", "a"), "crates/columns"), 0);
+        assert_eq!(findings(("crates/columns", "a"), "crates/services/alerts"), 0);
+        assert_eq!(findings(("crates/columns", "a"), "python"), 0);
+        assert_eq!(findings(("crates/columns", "a"), "crates/filter"), 1);
+        assert_eq!(findings(("crates/columns", "a"), "crates/services/logging"), 1);
+        assert_eq!(findings(("crates/services/logging", "a"), "crates/columns"), 1);
     }
 
     #[test]
