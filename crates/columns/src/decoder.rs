@@ -7,7 +7,7 @@ use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::ArrowError;
 use helio_core::SchemaId;
 use helio_core::codec::wire::FREE_VALUES;
-use helio_core::container::ContainerError;
+use helio_core::container::{ContainerError, SchemaCache};
 use helio_core::projection::{Projection, ProjectionError, ShapeError};
 use helio_core::schema::Schema;
 use thiserror::Error;
@@ -81,6 +81,7 @@ pub struct Decoder {
     /// The plan of the last sample.
     last: Option<(SchemaId, Plan)>,
     builders: Builders,
+    pub(crate) files: SchemaCache,
     /// The position of the next sample.
     next: usize,
     positions: Vec<usize>,
@@ -109,6 +110,7 @@ impl Decoder {
             plans: HashMap::new(),
             last: None,
             builders: Builders::new(layout.shape()),
+            files: SchemaCache::default(),
             next: 0,
             positions: Vec::new(),
             rejected: Vec::new(),

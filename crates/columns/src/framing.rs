@@ -50,7 +50,7 @@ impl Decoder {
     }
 
     fn push_container(&mut self, payload: &[u8]) -> Result<(), PushError> {
-        let mut file = match Container::open(payload) {
+        let mut file = match Container::open_cached(payload, &mut self.files) {
             Ok(file) => file,
             Err(error) => return self.end(Err(error.into())),
         };

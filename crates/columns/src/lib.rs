@@ -47,11 +47,11 @@
 //! | [`decoder`] | payloads to batches |
 //! | `builders` | the columns of a batch in the making |
 //! | [`framing`] | payloads with the number of their schema before them, and container files |
-//! | [`export`] | batches for other languages: Arrow's C data interface |
+//! | [`export()`] | batches for other languages: Arrow's C data interface |
 
 mod builders;
 pub mod decoder;
-pub mod export;
+mod export;
 pub mod framing;
 pub mod layout;
 

@@ -142,6 +142,23 @@ pub struct Container<'a> {
     block: Block<'a>,
 }
 
+/// The schema of the last file of many, by its text.
+#[derive(Debug, Default)]
+pub struct SchemaCache(Option<(Vec<u8>, Codec)>);
+
+impl SchemaCache {
+    fn codec(&mut self, text: &[u8]) -> Result<Codec, SchemaError> {
+        match &self.0 {
+            Some((known, codec)) if known == text => Ok(codec.clone()),
+            _ => {
+                let codec = Codec::new(&Schema::parse(&String::from_utf8_lossy(text))?);
+                self.0 = Some((text.to_vec(), codec.clone()));
+                Ok(codec)
+            }
+        }
+    }
+}
+
 /// The current block.
 #[derive(Debug, Default)]
 struct Block<'a> {
@@ -164,20 +181,29 @@ impl<'a> Container<'a> {
     /// # Errors
     /// [`ContainerError`] if it is no header, or if schema or compression are invalid.
     pub fn open(bytes: &'a [u8]) -> Result<Self, ContainerError> {
+        Self::open_cached(bytes, &mut SchemaCache::default())
+    }
+
+    /// Reads the header of one of many files, whose schema is parsed only if it is not that of the
+    /// last one.
+    ///
+    /// # Errors
+    /// As [`Container::open`].
+    pub fn open_cached(bytes: &'a [u8], last: &mut SchemaCache) -> Result<Self, ContainerError> {
         let rest = bytes.strip_prefix(MAGIC).ok_or(ContainerError::Magic)?;
         let mut reader = Reader::new(rest);
         let header = header(&mut reader);
         let next = bytes.len() - reader.rest().len();
         let (metadata, sync) =
             header.map_err(|error| ContainerError::Wire { offset: next, error })?;
-        let text = |name: &str| {
+        let value = |name: &str| {
             let value = metadata.iter().rev().find(|(key, _)| key == name);
-            value.map(|(_, value)| String::from_utf8_lossy(value).into_owned())
+            value.map(|(_, value)| *value)
         };
-        let schema = Schema::parse(&text("avro.schema").ok_or(ContainerError::NoSchema)?)?;
-        let name = text("avro.codec").unwrap_or_else(|| "null".to_owned());
-        let compression = Compression::named(&name).ok_or(ContainerError::Compression(name))?;
-        let codec = Codec::new(&schema);
+        let name = String::from_utf8_lossy(value("avro.codec").unwrap_or(b"null"));
+        let compression = Compression::named(&name)
+            .ok_or_else(|| ContainerError::Compression(name.into_owned()))?;
+        let codec = last.codec(value("avro.schema").ok_or(ContainerError::NoSchema)?)?;
         Ok(Self { bytes, codec, compression, metadata, sync, next, block: Block::default() })
     }
 
@@ -446,6 +472,21 @@ mod tests {
             assert_eq!(codec.decode(&datums[1999]).unwrap(), vec![1999; 100].into());
             assert_eq!(all(&file_of_none(compression)), Ok(vec![]));
         }
+    }
+
+    #[test]
+    fn the_schema_of_the_last_file_is_kept_and_no_other() {
+        let of = |text: &str| {
+            Writer::new(&Schema::parse(text).unwrap(), Compression::Null, [9; 16]).finish()
+        };
+        let (int, long) = (of("\"int\""), of("\"long\""));
+        let mut last = SchemaCache::default();
+        for bytes in [&int, &int, &long, &int, &long, &long] {
+            let cached = Container::open_cached(bytes, &mut last).unwrap();
+            assert_eq!(cached.schema(), Container::open(bytes).unwrap().schema());
+            assert_eq!(last.0.as_ref().unwrap().1.schema(), cached.schema());
+        }
+        assert!(Container::open_cached(b"Obj", &mut last).is_err());
     }
 
     fn file_of_none(compression: Compression) -> Vec<u8> {

@@ -1,5 +1,7 @@
 //! Batches with bad samples, changing schemas, and reading in two phases.
 
+use std::sync::LazyLock;
+
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type, Int64Type};
 use arrow_array::{Array, RecordBatch};
@@ -24,7 +26,8 @@ const PATHS: [&str; 7] =
     ["id", "source.snr", "source.band", "prv[].flux", "prv[].time", "prv[].tags", "stamp"];
 
 pub(crate) fn schema() -> Schema {
-    Schema::parse(ALERT).unwrap()
+    static PARSED: LazyLock<Schema> = LazyLock::new(|| Schema::parse(ALERT).unwrap());
+    PARSED.clone()
 }
 
 fn some(value: impl Into<Value>) -> Value {

@@ -21,12 +21,23 @@ fn batches_of_any_schema_are_valid() {
         };
         let codec = Codec::new(&schema);
         let (mut alone, mut among) = (Decoder::new(&layout), Decoder::new(&layout));
+        let mut noisy = Decoder::new(&layout);
         for _ in 0..8 {
             let mut bytes = Vec::new();
             codec.encode(&any_value(random, &schema), &mut bytes).unwrap();
             alone.push(&schema, &bytes).unwrap();
             among.push(&schema, &bytes).unwrap();
-            // A byte too many, and damage of which some is unnoticed, and then undone.
+            // Damage, of which some is unnoticed.
+            for _ in 0..4 {
+                let mut damaged = bytes.clone();
+                if let Some(place) = (!bytes.is_empty()).then(|| random.below(bytes.len())) {
+                    damaged[place] = random.next() as u8;
+                }
+                let rows = noisy.rows();
+                let done = noisy.push(&schema, &damaged);
+                assert_eq!(noisy.rows(), rows + usize::from(done.is_ok()));
+            }
+            // A byte too many.
             let rows = among.rows();
             bytes.push(0);
             assert!(among.push(&schema, &bytes).is_err());
@@ -35,10 +46,12 @@ fn batches_of_any_schema_are_valid() {
         let (alone, among) = (alone.finish().unwrap(), among.finish().unwrap());
         assert_eq!(alone.records, among.records, "{schema}");
         assert_eq!((among.rejected.len(), among.positions.len()), (8, 8));
-        for column in alone.records.columns() {
+        let noisy = noisy.finish().unwrap();
+        assert_eq!(noisy.positions.len() + noisy.rejected.len(), 32);
+        for column in alone.records.columns().iter().chain(noisy.records.columns()) {
             column.to_data().validate_full().unwrap();
             columns += 1;
         }
     }
-    assert!(columns > 500, "{columns} columns");
+    assert!(columns > 1000, "{columns} columns");
 }

@@ -228,6 +228,16 @@ pub enum ShapeError {
         /// That in the shape.
         reader: LogicalType,
     },
+    /// A field's numbers have different units.
+    #[error("{at}: the writer's unit is {writer:?}, the reader's {reader:?}")]
+    Units {
+        /// The field.
+        at: String,
+        /// The unit in one schema.
+        writer: String,
+        /// That in the shape.
+        reader: String,
+    },
     /// The selection is too large.
     #[error("{at}: the selection is too large; name fewer fields")]
     Limit {

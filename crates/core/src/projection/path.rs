@@ -25,8 +25,8 @@ pub(super) fn parse(path: &str) -> Result<Vec<Segment<'_>>, ShapeError> {
     }
     for part in path.split('.') {
         let (name, marks) = part.split_at(part.find('[').unwrap_or(part.len()));
-        let wrong_marks = !marks.replace("[]", "").is_empty();
-        if name.is_empty() || wrong_marks || out.len() > MAX_SEGMENTS {
+        let is_name = name.chars().all(|c| c.is_alphanumeric() || c == '_') && !name.is_empty();
+        if !is_name || !marks.replace("[]", "").is_empty() || out.len() > MAX_SEGMENTS {
             return Err(wrong());
         }
         out.push(Segment::Name(name));

@@ -242,8 +242,11 @@ impl<'a> Compiler<'a> {
         for (place, member) in wanted.iter().enumerate() {
             match (member, parts.last_mut()) {
                 (Some(member), _) => {
-                    let kind = record.fields[place].kind;
-                    let op = self.inside(&member.name, |this| this.op(kind, &member.node))?;
+                    let field = &record.fields[place];
+                    let op = self.inside(&member.name, |this| {
+                        member.node.same_units(field, &this.at)?;
+                        this.op(field.kind, &member.node)
+                    })?;
                     parts.push(Fields::Read(place, op));
                 }
                 (None, Some(Fields::Skip(range))) => range.end = place + 1,

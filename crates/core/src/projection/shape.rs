@@ -128,6 +128,17 @@ impl Node {
         self.about.logical
     }
 
+    /// Rejects a field of another unit.
+    pub(super) fn same_units(&self, field: &Field, at: &[String]) -> Result<(), ShapeError> {
+        match (&field.units, &self.about.units) {
+            (Some(writer), Some(reader)) if writer != reader => {
+                let (writer, reader) = (writer.clone(), reader.clone());
+                Err(ShapeError::Units { at: shown(at), writer, reader })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The slots of this part up to those that it repeats: what a null fills.
     pub(super) fn nulls(&self) -> Vec<usize> {
         let mut out = Vec::new();
@@ -301,6 +312,8 @@ impl Build<'_> {
         let place = member(members, name, &field.aliases);
         let node = &mut members[place].node;
         let done = self.inside(name, |this| this.add(node, field.kind, rest));
+        let at = self.at.iter().cloned().chain([name.to_owned()]).collect::<Vec<_>>();
+        node.same_units(field, &at)?;
         let about = &mut node.about;
         about.units = about.units.take().or_else(|| field.units.clone());
         about.description = about.description.take().or_else(|| field.text().map(str::to_owned));
@@ -323,6 +336,10 @@ impl Build<'_> {
             }
             (values, []) => {
                 let all = values.iter().map(|id| branch_name(kind(id)));
+                if let Some(name) = repeated(all.clone()) {
+                    let kind = format!("union with several branches {name}");
+                    return Err(ShapeError::Inside { at: self.place(), kind });
+                }
                 node.branches.extend(all.clone().map(str::to_owned));
                 let members = self.members(node, "union")?;
                 all.zip(values).try_for_each(|(name, id)| self.branch(members, name, *id, &[]))
@@ -478,6 +495,14 @@ fn member(members: &mut Vec<Member>, name: &str, aliases: &[String]) -> usize {
     known
         .extend(aliases.iter().filter(|alias| !known.contains(alias)).cloned().collect::<Vec<_>>());
     place
+}
+
+fn repeated<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    let mut rest = names.clone();
+    names.into_iter().find(|name| {
+        rest.next();
+        rest.clone().any(|other| other == *name)
+    })
 }
 
 /// A path, from its parts.

@@ -427,6 +427,38 @@ fn types_that_do_not_resolve_are_named() {
 }
 
 #[test]
+fn different_units_are_named() {
+    let of = |unit: &str| {
+        parse(&format!(
+            r#"{{"type": "record", "name": "R", "fields": [
+                {{"name": "flux", "type": "float", "units": "{unit}"}},
+                {{"name": "id", "type": "long"}}]}}"#
+        ))
+    };
+    let (new, old) = (of("nJy"), of("mag"));
+    let expected = r#"flux: the writer's unit is "mag", the reader's "nJy""#;
+    let error = Shape::new(&[new.clone(), old.clone()], &["flux"]).unwrap_err();
+    assert_eq!(error.to_string(), expected);
+    let shape = Shape::new(std::slice::from_ref(&new), &["*"]).unwrap();
+    assert_eq!(Projection::new(&old, &shape).unwrap_err().to_string(), expected);
+    // Other columns are read.
+    let shape = Shape::new(&[new], &["id"]).unwrap();
+    assert!(Projection::new(&old, &shape).is_ok());
+}
+
+#[test]
+fn branches_of_one_name_are_not_mixed_up() {
+    let schema = parse(
+        r#"{"type": "record", "name": "R", "fields": [{"name": "u", "type": [
+            {"type": "fixed", "name": "a.F", "size": 2},
+            {"type": "fixed", "name": "b.F", "size": 3}]}]}"#,
+    );
+    let error = Shape::new(std::slice::from_ref(&schema), &["*"]).unwrap_err().to_string();
+    assert!(error.starts_with("u is a union with several branches F"), "{error}");
+    assert!(Shape::new(&[schema], &["u.F"]).is_err());
+}
+
+#[test]
 fn older_names_are_aliases() {
     let of =
         |field: &str| parse(&format!(r#"{{"type": "record", "name": "R", "fields": [{field}]}}"#));
