@@ -357,7 +357,7 @@ class Bus:
         self._turn = _YIELD_AFTER_SAMPLES
         await asyncio.sleep(0)
 
-    async def _finish(self, pending: Pending) -> list[Receipt]:
+    async def _finish(self, pending: Pending[_R]) -> list[_R]:
         """Wait for pending receipts."""
         token = self._token()
         while True:
@@ -438,7 +438,7 @@ class Topic(TopicBase[_T]):
         :class:`StorageError`, :class:`ClosedError`.
         """
         options = self._publish_options(key, level, time, trace, headers, guarantee, partition)
-        outcome: Receipt | Pending | None = None
+        outcome: Receipt | Pending[Receipt] | None = None
         # Samples queued in the thread must not be overtaken.
         if self._claimed and not (self._queued and self._is_behind()):
             outcome = (
@@ -459,10 +459,25 @@ class Topic(TopicBase[_T]):
         """Publish samples in order as one batch; return the last receipt of each partition.
 
         All values are encoded before the first is published: after an :class:`EncodeError` none was
-        published. After any other error, later samples of a partition were not published.
+        published. After any other error, later samples of a partition were not published:
+        :meth:`publish_batch` returns which.
         """
         pending = await self._in_turn(partial(self._raw.publish_many, list(values)))
         return await self._bus._finish(pending)
+
+    async def publish_batch(
+        self, values: Iterable[_T | Null], *, partition: int | None = None
+    ) -> list[Receipt | HelioError]:
+        """Publish samples in order as one batch; return a receipt or an error for each of them.
+
+        Nothing is raised for samples that fail. Behind one that is not accepted, no sample of its
+        partition is published: each of those has an error, too, and can be published again in
+        order. All values are encoded before the first is published (:class:`EncodeError`).
+        ``partition`` is that of all samples, by default that of each sample's key. At most 16 MiB
+        are appended at once; other producers' samples may come between such parts.
+        """
+        work = partial(self._raw.publish_batch, list(values), partition)
+        return await self._bus._finish(await self._in_turn(work))
 
     async def aclaim(self) -> int:
         """Open the writer without blocking the loop; see :meth:`claim`."""

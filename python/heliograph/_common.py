@@ -189,7 +189,7 @@ class TopicBase(Generic[_T]):
             "partition": partition,
         }
 
-    def _send(self, value: _T | Null, options: PublishOptions | None) -> Receipt | Pending:
+    def _send(self, value: _T | Null, options: PublishOptions | None) -> Receipt | Pending[Receipt]:
         """Publish and wait as long as it takes; other threads run during the wait."""
         if options is None:
             return self._publish(value)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from heliograph._common import Evolution
+    from heliograph._errors import HelioError
     from heliograph._events import Event
     from heliograph._heliograph import Null, RawBus, RawSubscription, Sample, Time
     from heliograph._lagging import Lagging
@@ -159,6 +160,12 @@ class Topic(TopicBase[_T]):
     def publish_many(self, values: Iterable[_T | Null]) -> list[Receipt]:
         """Publish samples as one batch; see :meth:`heliograph.Topic.publish_many`."""
         return self._raw.publish_many(values).wait()
+
+    def publish_batch(
+        self, values: Iterable[_T | Null], *, partition: int | None = None
+    ) -> list[Receipt | HelioError]:
+        """Publish a batch with an outcome a sample; see :meth:`heliograph.Topic.publish_batch`."""
+        return self._raw.publish_batch(values, partition).wait()
 
     def flush(self, guarantee: Guarantee | str, *, timeout: float = 60.0) -> None:
         """Wait until all samples published here reach a guarantee, at most ``timeout`` s."""

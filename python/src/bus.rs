@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use helio_bus::{
-    Alive, Bus, Clock, EvolutionError, Headers, HeadersRef, Lagging, Message, ProducerName,
-    PublishError, Publisher, Start, Subscribe, Tai, TestClock, Topic, TopicName, TopicSpec,
-    TraceId, TransportError, WriterInfo,
+    Alive, Bus, Clock, EvolutionError, Headers, HeadersRef, Lagging, Message, PendingBatch,
+    ProducerName, PublishError, Publisher, Start, Subscribe, Tai, TestClock, Topic, TopicName,
+    TopicSpec, TraceId, TransportError, WriterInfo,
 };
 use helio_core::NameError;
 use pyo3::exceptions::PyValueError;
@@ -388,6 +388,29 @@ impl RawTopic {
             None => Py::new(py, Pending::one(publishing))?.into_any(),
         }))
     }
+
+    fn batch(&self, values: &Bound<'_, PyAny>, partition: Option<u32>) -> PyResult<PendingBatch> {
+        let py = values.py();
+        let publisher = self.publisher(py)?;
+        let mut parts = Vec::new();
+        with_scratch(|out| {
+            for value in values.try_iter()? {
+                let start = out.len();
+                let value = value?;
+                let middle = self.encode(&value, None, out)?;
+                let is_null = value.is_exact_instance_of::<Null>();
+                let headers = if is_null { HeadersRef::NULL } else { HeadersRef::EMPTY };
+                parts.push((start, middle, out.len(), headers));
+            }
+            let message = |&(start, middle, end, headers): &(usize, usize, usize, _)| {
+                let message = Message::new(&out[start..middle]).key(&out[middle..end]);
+                let message = message.headers(headers);
+                partition.map_or(message, |partition| message.partition(partition))
+            };
+            let messages: Vec<_> = parts.iter().map(message).collect();
+            PyResult::Ok(py.detach(|| publisher.publish_batch(&messages)))
+        })
+    }
 }
 
 fn raw_payload(value: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> PyResult<()> {
@@ -502,30 +525,23 @@ impl RawTopic {
         self.send(value, Some(&options), WhenBlocked::Refuse)
     }
 
-    /// Publishes values as one batch; returns the number of accepted ones and the pending receipts.
+    /// Publishes values as one batch; returns the pending last receipt of each partition.
     fn publish_many(&self, values: &Bound<'_, PyAny>) -> PyResult<Pending> {
-        let py = values.py();
-        let publisher = self.publisher(py)?;
-        let mut parts = Vec::new();
-        let batching = with_scratch(|out| {
-            for value in values.try_iter()? {
-                let start = out.len();
-                let value = value?;
-                let middle = self.encode(&value, None, out)?;
-                let is_null = value.is_exact_instance_of::<Null>();
-                let headers = if is_null { HeadersRef::NULL } else { HeadersRef::EMPTY };
-                parts.push((start, middle, out.len(), headers));
-            }
-            let message = |&(start, middle, end, headers): &(usize, usize, usize, _)| {
-                Message::new(&out[start..middle]).key(&out[middle..end]).headers(headers)
-            };
-            let messages: Vec<_> = parts.iter().map(message).collect();
-            PyResult::Ok(py.detach(|| publisher.publish_batch(&messages)))
-        })?;
+        let batching = self.batch(values, None)?;
         if let (0, Some(error)) = (batching.taken(), batching.failed()) {
             return Err(errors::publish(error));
         }
         Ok(Pending::batch(batching))
+    }
+
+    /// The same, to one partition if it is given; returns the pending outcome of each.
+    #[pyo3(signature = (values, partition))]
+    fn publish_batch(
+        &self,
+        values: &Bound<'_, PyAny>,
+        partition: Option<u32>,
+    ) -> PyResult<Pending> {
+        Ok(Pending::each(self.batch(values, partition)?))
     }
 
     /// Waits until all published samples have a guarantee.

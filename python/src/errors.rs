@@ -79,7 +79,7 @@ pub(crate) fn publish(error: &PublishError) -> PyErr {
         PublishError::Full { .. } | PublishError::Dropped { .. } => "OverloadError",
         PublishError::Unknown { .. } | PublishError::NoPartition { .. } => "PublishError",
         PublishError::Encode(_) => "EncodeError",
-        PublishError::NotOpened(_) => "PublishError",
+        PublishError::NotOpened(_) | PublishError::Skipped => "PublishError",
         PublishError::Timeout => "WaitTimeout",
         PublishError::Transport(inner) => transport_class(inner, "StorageError"),
     };

@@ -88,7 +88,8 @@ impl Receipt {
     }
 }
 
-type Outcome = Result<Vec<helio_bus::Receipt>, PublishError>;
+/// The outcome of each sample, or an error of all.
+type Outcome = Result<Vec<helio_bus::Outcome>, PublishError>;
 type ReceiptsFuture = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
 enum ReceiptState {
@@ -96,18 +97,27 @@ enum ReceiptState {
     Done(Outcome),
 }
 
-/// Pending receipts: of one sample, or of a batch (the last receipt of each partition).
+/// Pending receipts: of one sample, or of a batch (the last receipt of each partition, or the
+/// outcome of each sample).
 #[pyclass(frozen, module = "heliograph._heliograph", name = "Pending")]
 pub(crate) struct Pending(Mutex<ReceiptState>);
 
 impl Pending {
     pub(crate) fn one(publishing: PendingPublish) -> Self {
-        let one = async move { publishing.await.map(|receipt| vec![receipt]) };
-        Self(Mutex::new(ReceiptState::InFlight(Box::pin(one))))
+        Self::of(async move { publishing.await.map(|receipt| vec![Ok(receipt)]) })
     }
 
     pub(crate) fn batch(batching: PendingBatch) -> Self {
-        Self(Mutex::new(ReceiptState::InFlight(Box::pin(batching.receipts()))))
+        let all = |receipts: Vec<_>| receipts.into_iter().map(Ok).collect();
+        Self::of(async move { batching.receipts().await.map(all) })
+    }
+
+    pub(crate) fn each(batching: PendingBatch) -> Self {
+        Self::of(async move { Ok(batching.outcomes().await) })
+    }
+
+    fn of(receipts: impl Future<Output = Outcome> + Send + 'static) -> Self {
+        Self(Mutex::new(ReceiptState::InFlight(Box::pin(receipts))))
     }
 
     fn poll_with(&self, py: Python<'_>, waker: &Waker) -> Option<Outcome> {
@@ -129,12 +139,12 @@ impl Pending {
         &self,
         py: Python<'_>,
         timeout: Option<Duration>,
-    ) -> PyResult<Vec<Receipt>> {
+    ) -> PyResult<Vec<Py<PyAny>>> {
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let waker = Arc::new(Unpark(std::thread::current())).into();
         loop {
             if let Some(outcome) = self.poll_with(py, &waker) {
-                return receipts(outcome);
+                return objects(py, outcome);
             }
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
@@ -147,11 +157,13 @@ impl Pending {
     }
 }
 
-fn receipts(outcome: Outcome) -> PyResult<Vec<Receipt>> {
-    match outcome {
-        Ok(receipts) => Ok(receipts.into_iter().map(Receipt).collect()),
-        Err(error) => Err(errors::publish(&error)),
-    }
+/// A receipt or an exception for each outcome.
+fn objects(py: Python<'_>, outcome: Outcome) -> PyResult<Vec<Py<PyAny>>> {
+    let object = |each: helio_bus::Outcome| match each {
+        Ok(receipt) => Ok(Py::new(py, Receipt(receipt))?.into_any()),
+        Err(error) => Ok(errors::publish(&error).into_value(py).into_any()),
+    };
+    outcome.map_err(|error| errors::publish(&error))?.into_iter().map(object).collect()
 }
 
 struct Unpark(Thread);
@@ -170,16 +182,16 @@ impl Pending {
         py: Python<'_>,
         notifier: &Bound<'_, Notifier>,
         token: u64,
-    ) -> PyResult<Option<Vec<Receipt>>> {
+    ) -> PyResult<Option<Vec<Py<PyAny>>>> {
         match self.poll_with(py, &notifier.get().waker(token)) {
             None => Ok(None),
-            Some(outcome) => receipts(outcome).map(Some),
+            Some(outcome) => objects(py, outcome).map(Some),
         }
     }
 
     /// Waits in this thread.
     #[pyo3(signature = (timeout_s = None))]
-    fn wait(&self, py: Python<'_>, timeout_s: Option<f64>) -> PyResult<Vec<Receipt>> {
+    fn wait(&self, py: Python<'_>, timeout_s: Option<f64>) -> PyResult<Vec<Py<PyAny>>> {
         self.block(py, seconds(timeout_s)?)
     }
 }

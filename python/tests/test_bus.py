@@ -250,6 +250,29 @@ async def test_batches_and_receipts(url: str) -> None:
 
 
 @asynchronous
+async def test_each_sample_of_a_batch_has_an_outcome(url: str) -> None:
+    async with helio.connect(url) as bus:
+        qos = helio.STREAM.replace(partitions=2)
+        topic = bus.topic("alerts/packets", qos=qos)
+        too_large = bytes(64 << 20)
+        first = await topic.publish_batch([b"0", b"1", too_large, b"3"], partition=1)
+        assert [type(each) for each in first[2:]] == [helio.PublishError] * 2
+        assert "limit" in str(first[2])
+        assert "earlier sample" in str(first[3])
+        second = await topic.publish_batch([b"3"], partition=1)
+        receipts = [each for each in first + second if isinstance(each, helio.Receipt)]
+        found = [(each.partition, each.offset, each.sequence) for each in receipts]
+        assert found == [(1, 0, 1), (1, 1, 2), (1, 2, 3)]
+        with pytest.raises(helio.EncodeError):
+            await topic.publish_batch([b"4", "text"])
+        unknown = await topic.publish_batch([b"5"], partition=7)
+        assert "partition 7" in str(unknown[0])
+        async with topic.subscribe(start=helio.earliest()) as samples:
+            assert [(await samples.next()).value for _ in range(3)] == [b"0", b"1", b"3"]
+            await testing.assert_silent(samples)
+
+
+@asynchronous
 async def test_keys_choose_and_last_values_wait(url: str) -> None:
     async with helio.connect(url) as bus:
         wind = bus.topic("weather/wind", Wind, qos=helio.EVENT)

@@ -222,6 +222,7 @@ CALLS: dict[str, Callable[[Rig], Any]] = {
     "Topic.aassert_alive": lambda rig: rig.topic.aassert_alive(),
     "Topic.publish": lambda rig: rig.topic.publish(VALUE),
     "Topic.publish_many": lambda rig: rig.topic.publish_many([VALUE]),
+    "Topic.publish_batch": lambda rig: rig.topic.publish_batch([VALUE], partition=0),
     "Topic.flush": lambda rig: rig.topic.flush("stored"),
     "Topic.asubscribe": lambda rig: rig.topic.asubscribe(start=helio.earliest()),
     "Subscription.stats": lambda rig: rig.samples.stats,

@@ -17,7 +17,7 @@ use crate::event::Incompatible;
 use crate::pending_value::PendingValue;
 use crate::receipts::{Admission, BlockedPublish, BlockedQueue, PendingPublish, PendingReceipt};
 use crate::transport::{
-    BatchError, OwnedRecord, Published, Record, TransportTopic, Writer, WriterRequest,
+    BatchAdmission, OwnedRecord, Record, TransportTopic, Writer, WriterRequest,
 };
 
 /// The most blocked publishes of one writer; more are refused as full.
@@ -168,20 +168,19 @@ impl WriterSlot {
         &self,
         records: &[Record<'_>],
         guarantee: Guarantee,
-    ) -> Result<Option<Published>, Box<BatchError>> {
+    ) -> BatchAdmission {
         let mut state = locked(&self.state);
         if !state.blocked.is_empty() {
             let cause = self.full(state.blocked.len());
             drop(state);
             self.admit_blocked();
-            return Err(Box::new(BatchError { taken: 0, last: None, cause }));
+            return BatchAdmission::refused(cause);
         }
-        let outcome = state.writer.publish_batch(records, guarantee);
+        let admission = state.writer.publish_batch(records, guarantee);
         drop(state);
-        let taken = outcome.as_ref().map_or_else(|error| error.taken, |_| records.len());
-        records[..taken].iter().for_each(|record| self.counters.took(record));
+        records[..admission.accepted()].iter().for_each(|record| self.counters.took(record));
         self.admit_blocked();
-        outcome
+        admission
     }
 
     pub(crate) fn assert_alive(&self) -> Result<(), TransportError> {
@@ -236,7 +235,7 @@ impl WriterSlot {
         overload: Overload,
         full: PublishError,
     ) -> PendingPublish {
-        let bytes = state.blocked_bytes + bytes(record);
+        let bytes = state.blocked_bytes + record.bytes();
         let fits = state.blocked.len() < MAX_BLOCKED_PUBLISHES
             && (bytes <= MAX_BLOCKED_BYTES || state.blocked.is_empty());
         if overload == Overload::Block && fits {
@@ -291,7 +290,7 @@ impl WriterSlot {
                 Ok(_) => self.counters.took(&record),
                 Err(_) => _ = self.counters.failed.fetch_add(1, Ordering::Relaxed),
             }
-            state.blocked_bytes -= bytes(&record);
+            state.blocked_bytes -= record.bytes();
             admitted.extend(state.blocked.pop_front().map(|first| (first.admission, admission)));
         }
         admitted
@@ -303,14 +302,10 @@ impl BlockedQueue for WriterSlot {
         let mut state = locked(&self.state);
         if let Ok(at) = state.blocked.binary_search_by_key(&id, |blocked| blocked.id) {
             let removed = state.blocked.remove(at);
-            state.blocked_bytes -= removed.map_or(0, |blocked| bytes(&blocked.record.as_ref()));
+            state.blocked_bytes -= removed.map_or(0, |blocked| blocked.record.as_ref().bytes());
             self.counters.abandoned.fetch_add(1, Ordering::Relaxed);
         }
         drop(state);
         self.admit_blocked();
     }
-}
-
-fn bytes(record: &Record<'_>) -> usize {
-    record.payload.len() + record.key.len() + record.headers.as_bytes().len()
 }

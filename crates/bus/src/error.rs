@@ -313,6 +313,12 @@ pub enum PublishError {
     /// The publisher could not be opened.
     #[error("the publisher could not be opened: {0}")]
     NotOpened(String),
+    /// An earlier sample of the same batch and partition was not accepted, so this one was not
+    /// tried.
+    #[error(
+        "not published, because an earlier sample of the batch was not accepted; publish both again"
+    )]
+    Skipped,
     /// No receipt within the caller's timeout. The sample may still arrive.
     #[error("no receipt within the time given; the sample may still arrive")]
     Timeout,

@@ -64,6 +64,7 @@ mod notices;
 mod open_topics;
 mod parallel;
 mod partitioner;
+mod pending_batch;
 mod pending_value;
 mod publisher;
 mod reactor;
@@ -104,7 +105,8 @@ pub use interfaces::{InterfacesError, read_component, read_interfaces};
 pub use notices::{notify, on_notice};
 pub use parallel::parallel_map;
 pub use partitioner::partition_of;
-pub use publisher::{Message, PendingBatch, Publisher, PublisherStats};
+pub use pending_batch::PendingBatch;
+pub use publisher::{MAX_BATCH_BYTES, Message, Publisher, PublisherStats};
 pub use reactor::EventSource;
 pub use receipts::{
     Outcome, PendingPublish, PendingReceipt, Receipt, ReceiptSender, pending_receipt,

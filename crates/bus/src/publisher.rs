@@ -12,10 +12,15 @@ use crate::clock::Clock;
 use crate::error::{PublishError, TransportError};
 use crate::event::Incompatible;
 use crate::partitioner::partition_of;
+use crate::pending_batch::PendingBatch;
 use crate::receipts::{PendingPublish, PendingReceipt};
 use crate::topic_core::TopicCore;
-use crate::transport::{Receipt, Record};
+use crate::transport::{AcceptedRun, BatchAdmission, Record, parts};
 use crate::writers::Writers;
+
+/// The most bytes (payloads, keys and headers) of a batch that a transport accepts at once. A
+/// sample that is larger goes alone.
+pub const MAX_BATCH_BYTES: usize = 16 << 20;
 
 /// One sample to publish. Defaults are the present time, the topic's guarantee and the key's
 /// partition.
@@ -249,71 +254,104 @@ impl Publisher {
     }
 
     /// Publishes samples in order, with one reading of the clock and, if the transport can, one
-    /// append a partition. A partition's samples are accepted up to the first failure. The
-    /// guarantee is the topic's.
+    /// append for at most [`MAX_BATCH_BYTES`] of a partition. A larger batch is appended in parts,
+    /// between which other producers can append. A partition's samples are accepted up to the first
+    /// failure; [`PendingBatch::wait_each`] has the outcome of each sample. The guarantee is the
+    /// strongest of the topic's and the samples'.
     pub fn publish_batch(&self, messages: &[Message<'_>]) -> PendingBatch {
         let PublishTerms { partitions, guarantee, .. } = self.terms;
-        let mut pending = PendingBatch::default();
+        let mut pending = PendingBatch::of(messages.len());
         let asked = messages.iter().filter_map(|message| message.guarantee);
         let guarantee = asked.max().unwrap_or(guarantee).max(guarantee);
-        if !self.is_offered(guarantee) {
-            pending.fail(self.unsupported_guarantee(guarantee));
+        if !self.is_offered(guarantee) && !messages.is_empty() {
+            pending.fail_sample(0, self.unsupported_guarantee(guarantee));
             return pending;
         }
-        if let Some(error) = messages.iter().find_map(|message| message.check().err()) {
-            pending.fail(error);
+        let invalid =
+            |(index, message): (usize, &Message<'_>)| Some((index, message.check().err()?));
+        if let Some((index, error)) = messages.iter().enumerate().find_map(invalid) {
+            pending.fail_sample(index, error);
             return pending;
         }
         let now = self.terms.clock.now();
         if partitions == 1 && messages.iter().all(|message| message.partition.is_none()) {
             let records: Vec<_> = messages.iter().map(|m| self.stamped(m, now)).collect();
-            self.batch(0, &records, guarantee, &mut pending);
+            self.batch(0, &records, 0, guarantee, &mut pending);
             return pending;
         }
-        let mut by_partition: Vec<Vec<Record<'_>>> = vec![Vec::new(); partitions as usize];
-        for message in messages {
+        let mut by_partition: Vec<Vec<usize>> = vec![Vec::new(); partitions as usize];
+        for (index, message) in messages.iter().enumerate() {
             match self.partition(message) {
-                Ok(partition) => {
-                    by_partition[partition as usize].push(self.stamped(message, now));
-                }
-                Err(error) => pending.fail(error),
+                Ok(partition) => by_partition[partition as usize].push(index),
+                Err(error) => pending.fail_sample(index, error),
             }
         }
-        for (partition, records) in (0..).zip(&by_partition) {
-            if !records.is_empty() {
-                self.batch(partition, records, guarantee, &mut pending);
+        for (partition, indices) in (0..).zip(&by_partition) {
+            if !indices.is_empty() {
+                let place = pending.next_places(indices);
+                let records = indices.iter().map(|index| self.stamped(&messages[*index], now));
+                let records: Vec<_> = records.collect();
+                self.batch(partition, &records, place, guarantee, &mut pending);
             }
         }
         pending
     }
 
+    /// Publishes the records at `place` and behind it.
     fn batch(
         &self,
         partition: u32,
         records: &[Record<'_>],
+        mut place: usize,
         guarantee: Guarantee,
         pending: &mut PendingBatch,
     ) {
         let slot = match self.writers.slot(partition) {
             Ok(slot) => slot,
-            Err(error) => return pending.fail(error.into()),
+            Err(error) => return pending.fail(place, error.into()),
         };
-        let (taken, last, cause) = match slot.publish_batch(records, guarantee) {
-            Ok(last) => (records.len(), last, None),
-            Err(error) => (error.taken, error.last, Some(error.cause)),
-        };
-        pending.taken += taken;
-        pending.last.extend(last.map(|published| PendingPublish::from(Ok(published))));
-        match cause {
-            None => {}
-            Some(PublishError::Full { .. }) => {
-                // One by one: each blocks, or meets the overload policy.
-                let overload = self.overload();
-                let rest = &records[taken..];
-                let each = rest.iter().map(|record| slot.publish(record, guarantee, overload));
-                pending.last.extend(each);
+        let end = place + records.len();
+        for part in parts(records, usize::MAX, MAX_BATCH_BYTES) {
+            let BatchAdmission { runs, failed } = slot.publish_batch(part, guarantee);
+            for AcceptedRun { samples, last } in runs {
+                pending.accept(place, samples, PendingPublish::from(Ok(last)));
+                place += samples;
             }
-            Some(cause) => pending.fail(cause),
+            match failed {
+                None => {}
+                Some(PublishError::Full { .. }) => {
+                    let rest = &records[records.len() - (end - place)..];
+                    return self.batch_when_full(slot, rest, place, guarantee, pending);
+                }
+                Some(cause) => {
+                    let failed = (end - place) as u64;
+                    self.writers.counters.failed.fetch_add(failed, Ordering::Relaxed);
+                    return pending.fail(place, cause);
+                }
+            }
+        }
+    }
+
+    /// Publishes one by one: each blocks, or meets the overload policy. Behind one that is refused,
+    /// none is tried.
+    fn batch_when_full(
+        &self,
+        slot: &Arc<WriterSlot>,
+        records: &[Record<'_>],
+        place: usize,
+        guarantee: Guarantee,
+        pending: &mut PendingBatch,
+    ) {
+        for (nth, record) in records.iter().enumerate() {
+            let publish = slot.publish(record, guarantee, self.overload());
+            match publish.outcome() {
+                Some(Err(error)) if !matches!(error, PublishError::Dropped { .. }) => {
+                    let skipped = (records.len() - nth - 1) as u64;
+                    self.writers.counters.refused.fetch_add(skipped, Ordering::Relaxed);
+                    return pending.fail(place + nth, error);
+                }
+                _ => pending.wait_for(place + nth, 1, publish),
+            }
         }
     }
 
@@ -435,61 +473,5 @@ impl std::fmt::Debug for Publisher {
             .field("topic", &self.topic.name)
             .field("producer", &self.producer())
             .finish_non_exhaustive()
-    }
-}
-
-/// A pending batch.
-#[must_use = "without the receipts the outcome is unknown"]
-#[derive(Debug, Default)]
-pub struct PendingBatch {
-    taken: usize,
-    last: Vec<PendingPublish>,
-    failed: Option<PublishError>,
-}
-
-impl PendingBatch {
-    fn fail(&mut self, error: PublishError) {
-        self.failed.get_or_insert(error);
-    }
-
-    /// How many samples the transport accepted at once.
-    #[must_use]
-    pub fn taken(&self) -> usize {
-        self.taken
-    }
-
-    /// Why the others were not accepted.
-    #[must_use]
-    pub fn failed(&self) -> Option<&PublishError> {
-        self.failed.as_ref()
-    }
-
-    /// Blocks until every sample has the guarantee; returns the last receipt of each partition.
-    ///
-    /// # Errors
-    /// The first failure; [`PendingBatch::taken`] is the number of samples accepted nevertheless.
-    pub fn wait(self) -> Result<Vec<Receipt>, PublishError> {
-        let outcomes: Vec<_> = self.last.into_iter().map(PendingPublish::wait).collect();
-        let receipts = outcomes.into_iter().collect::<Result<_, _>>()?;
-        match self.failed {
-            None => Ok(receipts),
-            Some(error) => Err(error),
-        }
-    }
-
-    /// The same, for tasks.
-    ///
-    /// # Errors
-    /// As [`PendingBatch::wait`].
-    pub async fn receipts(self) -> Result<Vec<Receipt>, PublishError> {
-        let mut outcomes = Vec::with_capacity(self.last.len());
-        for pending in self.last {
-            outcomes.push(pending.await);
-        }
-        let receipts = outcomes.into_iter().collect::<Result<_, _>>()?;
-        match self.failed {
-            None => Ok(receipts),
-            Some(error) => Err(error),
-        }
     }
 }

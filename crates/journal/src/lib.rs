@@ -84,4 +84,4 @@ pub use reader::{From, Item, Reader, ReaderWatch, SampleRef};
 pub use repair::{Damage, DamagedFiles};
 pub use topic::{PartitionInfo, ProducerClaim, Topic};
 pub use wake_hints::{Hint, Hints, WakeTargets};
-pub use writer::{Record, Writer};
+pub use writer::{AppendedBatch, Record, Writer};

@@ -37,6 +37,15 @@ pub struct Record<'a> {
     pub headers: HeadersRef<'a>,
 }
 
+/// The outcome of [`Writer::append_batch`].
+#[derive(Debug)]
+pub struct AppendedBatch {
+    /// The offsets of the appended records.
+    pub offsets: Range<u64>,
+    /// Why the record behind them failed; neither it nor a later one is in the log.
+    pub failed: Option<AppendError>,
+}
+
 impl<'a> Record<'a> {
     #[inline]
     fn body(&self) -> Body<'a> {
@@ -192,12 +201,19 @@ impl Writer {
         Ok(offset)
     }
 
-    /// Appends consecutive records under one lock; returns their offsets. Not atomic: on an error,
-    /// the records before the failed one are in the log, and [`Writer::sequence`] shows how many.
-    ///
-    /// # Errors
-    /// [`AppendError`], as [`Writer::append`].
-    pub fn append_batch(&mut self, records: &[Record<'_>]) -> Result<Range<u64>, AppendError> {
+    /// Appends consecutive records under one lock. Not atomic: the records before a failed one are
+    /// in the log.
+    pub fn append_batch(&mut self, records: &[Record<'_>]) -> AppendedBatch {
+        let mut offsets = 0..0;
+        let failed = self.put_batch(records, &mut offsets).err();
+        AppendedBatch { offsets, failed }
+    }
+
+    fn put_batch(
+        &mut self,
+        records: &[Record<'_>],
+        offsets: &mut Range<u64>,
+    ) -> Result<(), AppendError> {
         let planned: Result<Vec<_>, _> =
             records.iter().map(|r| PreparedFrame::new(r, &self.partition)).collect();
         let planned = planned?;
@@ -206,15 +222,15 @@ impl Writer {
         let guard = partition.lock()?;
         self.claim.check_fence(&self.table)?;
         let first = partition.control.log_end().1;
-        let mut end = first;
+        *offsets = first..first;
         let result = planned.iter().try_for_each(|p| {
-            end = self.put(&guard, p)? + 1;
+            offsets.end = self.put(&guard, p)? + 1;
             Ok(())
         });
         drop(guard);
         partition.ring();
         self.prefault(self.written, POPULATE_BYTES);
-        result.map(|()| first..end)
+        result
     }
 
     /// Copies a frame behind the tail and moves the tail.

@@ -37,9 +37,9 @@ from heliograph._threads import in_thread
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from heliograph._heliograph import Pending as Receipts
-    from heliograph._heliograph import PublishOptions, RawTopic
+    from heliograph._heliograph import Pending, PublishOptions, RawTopic
 
+    Receipts = Pending[Any]
     Finish = Callable[[Receipts], Awaitable[object]]
 
 _LOG = logging.getLogger("heliograph.send")

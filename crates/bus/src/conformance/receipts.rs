@@ -12,7 +12,7 @@ use super::support::{
 };
 use super::{Check, Failure, Harness};
 use crate::error::{PublishError, TransportError};
-use crate::publisher::Message;
+use crate::publisher::{MAX_BATCH_BYTES, Message};
 use crate::subscribe::{Start, Subscribe};
 use crate::transport::Receipt;
 
@@ -42,6 +42,17 @@ pub(super) const CHECKS: &[Check] = &[
         name: "receipt_batch",
         promise: "a batch's receipts cover all of it, one a partition",
         run: batch,
+    },
+    Check {
+        name: "receipt_batch_each",
+        promise: "each sample of a batch has its own outcome; behind one that fails, none of its \
+                  partition is published",
+        run: batch_each,
+    },
+    Check {
+        name: "receipt_batch_parts",
+        promise: "a batch larger than 16 MiB is published whole and in order",
+        run: batch_parts,
     },
     Check {
         name: "receipt_wrong_partition",
@@ -169,6 +180,67 @@ fn batch(harness: &dyn Harness) -> Outcome {
     ensure!(receipts.iter().all(|receipt| receipt.sequence == 30), "{receipts:?}");
     let mut samples = topic.subscribe(Subscribe::from(Start::Earliest))?;
     gather(harness, &mut samples, 90)?;
+    Ok(())
+}
+
+fn batch_each(harness: &dyn Harness) -> Outcome {
+    const WRONG: u64 = 7;
+    let bus = process(harness)?;
+    let topic = open(&bus, &unique("batch-each"), &Qos { partitions: 3, ..Qos::stream() })?;
+    let publisher = topic.publisher()?;
+    let too_large = vec![0; bus.capabilities().max_payload_bytes + 1];
+    let payloads: Vec<_> = (0..15_u64).map(u64::to_le_bytes).collect();
+    let message = |number: u64| {
+        let payload = if number == WRONG { &too_large } else { &payloads[number as usize][..] };
+        Message::new(payload).partition((number % 3) as u32)
+    };
+    let messages: Vec<_> = (0..15).map(message).collect();
+    let outcomes = publisher.publish_batch(&messages).wait_each();
+    ensure!(outcomes.len() == 15, "{} outcomes of 15 samples", outcomes.len());
+    let mut receipts: HashMap<u64, Receipt> = HashMap::new();
+    for (number, outcome) in (0..).zip(outcomes) {
+        match outcome {
+            Ok(receipt) => _ = receipts.insert(number, receipt),
+            Err(PublishError::Transport(TransportError::TooLarge { .. })) if number == WRONG => {}
+            Err(PublishError::Skipped) if number > WRONG && number % 3 == WRONG % 3 => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    ensure!(receipts.len() == 12, "{} samples have receipts, not 12", receipts.len());
+    let places = topic_has_places(&topic)?;
+    let mut samples = topic.subscribe(Subscribe::from(Start::Earliest))?;
+    for sample in gather(harness, &mut samples, 12)?.samples {
+        let number = super::support::number(&sample)?;
+        let receipt = receipts.remove(&number);
+        let receipt = receipt.ok_or_else(|| Failure::Broken(format!("{sample:?}: no receipt")))?;
+        let offset = places.then_some(sample.offset);
+        let named = (receipt.partition, receipt.offset, receipt.sequence);
+        ensure!(
+            named == (sample.partition, offset, sample.header.sequence),
+            "{receipt:?} for {sample:?}"
+        );
+    }
+    let next = publisher.publish(message(10)).wait()?;
+    ensure!(next.sequence == 3, "skipped samples took sequence numbers: {next:?}");
+    Ok(())
+}
+
+fn batch_parts(harness: &dyn Harness) -> Outcome {
+    const SAMPLES: usize = 6;
+    let bus = process(harness)?;
+    let topic = open(&bus, &unique("batch-parts"), &Qos::stream())?;
+    let publisher = topic.publisher()?;
+    let size = MAX_BATCH_BYTES / 4;
+    let payloads: Vec<_> = (0..SAMPLES).map(|number| vec![number as u8 + 1; size]).collect();
+    let messages: Vec<_> = payloads.iter().map(|payload| Message::new(payload)).collect();
+    let mut samples = topic.subscribe(Subscribe::from(Start::Earliest))?;
+    let outcomes = publisher.publish_batch(&messages).wait_each();
+    let receipts = outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let sequences: Vec<u64> = receipts.iter().map(|receipt| receipt.sequence).collect();
+    ensure!(sequences == [1, 2, 3, 4, 5, 6], "the sequences {sequences:?}");
+    let received = gather(harness, &mut samples, SAMPLES)?.samples;
+    let same = received.iter().zip(&payloads).all(|(sample, payload)| sample.payload == *payload);
+    ensure!(same && received.len() == SAMPLES, "{} samples, or others", received.len());
     Ok(())
 }
 

@@ -8,6 +8,7 @@
 //! A transport opens [`TransportTopic`]s. A topic opens one [`Writer`] a partition and producer,
 //! and [`Reader`]s of its partitions. [`crate::conformance`] tests a transport.
 
+mod batch_admission;
 mod capabilities;
 mod decorator;
 pub mod fault;
@@ -27,6 +28,8 @@ use helio_core::qos::{Guarantee, Retention};
 use helio_core::{HeadersRef, Producer, ProducerName, Qos, SchemaId, Tai, TopicName, TraceId};
 use thiserror::Error;
 
+pub(crate) use batch_admission::parts;
+pub use batch_admission::{AcceptedRun, BatchAdmission};
 pub(crate) use capabilities::word;
 pub use capabilities::{Capabilities, Fencing, HistorySupport, Reach, Support};
 pub use decorator::{Decorator, TopicDecorator};
@@ -332,6 +335,12 @@ impl Record<'_> {
         self.payload.is_empty() && self.headers.mark_null()
     }
 
+    /// The size of payload, key and headers in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.payload.len() + self.key.len() + self.headers.as_bytes().len()
+    }
+
     /// Compares payload and key with a transport's limits in bytes, for transports.
     ///
     /// # Errors
@@ -390,23 +399,20 @@ pub trait Writer: Send {
     ) -> Result<Option<Published>, PublishError> {
         self.publish(record, guarantee).map(Some)
     }
-    /// Accepts samples in order, up to the first failure; returns the last one's receipt.
-    ///
-    /// # Errors
-    /// [`BatchError`] with the number of accepted samples.
-    fn publish_batch(
-        &mut self,
-        records: &[Record<'_>],
-        guarantee: Guarantee,
-    ) -> Result<Option<Published>, Box<BatchError>> {
-        let mut last = None;
-        for (taken, record) in records.iter().enumerate() {
+    /// Accepts samples in order, up to the first failure. The bus passes at most
+    /// [`MAX_BATCH_BYTES`](crate::MAX_BATCH_BYTES), or one larger sample.
+    fn publish_batch(&mut self, records: &[Record<'_>], guarantee: Guarantee) -> BatchAdmission {
+        let mut admission = BatchAdmission::default();
+        for record in records {
             match self.publish(record, guarantee) {
-                Ok(published) => last = Some(published),
-                Err(cause) => return Err(Box::new(BatchError { taken, last, cause })),
+                Ok(published) => admission.accept(1, published),
+                Err(cause) => {
+                    admission.failed = Some(cause);
+                    break;
+                }
             }
         }
-        Ok(last)
+        admission
     }
     /// Sets a callback for room in the queue after a `Full`.
     fn on_room(&mut self, _notify: Arc<dyn Fn() + Send + Sync>) {}
@@ -425,17 +431,6 @@ pub trait Writer: Send {
     /// # Errors
     /// The engine's error.
     fn flush(&mut self, guarantee: Guarantee) -> Result<Option<PendingReceipt>, PublishError>;
-}
-
-/// The failure of a sample of a batch.
-#[derive(Debug)]
-pub struct BatchError {
-    /// How many samples were accepted before it.
-    pub taken: usize,
-    /// The receipt of the last accepted one.
-    pub last: Option<Published>,
-    /// The cause.
-    pub cause: PublishError,
 }
 
 /// Where a reader starts.

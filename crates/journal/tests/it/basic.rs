@@ -103,7 +103,9 @@ fn many_small_records_are_found_by_offset_and_time() {
         bodies.iter().enumerate().map(|(i, b)| record(b, i as i64 * 10)).collect();
     for (i, chunk) in records.chunks(100).enumerate() {
         let first = i as u64 * 100;
-        assert_eq!(writer.append_batch(chunk).unwrap(), first..first + 100);
+        let appended = writer.append_batch(chunk);
+        assert!(appended.failed.is_none());
+        assert_eq!(appended.offsets, first..first + 100);
     }
     for start in (0..50_000).step_by(997) {
         let mut reader = site.topic.reader(0, From::Offset(start)).unwrap();

@@ -1,20 +1,24 @@
 //! Appends to a partition of the journal.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use helio_core::Producer;
 use helio_core::qos::Guarantee;
-use helio_journal::{AppendError, JournalError, ProducerClaim, Topic};
+use helio_journal::{AppendError, AppendedBatch, JournalError, ProducerClaim, Topic};
 
-use super::super::{BatchError, Published, Receipt, Record, Writer};
+use super::super::{BatchAdmission, Published, Receipt, Record, Writer, parts};
 use super::topic::{Claims, unclaim};
 use super::{SCHEME, Shared, failed};
 use crate::error::{PublishError, SizeLimit, TransportError};
-use crate::receipts::{PendingReceipt, pending_receipt};
+use crate::receipts::{PendingReceipt, ReceiptSender, pending_receipt};
 
 /// The most records appended under one lock of a partition.
-const MAX_BATCH_RECORDS: usize = 256;
+const MAX_LOCKED_RECORDS: usize = 256;
+/// The most bytes appended under one lock of a partition: other writers wait for their copy, a few
+/// tenths of a millisecond.
+const MAX_LOCKED_BYTES: usize = 1 << 20;
 
 /// How long a thread that must not block waits for other writers: longer than a running writer
 /// holds the lock.
@@ -73,14 +77,65 @@ impl JournalWriter {
         Ok(pending)
     }
 
-    /// Appends records in parts, between which other writers can append.
-    fn append(&mut self, records: &[Record<'_>]) -> Result<(), AppendError> {
-        for part in records.chunks(MAX_BATCH_RECORDS) {
+    /// Appends records in parts, between which other writers can append. Returns the error of the
+    /// record behind the appended ones.
+    fn append(
+        &mut self,
+        records: &[Record<'_>],
+        runs: &mut Vec<AppendedRun>,
+    ) -> Option<AppendError> {
+        for part in parts(records, MAX_LOCKED_RECORDS, MAX_LOCKED_BYTES) {
             let batch: Vec<_> = part.iter().map(record).collect();
-            let offsets = self.writer.append_batch(&batch)?;
-            self.newest = offsets.end.checked_sub(1).or(self.newest);
+            let AppendedBatch { offsets, failed } = self.writer.append_batch(&batch);
+            if !offsets.is_empty() {
+                let sequence = self.writer.sequence();
+                runs.push(AppendedRun { offsets, sequence });
+            }
+            if failed.is_some() {
+                return failed;
+            }
         }
-        Ok(())
+        None
+    }
+
+    /// The receipts of appended runs. One sync makes all of them durable.
+    fn published_runs(&mut self, runs: Vec<AppendedRun>, guarantee: Guarantee) -> BatchAdmission {
+        let mut admission = BatchAdmission::default();
+        let Some(newest) = runs.last().map(|run| run.offsets.end - 1) else { return admission };
+        self.newest = Some(newest);
+        if self.lease {
+            // The records are in the log; the next publish reports fencing.
+            let _ = self.alive();
+        }
+        let stored = guarantee < Guarantee::Durable;
+        let reached = if stored { Guarantee::Stored } else { Guarantee::Durable };
+        let mut senders = Vec::new();
+        for AppendedRun { offsets, sequence } in runs {
+            let samples = (offsets.end - offsets.start) as usize;
+            let receipt = self.receipt(offsets.end - 1, sequence, reached);
+            if stored {
+                admission.accept(samples, Published::Done(receipt));
+            } else {
+                let (sender, pending) = pending_receipt();
+                senders.push((sender, receipt));
+                admission.accept(samples, Published::Pending(pending));
+            }
+        }
+        if !stored {
+            self.complete_when_durable(newest, senders);
+        }
+        admission
+    }
+
+    fn complete_when_durable(&self, newest: u64, senders: Vec<(ReceiptSender, Receipt)>) {
+        let complete = move |outcome: Result<(), JournalError>| {
+            let outcome = outcome.map_err(not_synced);
+            for (sender, receipt) in senders {
+                sender.complete(outcome.clone().map(|()| receipt));
+            }
+        };
+        // If it fails, the callback is dropped, and each receipt is completed as unknown.
+        let _ = self.topic.on_durable(self.partition, newest, Box::new(complete));
     }
 
     fn refused(&self, error: AppendError) -> PublishError {
@@ -97,6 +152,13 @@ impl JournalWriter {
             AppendError::Journal(error) => failed("append")(error),
         }
     }
+}
+
+/// Records of a batch that were appended under one lock.
+struct AppendedRun {
+    offsets: Range<u64>,
+    /// The sequence number of the last one.
+    sequence: u64,
 }
 
 /// The record is in the log, but it may not survive power loss.
@@ -175,41 +237,21 @@ impl Writer for JournalWriter {
         }
     }
 
-    fn publish_batch(
-        &mut self,
-        records: &[Record<'_>],
-        guarantee: Guarantee,
-    ) -> Result<Option<Published>, Box<BatchError>> {
-        let wrong = |cause| Box::new(BatchError { taken: 0, last: None, cause });
-        self.shared.check_open().map_err(|error| wrong(error.into()))?;
-        // The journal refuses a batch with a record that is too large; the bus accepts those before
+    fn publish_batch(&mut self, records: &[Record<'_>], guarantee: Guarantee) -> BatchAdmission {
+        if let Err(error) = self.shared.check_open() {
+            return BatchAdmission::refused(error.into());
+        }
+        // The journal refuses a part with a record that is too large; the bus accepts those before
         // it.
-        let fitting = records.iter().position(|record| check_size(record).is_err());
-        let fitting = &records[..fitting.unwrap_or(records.len())];
-        let before = self.writer.sequence();
-        let appended = self.append(fitting);
-        let taken = (self.writer.sequence() - before) as usize;
-        if let Err(error) = appended {
-            // Only their number is known; a flush covers them all.
-            let end = self.topic.info(self.partition).map(|info| info.end_offset);
-            if let (Ok(end), 1..) = (end, taken) {
-                self.newest = end.checked_sub(1).or(self.newest);
-            }
-            let cause = self.refused(error);
-            return Err(Box::new(BatchError { taken, last: None, cause }));
-        }
-        let last = match self.newest {
-            Some(offset) if taken > 0 => self.published(offset, guarantee).map(Some),
-            _ => Ok(None),
-        };
-        let too_large = records.get(taken).and_then(|record| check_size(record).err());
-        match (too_large, last) {
-            (None, Ok(last)) => Ok(last),
-            (Some(cause), last) => {
-                Err(Box::new(BatchError { taken, last: last.ok().flatten(), cause }))
-            }
-            (None, Err(cause)) => Err(Box::new(BatchError { taken, last: None, cause })),
-        }
+        let too_large = |record: &Record<'_>| check_size(record).err();
+        let wrong = records.iter().enumerate().find_map(|(at, r)| Some((at, too_large(r)?)));
+        let fitting = wrong.as_ref().map_or(records.len(), |(at, _)| *at);
+        let mut runs = Vec::new();
+        let failed = self.append(&records[..fitting], &mut runs);
+        let mut admission = self.published_runs(runs, guarantee);
+        let failed = failed.map(|error| self.refused(error));
+        admission.failed = failed.or(wrong.map(|(_, error)| error));
+        admission
     }
 
     fn assert_alive(&mut self) -> Result<(), TransportError> {

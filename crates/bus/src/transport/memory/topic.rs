@@ -8,7 +8,7 @@ use helio_core::qos::Guarantee;
 use helio_core::{Producer, Qos, SchemaId, TopicName};
 
 use super::super::{
-    BatchError, Declared, PartitionInfo, Published, Reader, ReaderRequest, Receipt, Record,
+    BatchAdmission, Declared, PartitionInfo, Published, Reader, ReaderRequest, Receipt, Record,
     TransportTopic, Writer, WriterInfo, WriterRequest,
 };
 use super::group::Group;
@@ -242,17 +242,13 @@ impl Writer for MemoryWriter {
         }
     }
 
-    fn publish_batch(
-        &mut self,
-        records: &[Record<'_>],
-        guarantee: Guarantee,
-    ) -> Result<Option<Published>, Box<BatchError>> {
+    fn publish_batch(&mut self, records: &[Record<'_>], guarantee: Guarantee) -> BatchAdmission {
         let (last, taken, failed) = self.append(records);
-        let last = last.map(|(offset, sequence)| self.receipt(offset, sequence, guarantee));
-        match failed {
-            None => Ok(last),
-            Some(error) => Err(Box::new(BatchError { taken, last, cause: error.into() })),
+        let mut admission = BatchAdmission { failed: failed.map(Into::into), ..Default::default() };
+        if let Some((offset, sequence)) = last {
+            admission.accept(taken, self.receipt(offset, sequence, guarantee));
         }
+        admission
     }
 
     fn assert_alive(&mut self) -> Result<(), TransportError> {

@@ -155,13 +155,12 @@ impl DeliveryCounter {
         stalls.then(|| format!("{left} samples of {} are not acknowledged", self.place))
     }
 
-    /// A receipt for the last so many samples, or for all in flight.
-    pub(crate) fn wait(&self, receipt: Receipt, samples: Option<usize>) -> PendingReceipt {
+    /// A receipt for all samples in flight.
+    pub(crate) fn wait(&self, receipt: Receipt) -> PendingReceipt {
         let (ticket, pending) = pending_receipt();
         let mut counts = locked(&self.counts);
         let last = counts.sent;
-        let before = samples.map_or(counts.done, |samples| last.saturating_sub(samples as u64));
-        let first = before + 1;
+        let first = counts.done + 1;
         let failed = counts.failed.as_ref().filter(|(number, _)| *number >= first);
         let error = failed.map(|(_, error)| error.clone());
         if counts.done == last {
@@ -227,9 +226,9 @@ mod tests {
     fn who_waits_for_all_is_told_with_the_last() {
         let tally = DeliveryCounter::new("t/0".to_owned());
         let numbers = [tally.sent(), tally.sent()];
-        let both = tally.wait(RECEIPT, None);
+        let both = tally.wait(RECEIPT);
         let third = tally.sent();
-        let all = tally.wait(RECEIPT, None);
+        let all = tally.wait(RECEIPT);
         tally.done(numbers[0], Ok(Some(10)));
         assert!(both.outcome().is_none());
         tally.done(numbers[1], Ok(Some(11)));
@@ -243,34 +242,34 @@ mod tests {
     fn reports_in_any_order_tell_each_its_own() {
         let tally = DeliveryCounter::new("t/0".to_owned());
         let first: Vec<_> = (0..3).map(|_| tally.sent()).collect();
-        let stored = tally.wait(RECEIPT, Some(3));
+        let stored = tally.wait(RECEIPT);
         let second: Vec<_> = (0..2).map(|_| tally.sent()).collect();
-        let failed = tally.wait(RECEIPT, Some(2));
-        let flushed = tally.wait(RECEIPT, None);
+        let flushed = tally.wait(RECEIPT);
         tally.done(second[0], Err(&lost()));
         tally.done(second[1], Ok(Some(13)));
         tally.done(first[2], Ok(Some(12)));
         tally.done(first[0], Ok(Some(10)));
-        assert!(stored.outcome().is_none() && failed.outcome().is_none() && !tally.is_clear());
+        assert!(stored.outcome().is_none() && !tally.is_clear());
         tally.done(first[1], Ok(Some(11)));
         assert_eq!(offset(&stored), Some(12));
-        assert!(failed.outcome().unwrap().is_err() && flushed.outcome().unwrap().is_err());
+        assert!(flushed.outcome().unwrap().is_err());
         assert!(tally.is_clear());
     }
 
     #[test]
-    fn what_failed_before_its_batch_was_whole_fails_the_batch() {
+    fn what_failed_ahead_of_samples_in_flight_fails_their_flush() {
         let tally = DeliveryCounter::new("t/0".to_owned());
         tally.done(tally.sent(), Err(&lost()));
-        tally.done(tally.sent(), Ok(Some(11)));
-        assert!(tally.wait(RECEIPT, Some(2)).outcome().unwrap().is_err());
-        assert!(tally.wait(RECEIPT, Some(1)).outcome().unwrap().is_ok());
-        tally.done(tally.sent(), Err(&lost()));
-        let last = tally.sent();
-        let (batch, all) = (tally.wait(RECEIPT, Some(2)), tally.wait(RECEIPT, None));
-        tally.done(last, Ok(Some(13)));
-        assert!(batch.outcome().unwrap().is_err());
-        assert_eq!(offset(&all), Some(13), "what has failed before was told");
+        let numbers = [tally.sent(), tally.sent()];
+        let flushed = tally.wait(RECEIPT);
+        tally.done(numbers[0], Ok(Some(11)));
+        tally.done(numbers[1], Ok(Some(12)));
+        assert_eq!(offset(&flushed), Some(12), "what failed before was reported");
+        let numbers = [tally.sent(), tally.sent()];
+        tally.done(numbers[1], Err(&lost()));
+        let flushed = tally.wait(RECEIPT);
+        tally.done(numbers[0], Ok(Some(13)));
+        assert!(flushed.outcome().unwrap().is_err());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use helio_bus::transport::{BatchError, Published, Receipt, Record, Writer, no_sal_null};
+use helio_bus::transport::{Published, Receipt, Record, Writer, no_sal_null};
 use helio_bus::{
     Guarantee, PendingReceipt, PublishError, ReceiptSender, TransportError, pending_receipt,
 };
@@ -222,32 +222,6 @@ impl Writer for KafkaWriter {
         Ok(Published::Pending(pending))
     }
 
-    fn publish_batch(
-        &mut self,
-        records: &[Record<'_>],
-        guarantee: Guarantee,
-    ) -> Result<Option<Published>, Box<BatchError>> {
-        let (mut taken, mut failed) = (0, None);
-        for record in records {
-            if let Err(cause) = self.send(record, None) {
-                failed = Some(cause);
-                break;
-            }
-            taken += 1;
-        }
-        let last = (taken > 0).then(|| match guarantee {
-            Guarantee::Accepted => Published::Done(self.receipt(Guarantee::Accepted)),
-            _ => {
-                let receipt = self.receipt(self.topic.link.options.guarantee);
-                Published::Pending(self.counter.wait(receipt, Some(taken)))
-            }
-        });
-        match failed {
-            None => Ok(last),
-            Some(cause) => Err(Box::new(BatchError { taken, last, cause })),
-        }
-    }
-
     fn on_room(&mut self, notify: Notify) {
         self.notify = Some(notify);
     }
@@ -270,7 +244,7 @@ impl Writer for KafkaWriter {
         if self.counter.is_clear() {
             return Ok(None);
         }
-        Ok(Some(self.counter.wait(self.receipt(self.topic.link.options.guarantee), None)))
+        Ok(Some(self.counter.wait(self.receipt(self.topic.link.options.guarantee))))
     }
 }
 
@@ -282,7 +256,7 @@ impl Drop for KafkaWriter {
         }
         if self.claim.lease().is_some() {
             // Others take over when they read this: not before samples in flight were delivered.
-            let arrived = self.counter.wait(self.receipt(Guarantee::Stored), None);
+            let arrived = self.counter.wait(self.receipt(Guarantee::Stored));
             if arrived.wait(Some(FLUSH_TIMEOUT)).is_none() {
                 return;
             }
