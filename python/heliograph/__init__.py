@@ -25,7 +25,7 @@ from types import FunctionType
 
 from heliograph import sync
 from heliograph._bus import Bus, Subscription, Topic, connect
-from heliograph._common import Writer
+from heliograph._common import Group, GroupMember, GroupPartition, Writer
 from heliograph._component._call import AckError, AckTimeoutError, CommandCall
 from heliograph._component._codes import Ack, AckCode, State
 from heliograph._component._commands import CommandOptions, Stream, command
@@ -144,6 +144,9 @@ __all__ = [
     "Float32",
     "Float64",
     "Gap",
+    "Group",
+    "GroupMember",
+    "GroupPartition",
     "Guarantee",
     "HelioError",
     "History",

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from heliograph._common import Evolution, Writer
+    from heliograph._common import Evolution, Group, Writer
+    from heliograph._errors import HelioError
     from heliograph._events import Event
     from heliograph._heliograph import ManualClock, Null, Sample, Time
     from heliograph._lagging import Lagging
@@ -490,6 +491,10 @@ class Topic(TopicBase[_T]):
     async def awriters(self) -> list[Writer]:
         """Query the writers without blocking the loop; see :meth:`writers`."""
         return await in_thread(self.writers)
+
+    async def agroups(self) -> list[Group]:
+        """Query the groups without blocking the loop; see :meth:`groups`."""
+        return await in_thread(self.groups)
 
     async def flush(self, guarantee: Guarantee | str, *, timeout: float = 60.0) -> None:
         """Wait until all samples published here reach a guarantee, at most ``timeout`` s."""

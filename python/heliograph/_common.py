@@ -104,6 +104,52 @@ class Writer(NamedTuple):
     if the topic has one. None if unknown to the transport."""
 
 
+class GroupMember(NamedTuple):
+    """A live member of a group."""
+
+    name: str
+    """Its name: the producer name of its bus."""
+    process: int | None
+    """Its process, on transports of one machine."""
+    host: str | None
+    """The address from which it is connected, on transports of a network."""
+    partitions: list[int]
+    """The partitions that are assigned to it."""
+
+
+class GroupPartition(NamedTuple):
+    """A group's position in a partition."""
+
+    partition: int
+    first: int
+    """The offset of the oldest stored sample."""
+    end: int
+    """The offset that the next publish gets."""
+    committed: int | None
+    """The offset at which the group resumes; None before its first commit."""
+
+    @property
+    def lag(self) -> int | None:
+        """How many stored samples lie behind the committed position."""
+        if self.committed is None:
+            return None
+        return max(self.end - max(self.committed, self.first), 0)
+
+
+class Group(NamedTuple):
+    """A group of subscriptions that share a topic's partitions."""
+
+    name: str
+    members: list[GroupMember]
+    partitions: list[GroupPartition]
+    """All partitions of the topic."""
+
+    @property
+    def lag(self) -> int:
+        """The lag over all partitions that have a committed position."""
+        return sum(each.lag or 0 for each in self.partitions)
+
+
 class TopicBase(Generic[_T]):
     """A topic that is open on a bus: the operations that do not wait."""
 
@@ -130,6 +176,21 @@ class TopicBase(Generic[_T]):
         Takes microseconds on the journal; on a broker, as long as it takes to answer.
         """
         return [Writer(*told) for told in self._raw.writers()]
+
+    def groups(self) -> list[Group]:
+        """Return the topic's groups with their members, committed positions and lag, by name.
+
+        Takes microseconds on the journal; on a broker, as long as it takes to answer. Refused by
+        transports without groups (:class:`QosRefused`).
+        """
+        return [
+            Group(
+                name,
+                [GroupMember(*member) for member in members],
+                [GroupPartition(*partition) for partition in partitions],
+            )
+            for name, members, partitions in self._raw.groups()
+        ]
 
     @property
     def schema(self) -> Schema | None:

@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use helio_bus::{
-    Alive, Bus, Clock, EvolutionError, Headers, HeadersRef, Lagging, Message, PendingBatch,
-    ProducerName, PublishError, Publisher, Start, Subscribe, Tai, TestClock, Topic, TopicName,
-    TopicSpec, TraceId, TransportError, WriterInfo,
+    Alive, Bus, Clock, EvolutionError, GroupInfo, GroupMember, GroupPartition, Headers, HeadersRef,
+    Lagging, Message, PendingBatch, ProducerName, PublishError, Publisher, Start, Subscribe, Tai,
+    TestClock, Topic, TopicName, TopicSpec, TraceId, TransportError, WriterInfo,
 };
 use helio_core::NameError;
 use pyo3::exceptions::PyValueError;
@@ -413,6 +413,9 @@ impl RawTopic {
     }
 }
 
+type Member = (String, Option<u32>, Option<String>, Vec<u32>);
+type Group = (String, Vec<Member>, Vec<(u32, u64, u64, Option<u64>)>);
+
 fn raw_payload(value: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> PyResult<()> {
     let buffer = pyo3::buffer::PyBuffer::<u8>::get(value).map_err(|_| {
         let found = value.get_type().name().map_or_else(|_| "object".to_owned(), |n| n.to_string());
@@ -495,6 +498,21 @@ impl RawTopic {
             (writer.producer.name.to_string(), writer.producer.incarnation, alive)
         };
         Ok(writers.into_iter().map(told).collect())
+    }
+
+    /// The groups: name, members (name, process, host, partitions) and partitions (number, first,
+    /// end, committed).
+    fn groups(&self, py: Python<'_>) -> PyResult<Vec<Group>> {
+        let topic = &self.opened()?.topic;
+        let groups = py.detach(|| topic.groups());
+        let groups = groups.map_err(|error| errors::topic(&error, "SubscribeError"))?;
+        let member = |of: GroupMember| (of.name, of.process, of.host, of.partitions);
+        let partition = |of: GroupPartition| (of.partition, of.first, of.end, of.committed);
+        let group = |info: GroupInfo| {
+            let members = info.members.into_iter().map(member).collect();
+            (info.name, members, info.partitions.into_iter().map(partition).collect())
+        };
+        Ok(groups.into_iter().map(group).collect())
     }
 
     /// Publishes a value; returns a Receipt, or Pending if it is not complete.

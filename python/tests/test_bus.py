@@ -273,6 +273,25 @@ async def test_each_sample_of_a_batch_has_an_outcome(url: str) -> None:
 
 
 @asynchronous
+async def test_groups_are_listed_with_their_lag(url: str) -> None:
+    async with helio.connect(url, producer="Broker") as bus:
+        topic = bus.topic("alerts/packets", qos=helio.STREAM.replace(partitions=2))
+        async with topic.subscribe(start=helio.earliest(), group="filters") as samples:
+            await topic.publish_batch([b"0", b"1", b"2"], partition=1)
+            for _ in range(2):
+                await samples.next()
+            await samples.acommit()
+            [group] = await topic.agroups()
+        assert (group.name, group.lag) == ("filters", 1)
+        [member] = group.members
+        assert (member.name, member.process, member.host) == ("Broker", os.getpid(), None)
+        assert member.partitions == [0, 1]
+        assert [each.committed for each in group.partitions][1] == 2
+        assert [each.end for each in group.partitions] == [0, 3]
+        assert topic.groups()[0].members == []
+
+
+@asynchronous
 async def test_keys_choose_and_last_values_wait(url: str) -> None:
     async with helio.connect(url) as bus:
         wind = bus.topic("weather/wind", Wind, qos=helio.EVENT)

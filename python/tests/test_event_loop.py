@@ -218,6 +218,7 @@ CALLS: dict[str, Callable[[Rig], Any]] = {
     "Topic.publisher_stats": lambda rig: rig.topic.publisher_stats,
     "Topic.key": lambda rig: rig.topic.key("one"),
     "Topic.awriters": lambda rig: rig.topic.awriters(),
+    "Topic.agroups": lambda rig: rig.topic.agroups(),
     "Topic.aclaim": lambda rig: rig.topic.aclaim(),
     "Topic.aassert_alive": lambda rig: rig.topic.aassert_alive(),
     "Topic.publish": lambda rig: rig.topic.publish(VALUE),
@@ -286,6 +287,7 @@ CALLS: dict[str, Callable[[Rig], Any]] = {
 
 TWINS = {
     "Bus.topic",
+    "Topic.groups",
     "Topic.writers",
     "ReadTopic.flush",
     "Topic.claim",

@@ -59,6 +59,7 @@ mod error;
 mod event;
 mod evolution;
 mod forwarder;
+mod groups;
 mod interfaces;
 mod notices;
 mod open_topics;
@@ -97,6 +98,7 @@ pub use event::{
 };
 pub use evolution::{Evolution, EvolutionError};
 pub use forwarder::Forwarder;
+pub use groups::{GroupInfo, GroupMember, GroupPartition, GroupState};
 pub use helio_core::qos::Guarantee;
 pub use helio_core::{
     Headers, HeadersRef, Producer, ProducerName, Qos, SchemaId, Tai, TopicName, TraceId,

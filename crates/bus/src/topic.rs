@@ -9,6 +9,7 @@ use helio_core::{Producer, ProducerName, Qos, SchemaId, TopicName};
 use crate::error::TopicError;
 use crate::evolution::{Evolution, SchemaRules};
 use crate::forwarder::Forwarder;
+use crate::groups::GroupInfo;
 use crate::publisher::Publisher;
 use crate::resolve::{Resolver, UndecodableReports};
 use crate::schema_text::SchemaText;
@@ -270,6 +271,21 @@ impl Topic {
     /// The transport's error.
     pub fn committed(&self, group: &str) -> Result<Vec<(u32, u64)>, TopicError> {
         Ok(self.core.transport.committed(group)?)
+    }
+
+    /// The topic's groups: members, committed positions and lag, by name. On Kafka these are the
+    /// groups of Heliograph's subscriptions.
+    ///
+    /// # Errors
+    /// [`TopicError::Refused`] if the transport has no groups; the transport's error.
+    pub fn groups(&self) -> Result<Vec<GroupInfo>, TopicError> {
+        let can = self.core.bus.transport.capabilities();
+        can.need(&self.core.name, "group", "a group", can.groups)?;
+        let mut states = self.core.transport.groups()?;
+        states.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        // Queried afterwards: no committed position lies behind these ends.
+        let partitions = self.core.transport.partitions()?;
+        Ok(states.into_iter().map(|state| GroupInfo::of(state, &partitions)).collect())
     }
 }
 

@@ -16,6 +16,7 @@ mod durability;
 mod envelope;
 mod error;
 mod golden;
+mod groups;
 mod hz;
 mod journal;
 mod key;
@@ -76,6 +77,7 @@ fn run(cli: &Cli) -> CliResult {
     let (stop, url) = (Stop::on_signals()?, cli.url.as_deref());
     match &cli.command {
         Command::Topics(args) => topics::run(args, url),
+        Command::Groups(args) => groups::run(args, url),
         Command::Journal(args::JournalCommand::Repair(args)) => journal::repair(args, url),
         Command::Topic(command) => topic::run(command, url),
         Command::Pub(args) => publish::run(args, url, &stop),

@@ -1,7 +1,7 @@
 //! Topics: a folder with a description, its producers, and a folder for each partition.
 
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -453,6 +453,27 @@ impl Topic {
         let group = Group::open(&self.inner.env, path, name.as_str(), topic)?;
         self.inner.housekeeper.groups.push(&group.inner);
         Ok(group)
+    }
+
+    /// Opens all groups of the topic, by name.
+    ///
+    /// # Errors
+    /// [`JournalError`] if one of their files cannot be used.
+    pub fn groups(&self) -> Result<Vec<Group>, JournalError> {
+        let folder = self.inner.dir.join("groups");
+        let entries = match fs::read_dir(&folder) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.at("list", &folder)?,
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let file = entry.at("list", &folder)?.file_name();
+            // Unfinished files have no valid names.
+            let name = file.to_str().map(|file| file.replace('+', "/"));
+            names.extend(name.and_then(|name| ProducerName::new(&name).ok()));
+        }
+        names.sort_unstable();
+        names.iter().map(|name| self.group(name)).collect()
     }
 
     /// Lists all producers that ever claimed a name here, with their state at an uptime (see

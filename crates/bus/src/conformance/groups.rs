@@ -32,6 +32,11 @@ pub(super) const CHECKS: &[Check] = &[
         run: resumes,
     },
     Check {
+        name: "group_listed",
+        promise: "a topic's groups are listed with their members, committed positions and lag",
+        run: listed,
+    },
+    Check {
         name: "group_apart",
         promise: "groups, and readers without a group, do not affect each other",
         run: apart,
@@ -178,6 +183,40 @@ fn resumes(harness: &dyn Harness) -> Outcome {
     let mut reader = topic.subscribe(options())?;
     let numbers = gather(harness, &mut reader, 8)?.numbers()?;
     ensure!(numbers.iter().copied().eq(2..10), "set back to 2, it went on with {numbers:?}");
+    Ok(())
+}
+
+fn listed(harness: &dyn Harness) -> Outcome {
+    let (bus, other) = (named(harness, "member1")?, named(harness, "member2")?);
+    let name = unique("listed");
+    let topic = open(&bus, &name, &qos())?;
+    let publisher = topic.publisher()?;
+    let mut one = member(&bus, &name, "g")?;
+    let mut two = member(&other, &name, "g")?;
+    settle(harness, &mut [&mut one, &mut two])?;
+    spread(&publisher, 0..40)?;
+    until_seen(harness, &mut [&mut one, &mut two], 0..40)?;
+    one.commit()?;
+    two.commit()?;
+    spread(&publisher, 40..52)?;
+    let groups = open(&process(harness)?, &name, &qos())?.groups()?;
+    ensure!(groups.len() == 1 && groups[0].name == "g", "listed {groups:?}");
+    let info = &groups[0];
+    let mut members: Vec<&str> = info.members.iter().map(|member| member.name.as_str()).collect();
+    members.sort_unstable();
+    ensure!(members == ["member1", "member2"], "listed the members {members:?}");
+    let shared: Vec<u32> = info.members.iter().flat_map(|m| m.partitions.iter().copied()).collect();
+    let distinct: HashSet<u32> = shared.iter().copied().collect();
+    ensure!((shared.len(), distinct.len()) == (4, 4), "assigned {shared:?}");
+    for at in &info.partitions {
+        let committed = at.end.checked_sub(3);
+        ensure!(at.committed == committed && at.lag() == Some(3), "{at:?}, 3 are not committed");
+    }
+    ensure!(info.lag() == 12 && info.partitions.len() == 4, "{info:?}");
+    drop((one, two));
+    let groups = topic.groups()?;
+    let gone = groups.len() == 1 && groups[0].members.is_empty() && groups[0].lag() == 12;
+    ensure!(gone, "without members: {groups:?}");
     Ok(())
 }
 

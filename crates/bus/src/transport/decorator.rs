@@ -9,7 +9,7 @@ use helio_core::qos::Retention;
 use helio_core::{Producer, Qos, SchemaId, TopicName};
 
 use super::{
-    Capabilities, Carried, Declared, OwnerOrder, PartitionInfo, Reader, ReaderRequest,
+    Capabilities, Carried, Declared, GroupState, OwnerOrder, PartitionInfo, Reader, ReaderRequest,
     RegisterError, Transport, TransportTopic, Writer, WriterInfo, WriterRequest,
 };
 use crate::bell::Bell;
@@ -223,5 +223,9 @@ impl<T: TopicDecorator> TransportTopic for T {
 
     fn committed(&self, group: &str) -> Result<Vec<(u32, u64)>, TransportError> {
         TopicDecorator::committed(self, group)
+    }
+
+    fn groups(&self) -> Result<Vec<GroupState>, TransportError> {
+        self.inner().groups()
     }
 }

@@ -43,6 +43,7 @@ use crate::bell::Bell;
 pub use crate::bell::locked;
 use crate::error::{PublishError, SizeLimit, TransportError};
 use crate::event::{Gap, Incompatible, Outage};
+pub use crate::groups::{GroupMember, GroupState};
 use crate::receipts::PendingReceipt;
 pub use crate::receipts::{Published, Receipt};
 use crate::schema_text::SchemaText;
@@ -264,6 +265,14 @@ pub trait TransportTopic: Send + Sync + 'static {
     /// # Errors
     /// The engine's error.
     fn committed(&self, group: &str) -> Result<Vec<(u32, u64)>, TransportError>;
+    /// The groups that have members or committed positions here, by name. The bus does not query
+    /// transports without [groups](Capabilities::groups).
+    ///
+    /// # Errors
+    /// The engine's error.
+    fn groups(&self) -> Result<Vec<GroupState>, TransportError> {
+        Ok(Vec::new())
+    }
 }
 
 /// Whether the owners of an exclusive topic are ordered by incarnation.

@@ -63,6 +63,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// List the topics of the bus, with their partitions, sizes and schemas.
     Topics(TopicsArgs),
+    /// List the groups of topics: members, committed positions and lag of each partition.
+    Groups(GroupsArgs),
     /// Repair a journal.
     #[command(subcommand)]
     Journal(JournalCommand),
@@ -126,6 +128,19 @@ pub(crate) struct Output {
 pub(crate) struct TopicsArgs {
     /// Only topics that match; `*` matches anything.
     pub(crate) pattern: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `helio groups`.
+#[derive(Debug, Args)]
+pub(crate) struct GroupsArgs {
+    /// Only groups of topics that match; `*` matches anything.
+    #[arg(value_name = "TOPIC")]
+    pub(crate) pattern: Option<String>,
+    /// Only this group.
+    #[arg(long)]
+    pub(crate) group: Option<String>,
     #[command(flatten)]
     pub(crate) output: Output,
 }

@@ -1,6 +1,7 @@
 //! `pub`, `sub`, `topics` and `hz`: samples from one process to another.
 
 use crate::support::{Site, interrupt, line_of, steady};
+use helio_bus::{Bus, Start, Subscribe, TopicSpec};
 use serde_json::json;
 
 const WIND: &str = r#"{"type": "record", "name": "Wind", "fields": [
@@ -174,6 +175,27 @@ fn topics_are_listed() {
     assert_eq!(all[0]["partitions"].as_array().unwrap().len(), 2);
     assert_eq!(site.run(&["topics", "b*", "--json"]).lines().len(), 1);
     assert!(site.run(&["topics"]).ok().lines().count() == 3, "a head and two topics");
+}
+
+#[test]
+fn groups_are_listed_with_their_lag() {
+    let site = Site::new();
+    site.run(&["pub", "notes", "one", "two", "three"]).ok();
+    let bus = Bus::builder().producer("Reader").connect(&site.url).unwrap();
+    let topic = bus.topic(TopicSpec::new("notes").unwrap()).unwrap();
+    let mut samples = topic.subscribe(Subscribe::from(Start::Earliest).group("filters")).unwrap();
+    samples.next_sample().unwrap();
+    samples.commit().unwrap();
+    let process = std::process::id();
+    let member = json!({"name": "Reader", "process": process, "host": null, "partitions": [0]});
+    let partition = json!({"partition": 0, "first": 0, "end": 3, "committed": 1, "lag": 2});
+    let listed = json!({"topic": "notes", "group": "filters", "lag": 2, "members": [member],
+        "partitions": [partition]});
+    assert_eq!(site.run(&["groups", "--json"]).json(), listed);
+    let table = site.run(&["groups", "not*", "--group", "filters"]).ok();
+    assert!(table.contains(&format!("Reader (process {process})")), "{table}");
+    assert_eq!(table.lines().count(), 2, "a head and a partition");
+    assert_eq!(site.run(&["groups", "--group", "nobody"]).code, Some(3));
 }
 
 #[test]

@@ -5,11 +5,13 @@ use std::sync::{Arc, Mutex};
 
 use helio_core::qos::{Liveliness, Ownership as Policy, Retention};
 use helio_core::{Producer, ProducerName, Qos, SchemaId};
-use helio_journal::{JournalError, Lease, Ownership, ProducerClaim, Topic, WriterOptions};
+use helio_journal::{
+    Group, JournalError, Lease, MemberInfo, Ownership, ProducerClaim, Topic, WriterOptions,
+};
 
 use super::super::{
-    Alive, Declared, LogIdentity, PartitionInfo, Reader, ReaderRequest, Taken, TransportTopic,
-    Writer, WriterInfo, WriterRequest,
+    Alive, Declared, GroupMember, GroupState, LogIdentity, PartitionInfo, Reader, ReaderRequest,
+    Taken, TransportTopic, Writer, WriterInfo, WriterRequest,
 };
 use super::reader::JournalReader;
 use super::writer::JournalWriter;
@@ -101,6 +103,16 @@ impl JournalTopic {
             lease,
             newest: None,
         }))
+    }
+
+    /// A group's committed position in each partition that has one.
+    fn positions(&self, group: &Group) -> Result<Vec<(u32, u64)>, TransportError> {
+        let mut all = Vec::new();
+        for partition in 0..self.qos.partitions {
+            let offset = group.committed(partition).map_err(failed("read a position"))?;
+            all.extend(offset.map(|offset| (partition, offset)));
+        }
+        Ok(all)
     }
 
     fn claimed(&self, name: &ProducerName, error: JournalError) -> TransportError {
@@ -233,11 +245,22 @@ impl TransportTopic for JournalTopic {
 
     fn committed(&self, group: &str) -> Result<Vec<(u32, u64)>, TransportError> {
         let group = self.topic.group(&group_name(group)?).map_err(failed("open the group"))?;
-        let mut all = Vec::new();
-        for partition in 0..self.qos.partitions {
-            let offset = group.committed(partition).map_err(failed("read a position"))?;
-            all.extend(offset.map(|offset| (partition, offset)));
-        }
-        Ok(all)
+        self.positions(&group)
+    }
+
+    fn groups(&self) -> Result<Vec<GroupState>, TransportError> {
+        let groups = self.topic.groups().map_err(failed("list the groups"))?;
+        let member = |member: MemberInfo| GroupMember {
+            name: member.name,
+            process: Some(member.pid),
+            host: None,
+            partitions: member.partitions,
+        };
+        let state = |group: &Group| {
+            let members = group.members().into_iter().map(member).collect();
+            let (name, committed) = (group.name().to_owned(), self.positions(group)?);
+            Ok(GroupState { name, members, committed })
+        };
+        groups.iter().map(state).collect()
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::bell::{Waiters, locked};
+use crate::groups::{GroupMember, GroupState};
 
 /// One group of one topic.
 #[derive(Default)]
@@ -15,25 +16,25 @@ pub(super) struct Group {
 
 #[derive(Default)]
 struct Members {
-    live: Vec<u64>,
+    live: Vec<(u64, String)>,
     next: u64,
     committed: HashMap<u32, u64>,
     waiters: Waiters,
 }
 
 impl Group {
-    pub(super) fn join(&self) -> u64 {
+    pub(super) fn join(&self, name: &str) -> u64 {
         let mut state = locked(&self.state);
         state.next += 1;
         let id = state.next;
-        state.live.push(id);
+        state.live.push((id, name.to_owned()));
         self.changed(state);
         id
     }
 
     pub(super) fn leave(&self, member: u64) {
         let mut state = locked(&self.state);
-        state.live.retain(|other| *other != member);
+        state.live.retain(|(other, _)| *other != member);
         self.changed(state);
     }
 
@@ -63,12 +64,25 @@ impl Group {
     pub(super) fn assigned(&self, member: u64, partitions: u32) -> (u64, Vec<u32>) {
         let state = locked(&self.state);
         let generation = self.generation();
-        let Some(place) = state.live.iter().position(|id| *id == member) else {
+        let Some(place) = state.live.iter().position(|(id, _)| *id == member) else {
             return (generation, Vec::new());
         };
         let members = state.live.len();
         let own = (0..partitions).filter(|p| *p as usize % members == place);
         (generation, own.collect())
+    }
+
+    /// The group under its name, in a topic of so many partitions.
+    pub(super) fn state(&self, name: &str, partitions: u32) -> GroupState {
+        let live = locked(&self.state).live.clone();
+        let member = |(id, name): (u64, String)| GroupMember {
+            name,
+            process: Some(std::process::id()),
+            host: None,
+            partitions: self.assigned(id, partitions).1,
+        };
+        let members = live.into_iter().map(member).collect();
+        GroupState { name: name.to_owned(), members, committed: self.all_committed() }
     }
 
     pub(super) fn committed(&self, partition: u32) -> Option<u64> {

@@ -65,8 +65,8 @@ impl MemoryReader {
         closed: Arc<AtomicBool>,
     ) -> Result<Self, TransportError> {
         let member = request.group.as_ref().map(|group| {
-            let group = topic.group(group.name);
-            Member { id: group.join(), group, generation: 0 }
+            let joined = topic.group(group.name);
+            Member { id: joined.join(group.member), group: joined, generation: 0 }
         });
         let mut reader = Self {
             topic: Arc::clone(topic),

@@ -8,8 +8,8 @@ use helio_core::qos::Guarantee;
 use helio_core::{Producer, Qos, SchemaId, TopicName};
 
 use super::super::{
-    BatchAdmission, Declared, PartitionInfo, Published, Reader, ReaderRequest, Receipt, Record,
-    TransportTopic, Writer, WriterInfo, WriterRequest,
+    BatchAdmission, Declared, GroupState, PartitionInfo, Published, Reader, ReaderRequest, Receipt,
+    Record, TransportTopic, Writer, WriterInfo, WriterRequest,
 };
 use super::group::Group;
 use super::partition::{ClockReading, Partition};
@@ -145,6 +145,12 @@ impl TransportTopic for TopicConnection {
 
     fn committed(&self, group: &str) -> Result<Vec<(u32, u64)>, TransportError> {
         Ok(locked(&self.topic.groups).get(group).map_or_else(Vec::new, |g| g.all_committed()))
+    }
+
+    fn groups(&self) -> Result<Vec<GroupState>, TransportError> {
+        let partitions = self.topic.qos.partitions;
+        let groups = locked(&self.topic.groups);
+        Ok(groups.iter().map(|(name, group)| group.state(name, partitions)).collect())
     }
 }
 

@@ -4,15 +4,18 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use helio_bus::TransportError;
-use helio_bus::transport::{Begin, GroupRequest, locked, not_ours};
+use helio_bus::transport::{
+    Begin, GroupMember as GroupMemberState, GroupRequest, GroupState, locked, not_ours,
+};
 use rdkafka::consumer::Consumer as _;
 use rdkafka::error::KafkaError;
+use rdkafka::groups::GroupMemberInfo;
 use rdkafka::topic_partition_list::{TopicPartitionList, TopicPartitionListElem};
 
 use crate::SCHEME;
 use crate::client::context::{Consumer, Context, GroupEvents};
 use crate::client::error::{failed, is_gone, is_reassigned, outage};
-use crate::client::fetcher::{Fetcher, NamedTopic, SampleQueue, partition_list, place};
+use crate::client::fetcher::{Fetcher, NO_GROUP, NamedTopic, SampleQueue, partition_list, place};
 use crate::client::ffi::{self, TopicId, TopicMetadata};
 use crate::client::options::BROKER_TIMEOUT;
 use crate::client::signal::ReaderSignal;
@@ -397,12 +400,71 @@ pub(crate) fn committed(
     group: &str,
 ) -> Result<Vec<(u32, u64)>, TransportError> {
     let link = &topic.link;
-    let context = Context::new(&link.health, None);
-    let config = link.options.consumer(&group_id(topic, group));
-    let consumer: Consumer =
-        config.create_with_context(context).map_err(failed("start a consumer for a group"))?;
+    let consumer = idle_consumer(topic, &group_id(topic, group))?;
     let id = link.client.described(&topic.kafka, Duration::ZERO)?.map(|described| described.id);
     Ok(committed_of(&consumer, (&topic.kafka, id), &topic.partitions(&[])?)?.here)
+}
+
+/// A consumer for queries about groups.
+fn idle_consumer(topic: &TopicState, id: &str) -> Result<Consumer, TransportError> {
+    let link = &topic.link;
+    let context = Context::new(&link.health, None);
+    let config = link.options.consumer(id);
+    config.create_with_context(context).map_err(failed("start a consumer for a group"))
+}
+
+/// The groups of this topic that have committed positions or members with partitions here.
+pub(crate) fn groups(topic: &TopicState) -> Result<Vec<GroupState>, TransportError> {
+    let consumer = idle_consumer(topic, NO_GROUP)?;
+    let listed = consumer.fetch_group_list(None, BROKER_TIMEOUT).map_err(failed("list groups"))?;
+    let prefix = group_id(topic, "");
+    let mut found = Vec::new();
+    for group in listed.groups() {
+        // It may be a group of another topic, whose name continues with a dot.
+        let Some(name) = group.name().strip_prefix(&prefix) else { continue };
+        let members: Vec<_> = group.members().iter().map(|of| member(of, &topic.kafka)).collect();
+        let committed = committed(topic, name)?;
+        if !committed.is_empty() || members.iter().any(|member| !member.partitions.is_empty()) {
+            found.push(GroupState { name: name.to_owned(), members, committed });
+        }
+    }
+    Ok(found)
+}
+
+fn member(info: &GroupMemberInfo, topic: &str) -> GroupMemberState {
+    let assigned = info.assignment().and_then(|bytes| assigned(bytes, topic));
+    GroupMemberState {
+        name: info.client_id().to_owned(),
+        process: None,
+        host: Some(info.client_host().trim_start_matches('/').to_owned()),
+        partitions: assigned.unwrap_or_default(),
+    }
+}
+
+/// The partitions of a topic in a member's assignment, as Kafka's consumer protocol encodes it: a
+/// version, then the topics, each with its name and its partitions. `None` if it is cut short.
+fn assigned(mut bytes: &[u8], topic: &str) -> Option<Vec<u32>> {
+    fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = bytes.split_at_checked(count)?;
+        *bytes = rest;
+        Some(taken)
+    }
+    fn number(bytes: &mut &[u8], size: usize) -> Option<u32> {
+        let digit = |number: u32, byte: &u8| number << 8 | u32::from(*byte);
+        Some(take(bytes, size)?.iter().fold(0, digit))
+    }
+    let bytes = &mut bytes;
+    let _version = number(bytes, 2)?;
+    let mut partitions = Vec::new();
+    for _ in 0..number(bytes, 4)? {
+        let length = number(bytes, 2)?;
+        let name = take(bytes, length as usize)?;
+        for _ in 0..number(bytes, 4)? {
+            let partition = number(bytes, 4)?;
+            partitions.extend((name == topic.as_bytes()).then_some(partition));
+        }
+    }
+    Some(partitions)
 }
 
 /// A group's committed positions.
@@ -464,6 +526,26 @@ mod tests {
         config.set("bootstrap.servers", cluster.bootstrap_servers()).set("group.id", "t.g");
         let consumer = config.create_with_context(Context::new(&Arc::default(), None)).unwrap();
         (cluster, consumer)
+    }
+
+    #[test]
+    fn the_partitions_of_a_topic_are_found_in_an_assignment() {
+        let topic = |name: &str, partitions: &[u32]| {
+            let mut bytes = (name.len() as u16).to_be_bytes().to_vec();
+            bytes.extend(name.as_bytes());
+            bytes.extend((partitions.len() as u32).to_be_bytes());
+            bytes.extend(partitions.iter().flat_map(|partition| partition.to_be_bytes()));
+            bytes
+        };
+        let head = [&[0, 1][..], &[0, 0, 0, 2]].concat();
+        let user_data = [0xff; 4];
+        let bytes = [head, topic("other", &[7]), topic(TOPIC, &[0, 300]), user_data.to_vec()];
+        let bytes = bytes.concat();
+        assert_eq!(assigned(&bytes, TOPIC), Some(vec![0, 300]));
+        assert_eq!(assigned(&bytes, "unknown"), Some(vec![]));
+        for cut in 0..bytes.len() - user_data.len() {
+            assert_eq!(assigned(&bytes[..cut], TOPIC), None);
+        }
     }
 
     #[test]

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use helio_bus::transport::{
-    Capabilities, Declared, OwnerOrder, PartitionInfo, Reader, ReaderRequest, RegisterError,
-    Transport, TransportTopic, Writer, WriterInfo, WriterRequest, first_difference, locked,
+    Capabilities, Declared, GroupState, OwnerOrder, PartitionInfo, Reader, ReaderRequest,
+    RegisterError, Transport, TransportTopic, Writer, WriterInfo, WriterRequest, first_difference,
+    locked,
 };
 use helio_bus::{Bell, LocalBell, Producer, Qos, SchemaId, SchemaText, TopicName, TransportError};
 
@@ -302,5 +303,10 @@ impl TransportTopic for KafkaTopic {
     fn committed(&self, group: &str) -> Result<Vec<(u32, u64)>, TransportError> {
         self.connection.link.check_open()?;
         group::committed(&self.state, group)
+    }
+
+    fn groups(&self) -> Result<Vec<GroupState>, TransportError> {
+        self.connection.link.check_open()?;
+        group::groups(&self.state)
     }
 }
