@@ -14,7 +14,14 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::error::IoContext;
 use crate::file_id::FileId;
+use crate::options::{DEFAULT_SEGMENT_BYTES, MIN_SEGMENT_BYTES};
 use crate::{JournalError, TopicConfig};
+
+/// How many records the largest segments of long records have room for: few enough files for a
+/// night, and small enough parts for retention.
+const RECORDS_PER_SEGMENT: u64 = 1024;
+/// The most bytes of a segment whose size follows the records.
+const LARGEST_DERIVED_SEGMENT_BYTES: u64 = 128 << 20;
 
 const CHECK: &str = "\"check\"";
 /// The value of a limit that is none.
@@ -112,10 +119,20 @@ impl Limits {
         Some(self.age.load(Relaxed)).filter(|age| *age != UNLIMITED)
     }
 
-    /// Returns the size up to which segments grow: small enough that retention can drop whole ones.
-    pub(crate) fn largest_segment(&self, config: &TopicConfig) -> u64 {
+    /// Returns the size up to which segments grow, for records of an average length: large enough
+    /// for [`RECORDS_PER_SEGMENT`], unless the topic names a size of its own, and small enough that
+    /// retention can drop whole ones.
+    pub(crate) fn largest_segment(&self, config: &TopicConfig, record_bytes: u64) -> u64 {
         let share = self.bytes().map_or(u64::MAX, |bytes| bytes / 4);
-        config.segment_bytes.min(share).max(crate::options::MIN_SEGMENT_BYTES)
+        let wanted = match config.segment_bytes {
+            DEFAULT_SEGMENT_BYTES => {
+                let all = record_bytes.saturating_mul(RECORDS_PER_SEGMENT);
+                let most = LARGEST_DERIVED_SEGMENT_BYTES;
+                all.clamp(DEFAULT_SEGMENT_BYTES, most).next_power_of_two()
+            }
+            named => named,
+        };
+        wanted.min(share).max(MIN_SEGMENT_BYTES)
     }
 }
 

@@ -16,6 +16,8 @@ use crate::control::RecoveryReport;
 pub const MAX_PARTITIONS: u32 = 1024;
 /// The smallest segment, and the size of a partition's first one.
 pub const MIN_SEGMENT_BYTES: u64 = 16 << 10;
+/// The default size up to which segments of short records grow.
+pub(crate) const DEFAULT_SEGMENT_BYTES: u64 = 16 << 20;
 /// The largest segment: it is mapped whole.
 pub const MAX_SEGMENT_BYTES: u64 = 1 << 30;
 
@@ -175,7 +177,8 @@ pub struct TopicConfig {
     /// Number of partitions, 1 to [`MAX_PARTITIONS`].
     pub partitions: u32,
     /// The size up to which segments grow, in bytes, [`MIN_SEGMENT_BYTES`] to
-    /// [`MAX_SEGMENT_BYTES`]. A longer record gets a larger segment.
+    /// [`MAX_SEGMENT_BYTES`]. A longer record gets a larger segment. The default, 16 MiB, grows to
+    /// 1,024 records of the partition's average length, 128 MiB at most.
     pub segment_bytes: u64,
     /// The limit of retained bytes of a partition, to within a segment; `None` for no limit.
     pub retention_bytes: Option<u64>,
@@ -205,7 +208,7 @@ impl Default for TopicConfig {
     fn default() -> Self {
         Self {
             partitions: 1,
-            segment_bytes: 16 << 20,
+            segment_bytes: DEFAULT_SEGMENT_BYTES,
             retention_bytes: None,
             retention_age_ns: None,
             within_budget: false,

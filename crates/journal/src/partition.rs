@@ -557,7 +557,15 @@ impl Partition {
     /// that, so that segments follow the rate of appends.
     pub(crate) fn next_capacity(&self, used: u64) -> u64 {
         let grown = used.saturating_mul(2).checked_next_power_of_two().unwrap_or(u64::MAX);
-        grown.min(self.limits.largest_segment(&self.config)).max(MIN_SEGMENT_BYTES)
+        grown.min(self.largest_segment()).max(MIN_SEGMENT_BYTES)
+    }
+
+    /// Returns the size up to which segments grow at present.
+    pub(crate) fn largest_segment(&self) -> u64 {
+        let (first, (tail, end)) = (self.first(), self.log_end());
+        let records = end.saturating_sub(first.offset);
+        let average = tail.saturating_sub(first.pos).checked_div(records).unwrap_or(0);
+        self.limits.largest_segment(&self.config, average)
     }
 
     /// Creates a segment's file, or takes the prepared one, and renames it into place. On a full

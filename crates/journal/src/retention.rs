@@ -459,7 +459,7 @@ impl Partition {
             let whole = |s: &Segment| matches!(s.sealed(), Ok(Some(seal)) if !s.is_trimmed(seal));
             let reusable = opened.as_ref().is_some_and(whole);
             let free = opened.filter(|s| s.retire() && reusable).map(|s| s.head.capacity);
-            let largest = self.limits.largest_segment(&self.config);
+            let largest = self.largest_segment();
             let fits = free.filter(|c| *c == largest && *c >= MIN_PREPARED_SEGMENT_BYTES);
             let done = match fits {
                 Some(capacity) => {

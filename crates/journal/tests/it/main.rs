@@ -14,6 +14,7 @@ mod hostile;
 mod last_value;
 mod locks;
 mod retention;
+mod segments;
 mod wakeups;
 
 // The protocols of `wakeups`, which runs them under a model checker.
