@@ -2,10 +2,14 @@
 //!
 //! `cargo run --release -p helio-bus --example cost -- journal:/dev/shm/cost 256 1000000`
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use helio_bus::{Batch, Bus, EventRef, Lagging, Message, Qos, Start, Subscribe, TopicSpec};
+use helio_bus::{
+    Batch, Bus, EventRef, Lagging, Message, Qos, ReadError, Start, Subscribe, Subscription,
+    TopicSpec,
+};
 
 /// This thread's CPU time.
 fn cpu_ns() -> u64 {
@@ -15,6 +19,18 @@ fn cpu_ns() -> u64 {
 
 fn start() -> (Instant, u64) {
     (Instant::now(), cpu_ns())
+}
+
+/// Reads samples and keeps the newest ones, as a reader that works on batches does.
+fn read(samples: &mut Subscription, count: usize, kept: usize) -> Result<(), ReadError> {
+    let mut newest = VecDeque::new();
+    for _ in 0..count {
+        newest.push_back(samples.next_sample()?);
+        if newest.len() > kept {
+            newest.pop_front();
+        }
+    }
+    Ok(())
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -27,8 +43,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let topic = bus.topic(TopicSpec::new(&name)?.qos(Qos::stream()))?;
     let publisher = topic.publisher()?;
     let options = || Subscribe::from(Start::Latest).lagging(Lagging::Lossless);
-    let (mut single, mut batched, mut visited) =
-        (topic.subscribe(options())?, topic.subscribe(options())?, topic.subscribe(options())?);
+    let pinned = || options().pinned(1 << 30);
+    let (mut batched, mut visited) = (topic.subscribe(options())?, topic.subscribe(options())?);
+    let readers = [
+        ("next_sample, owned", topic.subscribe(options())?, 1),
+        ("next_sample, pinned if large", topic.subscribe(pinned())?, 1),
+        ("256 kept, owned", topic.subscribe(options())?, 256),
+        ("256 kept, pinned if large", topic.subscribe(pinned())?, 256),
+    ];
     let payload = vec![7; bytes];
     let told = |what: &str, since: (Instant, u64)| {
         let wall = since.0.elapsed().as_nanos() as f64 / count as f64;
@@ -42,11 +64,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     told("publish, one by one", since);
 
-    let since = start();
-    for _ in 0..count {
-        single.next_sample()?;
+    for (what, mut samples, kept) in readers {
+        let since = start();
+        read(&mut samples, count, kept)?;
+        told(what, since);
     }
-    told("next_sample, owned", since);
 
     let mut batch = Batch::new();
     let (mut seen, since) = (0, start());

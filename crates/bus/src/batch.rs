@@ -90,6 +90,7 @@ impl Batch {
             headers: self.headers(entry),
             payload: &self.bytes[entry.payload.clone()],
             origin: entry.origin,
+            pin: None,
         }
     }
 

@@ -67,13 +67,30 @@ pub struct Sample {
     pub origin: Origin,
 }
 
+/// Smaller payloads are copied: a pin costs an allocation, too.
+const MIN_PINNED_BYTES: usize = 16 << 10;
+
+fn pinned(from: &SampleRef<'_>) -> Option<Bytes> {
+    from.pin.filter(|_| from.payload.len() >= MIN_PINNED_BYTES)?.pin(from.payload)
+}
+
+/// Payload and key, in one allocation.
+fn copied(from: &SampleRef<'_>) -> (Bytes, Bytes) {
+    let mut both = Vec::with_capacity(from.key.len() + from.payload.len());
+    both.extend_from_slice(from.payload);
+    both.extend_from_slice(from.key);
+    let mut payload = Bytes::from(both);
+    let key = payload.split_off(from.payload.len());
+    (payload, key)
+}
+
 impl Sample {
-    pub(crate) fn copied(topic: &TopicName, from: &SampleRef<'_>) -> Self {
-        let mut both = Vec::with_capacity(from.key.len() + from.payload.len());
-        both.extend_from_slice(from.payload);
-        both.extend_from_slice(from.key);
-        let mut payload = Bytes::from(both);
-        let key = payload.split_off(from.payload.len());
+    /// The sample with its bytes in place if they can be pinned, or else with a copy.
+    pub(crate) fn owned(topic: &TopicName, from: &SampleRef<'_>) -> Self {
+        let (payload, key) = match pinned(from) {
+            Some(payload) => (payload, Bytes::copy_from_slice(from.key)),
+            None => copied(from),
+        };
         Self {
             topic: topic.clone(),
             partition: from.partition,
@@ -115,6 +132,7 @@ impl Sample {
             headers: self.headers.as_ref(),
             payload: &self.payload,
             origin: self.origin,
+            pin: None,
         }
     }
 }

@@ -113,6 +113,7 @@ pub struct Subscribe {
     pub(crate) keys: Keys,
     pub(crate) partitions: Option<Vec<u32>>,
     pub(crate) group: Option<String>,
+    pub(crate) pinned_bytes: Option<u64>,
     pub(crate) lagging: Option<Lagging>,
     pub(crate) deadline: Option<Duration>,
     pub(crate) lifespan: Option<Duration>,
@@ -130,6 +131,7 @@ impl Subscribe {
             keys: Keys::All,
             partitions: None,
             group: None,
+            pinned_bytes: None,
             lagging: None,
             deadline: None,
             lifespan: None,
@@ -166,6 +168,15 @@ impl Subscribe {
     #[must_use]
     pub fn group(mut self, name: &str) -> Self {
         self.group = Some(name.to_owned());
+        self
+    }
+
+    /// Delivers payloads of 16 KiB and more in the transport's memory instead of copies, where it
+    /// can: on a journal that is open for writing. At most `max_bytes` of its storage are held for
+    /// them, also beyond retention; whole segments count. Other payloads are copied.
+    #[must_use]
+    pub fn pinned(mut self, max_bytes: u64) -> Self {
+        self.pinned_bytes = Some(max_bytes);
         self
     }
 

@@ -169,7 +169,8 @@ impl Subscription {
             group,
             schema: schema.map(|(schema, _)| schema),
         };
-        let reader = topic.transport.reader(&request)?;
+        let mut reader = topic.transport.reader(&request)?;
+        options.pinned_bytes.into_iter().for_each(|bytes| reader.pin_payloads(bytes));
         let qos = topic.transport.qos();
         let watch = options.writers.is_yes().then(|| LivelinessMonitor::new(qos.liveliness));
         let state = State {
@@ -221,7 +222,7 @@ impl Subscription {
             let mut next = None;
             let seen = state.pump(&mut **reader, topic, 1, &mut |event| {
                 next = Some(match event {
-                    EventRef::Sample(sample) => Event::Sample(Sample::copied(&name, &sample)),
+                    EventRef::Sample(sample) => Event::Sample(Sample::owned(&name, &sample)),
                     EventRef::Other(event) => event,
                 });
                 ControlFlow::Break(())
@@ -689,7 +690,7 @@ impl State {
         let status = match self.status(&sample, asked) {
             Ok(status) => status,
             Err(since) => {
-                self.undecided = Some((Sample::copied(&self.name, &sample), since));
+                self.undecided = Some((Sample::owned(&self.name, &sample), since));
                 return ControlFlow::Break(());
             }
         };
@@ -740,7 +741,10 @@ impl State {
         // A null has no value to resolve.
         if let Some(resolver) = self.resolver.as_mut().filter(|_| !sample.is_null()) {
             match resolver.resolve(&*self.transport, sample.schema, sample.payload) {
-                Ok((schema, payload)) => (sample.schema, sample.payload) = (schema, payload),
+                Ok((schema, payload)) => {
+                    // A converted payload lies elsewhere, and cannot be pinned.
+                    (sample.schema, sample.payload) = (schema, payload);
+                }
                 Err(Unreadable::Reported) => {
                     self.stats.undecodable += 1;
                     return ControlFlow::Continue(());
@@ -769,7 +773,7 @@ impl State {
         let mut kept = None;
         let _ = self.deliver(sample, &mut |event| {
             kept = Some(match event {
-                EventRef::Sample(sample) => Event::Sample(Sample::copied(&name, &sample)),
+                EventRef::Sample(sample) => Event::Sample(Sample::owned(&name, &sample)),
                 EventRef::Other(event) => event,
             });
             ControlFlow::Continue(())
@@ -874,7 +878,7 @@ impl State {
                 match event {
                     EventRef::Other(event) => others.push(event),
                     EventRef::Sample(sample) => {
-                        replaced += u64::from(gathered.keep(Sample::copied(&name, &sample)));
+                        replaced += u64::from(gathered.keep(Sample::owned(&name, &sample)));
                     }
                 }
                 ControlFlow::Continue(())
@@ -893,7 +897,7 @@ impl State {
 }
 
 fn undecodable(topic: &TopicName, sample: &SampleRef<'_>, reason: String) -> EventRef<'static> {
-    let (schema, sample) = (sample.schema, Sample::copied(topic, sample));
+    let (schema, sample) = (sample.schema, Sample::owned(topic, sample));
     EventRef::Other(Event::Undecodable(Undecodable { sample, schema, reason }))
 }
 

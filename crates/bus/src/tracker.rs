@@ -236,6 +236,7 @@ mod tests {
             headers: HeadersRef::EMPTY,
             payload: b"",
             origin: Origin::Log,
+            pin: None,
         })
     }
 

@@ -4,6 +4,8 @@
 //! gap. Bytes at or above the committed tail are never read. Whatever the files contain, each step
 //! either advances or returns [`CursorStep::Nothing`].
 
+use std::sync::Arc;
+
 use helio_core::Tai;
 
 use crate::error::JournalError;
@@ -46,7 +48,7 @@ pub(crate) enum CursorStep {
 
 /// A position in the log, with its segment.
 pub(crate) struct Cursor {
-    segment: Option<Segment>,
+    segment: Option<Arc<Segment>>,
     /// The next frame's position.
     pub(crate) pos: u64,
     /// The next frame's offset, as far as known.
@@ -89,7 +91,7 @@ impl Cursor {
         let next = found.map_or(segment.head.base_offset, |header| header.offset);
         (cursor.next, cursor.promised) = (next, next);
         cursor.limit.1 = next;
-        cursor.segment = Some(segment);
+        cursor.segment = Some(Arc::new(segment));
         Ok(cursor)
     }
 
@@ -116,6 +118,11 @@ impl Cursor {
         self.segment.as_ref().map_or(&[], |s| s.body(pos, header, &self.scratch))
     }
 
+    /// Returns the segment of the last step's frame.
+    pub(crate) fn segment(&self) -> Option<&Arc<Segment>> {
+        self.segment.as_ref()
+    }
+
     /// Moves to the oldest retained record.
     pub(crate) fn rewind(&mut self, partition: &Partition) -> Result<(), JournalError> {
         let first = partition.first();
@@ -138,7 +145,7 @@ impl Cursor {
         if let (true, Ok(Some(seal))) = (head.compacted, segment.sealed()) {
             self.promised = seal.offset;
         }
-        self.segment = Some(segment);
+        self.segment = Some(Arc::new(segment));
         Ok(())
     }
 
@@ -187,7 +194,7 @@ impl Cursor {
         let Some(segment) = found else { return self.rewind(partition) };
         let pos = segment.seek(partition.log_end().0, before);
         *self = Self::at(pos, segment.head.base_offset);
-        self.segment = Some(segment);
+        self.segment = Some(Arc::new(segment));
         Ok(())
     }
 
@@ -258,7 +265,7 @@ impl Cursor {
         let first = partition.first().seq;
         let dropped =
             |s: &Segment| s.head.compacted || s.head.base_pos == self.pos && s.head.seq <= first;
-        let retention = self.segment.as_ref().is_some_and(dropped);
+        let retention = self.segment.as_deref().is_some_and(dropped);
         let cause = if retention { GapCause::Retention } else { GapCause::Damaged };
         self.pending = Some(Gap { from, to: header.offset, cause });
         false
@@ -378,7 +385,7 @@ impl Cursor {
             self.lose(head.base_offset, cause);
         }
         self.limit = (self.pos, self.next);
-        self.segment = Some(segment);
+        self.segment = Some(Arc::new(segment));
     }
 
     /// Finds the segment of the position if the current one is gone, or there is none.

@@ -16,8 +16,8 @@
 //! options, process identity, `doorbells`, `locks`. `partition` is one log; `writer`, `reader`,
 //! `sync`, `retention`, `recovery` (with `log_scan` and `rebuild`), `repair` and `keys` are its
 //! operations; `group_positions` lies below it. `bell`, `groups` and `producers` stand beside it.
-//! `maintenance`
-//! lists the open partitions, groups and bells, and runs the background work. `topic` and
+//! `maintenance` lists the open partitions, groups and bells, and runs the background work. `pins`
+//! keeps payloads in place for readers. `topic` and
 //! `journal` are the public entry points.
 
 mod bell;
@@ -45,6 +45,7 @@ mod maintenance;
 mod map;
 mod options;
 mod partition;
+mod pins;
 mod pipes;
 mod presence;
 mod process;
@@ -79,6 +80,7 @@ pub use options::{
     TopicConfig, Uptime,
 };
 pub use partition::OnDurable;
+pub use pins::{PinLimit, PinnedBytes, PinnedSegment};
 pub use producers::{Lease, Ownership, ProducerInfo, WriterOptions};
 pub use reader::{From, Item, Reader, ReaderWatch, SampleRef};
 pub use repair::{Damage, DamagedFiles};

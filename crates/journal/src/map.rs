@@ -183,6 +183,13 @@ impl Map {
         unsafe { std::slice::from_raw_parts(from, len) }
     }
 
+    /// The byte of the map at which a slice lies; `None` for a slice that lies elsewhere.
+    pub(crate) fn place_of(&self, bytes: &[u8]) -> Option<usize> {
+        let at = (bytes.as_ptr() as usize).checked_sub(self.base.as_ptr() as usize)?;
+        at.checked_add(bytes.len()).filter(|end| *end <= self.len)?;
+        Some(at)
+    }
+
     /// The address of a lock inside the map.
     pub(crate) fn lock_at(&self, at: usize, len: usize) -> *mut u8 {
         self.at(at, len, 8)

@@ -19,6 +19,7 @@ use crate::error::JournalError;
 use crate::frame::{self, Body, FrameHeader};
 use crate::latest_by_key::{LatestByKey, LatestStep};
 use crate::partition::Partition;
+use crate::pins::{PinLimit, PinnedSegment, Pins};
 use crate::producers::Producers;
 use crate::wake_hints::Hint;
 
@@ -74,6 +75,8 @@ pub struct SampleRef<'a> {
     pub key: &'a [u8],
     /// The payload.
     pub payload: &'a [u8],
+    /// Its segment, if the reader [pins](Reader::pin_within) it.
+    pub pin: Option<&'a Arc<PinnedSegment>>,
 }
 
 impl SampleRef<'_> {
@@ -92,6 +95,7 @@ pub struct Reader {
     names: ProducerNames,
     cursor: Cursor,
     latest: Option<LatestByKey>,
+    pins: Option<Pins>,
     /// Identifies the reader, within this process, to the bells that it is armed with.
     id: Arc<u64>,
 }
@@ -180,7 +184,14 @@ impl Reader {
         }
         static IDS: AtomicU64 = AtomicU64::new(0);
         let id = Arc::new(IDS.fetch_add(1, Relaxed));
-        Ok(Self { partition, names, cursor, latest, id })
+        Ok(Self { partition, names, cursor, latest, pins: None, id })
+    }
+
+    /// Lets records say which segment to [pin](PinnedSegment::pin) to keep their bytes in place.
+    /// Those of last values, those beyond the limit, and those of a journal that is open for
+    /// reading only do not.
+    pub fn pin_within(&mut self, limit: &Arc<PinLimit>) {
+        self.pins = Some(Pins::new(limit));
     }
 
     /// Returns the offset of the next record.
@@ -249,7 +260,12 @@ impl Reader {
             CursorStep::Gap(gap) => Ok(Some(Item::Gap(gap))),
             CursorStep::Frame(pos, header) => {
                 let body = self.cursor.body(pos, &header);
-                Ok(Some(Item::Sample(sample(&mut self.names, &header, body))))
+                let pin = match (&mut self.pins, self.cursor.segment()) {
+                    (Some(pins), Some(segment)) => pins.of(segment),
+                    _ => None,
+                };
+                let sample = sample(&mut self.names, &header, body);
+                Ok(Some(Item::Sample(SampleRef { pin, ..sample })))
             }
         }
     }
@@ -315,5 +331,6 @@ fn sample<'a>(names: &'a mut ProducerNames, header: &FrameHeader, body: &'a [u8]
         headers,
         key,
         payload,
+        pin: None,
     }
 }

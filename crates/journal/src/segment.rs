@@ -202,6 +202,13 @@ pub(crate) enum FrameFault {
     Gone,
 }
 
+/// The place of bytes below the tail in a pinned segment's map.
+#[derive(Debug)]
+pub(crate) struct StableRange {
+    at: usize,
+    len: usize,
+}
+
 /// A mapped segment.
 #[derive(Debug)]
 pub(crate) struct Segment {
@@ -547,6 +554,22 @@ impl Segment {
             },
             SegmentHold::Loose => scratch.get(..len).unwrap_or_default(),
         }
+    }
+
+    /// Returns where bytes lie that [`Segment::body`] has returned; `None` if they are not in this
+    /// segment's map.
+    pub(crate) fn stable_range(&self, bytes: &[u8]) -> Option<StableRange> {
+        let pinned = self.hold == SegmentHold::Pinned;
+        let at = self.map.place_of(bytes).filter(|_| pinned)?;
+        Some(StableRange { at, len: bytes.len() })
+    }
+
+    /// Returns the bytes of a range.
+    pub(crate) fn stable(&self, range: &StableRange) -> &[u8] {
+        assert!(self.hold == SegmentHold::Pinned, "a range of a segment that is not pinned");
+        // SAFETY: pinned. A range is that of a plain slice over this map, and `body` makes those of
+        // bytes below the committed tail only.
+        unsafe { self.map.stable(range.at, range.len) }
     }
 
     fn fault(&self) -> FrameFault {

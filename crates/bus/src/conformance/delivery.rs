@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Barrier;
 
+use helio_core::qos::Retention;
 use helio_core::{Qos, Tai, TraceId};
 
 use super::support::{
@@ -12,7 +13,7 @@ use super::support::{
 use super::{Check, Failure, Harness};
 use crate::batch::Batch;
 use crate::error::{PublishError, SizeLimit, TransportError};
-use crate::event::Event;
+use crate::event::{Event, Sample};
 use crate::publisher::Message;
 use crate::subscribe::{Start, Subscribe};
 
@@ -47,6 +48,12 @@ pub(super) const CHECKS: &[Check] = &[
         promise: "payloads up to the limit are received whole; larger ones are refused, naming the \
                   limit",
         run: large,
+    },
+    Check {
+        name: "delivery_pinned",
+        promise: "pinned payloads keep their bytes, also beyond retention, and beyond their limit \
+                  payloads are copied",
+        run: pinned,
     },
     Check {
         name: "delivery_wakes",
@@ -244,6 +251,37 @@ fn large(harness: &dyn Harness) -> Outcome {
     publish_numbers(&publisher, "", 7..8)?;
     let numbers = gather(harness, &mut samples, 1)?.numbers()?;
     ensure!(numbers == [7] && samples.stats().lost == 0, "a refused publish left a trace");
+    Ok(())
+}
+
+fn pinned(harness: &dyn Harness) -> Outcome {
+    const SAMPLES: u64 = 64;
+    let bus = process(harness)?;
+    let bytes = bus.capabilities().retention_bytes.is_yes().then_some(1 << 20);
+    let retention = Retention { bytes, ..plain().retention };
+    let topic = open(&bus, &unique("pinned"), &Qos { retention, ..plain() })?;
+    let publisher = topic.publisher()?;
+    // One subscription pins all samples, the other one a few.
+    let subscribe = |limit| topic.subscribe(Subscribe::from(Start::Latest).pinned(limit));
+    let (mut all, mut few) = (subscribe(u64::MAX)?, subscribe(1 << 20)?);
+    let payload = |number: u64| vec![number as u8; 64 << 10];
+    let (mut kept, mut others) = (Vec::new(), Vec::new());
+    for number in 0..SAMPLES {
+        publisher.publish(Message::new(&payload(number))).wait()?;
+        kept.extend(gather(harness, &mut all, 1)?.samples);
+        others.extend(gather(harness, &mut few, 1)?.samples);
+    }
+    // What retention has removed may be written again.
+    for number in SAMPLES..2 * SAMPLES {
+        publisher.publish(Message::new(&payload(number))).wait()?;
+    }
+    drop((all, few, publisher, topic));
+    bus.close();
+    for samples in [kept, others] {
+        let same = |(number, sample): (u64, &Sample)| sample.payload == payload(number);
+        ensure!((0..).zip(&samples).all(same), "a sample that was kept has changed");
+        ensure!(samples.len() as u64 == SAMPLES, "{} samples of {SAMPLES}", samples.len());
+    }
     Ok(())
 }
 

@@ -24,6 +24,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use helio_core::qos::{Guarantee, Retention};
 use helio_core::{HeadersRef, Producer, ProducerName, Qos, SchemaId, Tai, TopicName, TraceId};
 use thiserror::Error;
@@ -517,6 +518,15 @@ pub struct SampleRef<'a> {
     pub payload: &'a [u8],
     /// Where it comes from.
     pub origin: Origin,
+    /// The means to keep the payload without a copy, if its reader [pins](Reader::pin_payloads) it.
+    pub pin: Option<&'a dyn PinSource>,
+}
+
+/// Storage of a transport in which a payload can stay.
+pub trait PinSource: std::fmt::Debug + Sync {
+    /// The payload in place, unchanged for as long as it exists; `None` if these bytes lie
+    /// elsewhere.
+    fn pin(&self, payload: &[u8]) -> Option<Bytes>;
 }
 
 impl SampleRef<'_> {
@@ -614,6 +624,9 @@ pub trait Reader: Send {
         self.positions(&mut |at| lag += at.end.saturating_sub(at.next));
         lag
     }
+    /// Gives samples the means to keep their payloads [without a copy](SampleRef::pin), as long as
+    /// they hold at most so many bytes of the transport's storage. Transports that copy ignore it.
+    fn pin_payloads(&mut self, _max_bytes: u64) {}
     /// Moves to an offset of a partition: the next sample is the first at or after it.
     ///
     /// # Errors

@@ -84,6 +84,7 @@ impl Site {
             headers: HeadersRef::EMPTY,
             payload: b"7.5",
             origin: helio_bus::transport::Origin::Log,
+            pin: None,
         };
         forwarder.forward(&sample, HeadersRef::EMPTY).unwrap().wait().unwrap();
     }

@@ -13,6 +13,7 @@ mod groups;
 mod hostile;
 mod last_value;
 mod locks;
+mod pins;
 mod retention;
 mod segments;
 mod wakeups;

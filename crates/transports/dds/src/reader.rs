@@ -521,6 +521,7 @@ impl DdsReader {
             headers: header.headers,
             payload,
             origin: next.origin,
+            pin: None,
         }))
     }
 }

@@ -122,7 +122,7 @@ impl FaultInjection<'_> {
         if self.dice.throws(plan.delay) {
             self.queue.push_back(QueuedItem::Pause(self.dice.some(MAX_DELAY_POLLS)));
         }
-        let mut copy = Sample::copied(self.topic, sample);
+        let mut copy = Sample::owned(self.topic, sample);
         if self.dice.throws(plan.amnesia) {
             copy.header.producer.incarnation = 1;
         }

@@ -6,11 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use helio_core::{Producer, ProducerName};
-use helio_journal::{From, Group, GroupPosition, JournalError, Member, Topic};
+use helio_journal::{
+    From, Group, GroupPosition, JournalError, Member, PinLimit, PinnedSegment, Topic,
+};
 
 use super::super::{
-    Armed, Begin, GroupRequest, Item, Origin, Position, Reader, ReaderRequest, SampleRef, not_ours,
+    Armed, Begin, GroupRequest, Item, Origin, PinSource, Position, Reader, ReaderRequest,
+    SampleRef, not_ours,
 };
 use super::bell::JournalBell;
 use super::topic::group_name;
@@ -30,6 +34,14 @@ pub(super) struct JournalReader {
     replaced: VecDeque<Gap>,
     /// An error after delivered items; the next poll returns it.
     failed: Option<TransportError>,
+    /// The limit of pinned payloads, if there are any.
+    pins: Option<Arc<PinLimit>>,
+}
+
+impl PinSource for Arc<PinnedSegment> {
+    fn pin(&self, payload: &[u8]) -> Option<Bytes> {
+        PinnedSegment::pin(self, payload).map(Bytes::from_owner)
+    }
 }
 
 /// Membership of a group, which assigns partitions to this reader.
@@ -153,6 +165,7 @@ impl ItemConversion {
             headers: sample.headers,
             payload: sample.payload,
             origin,
+            pin: sample.pin.map(|pin| pin as &dyn PinSource),
         }))
     }
 }
@@ -193,6 +206,7 @@ impl JournalReader {
             group: None,
             replaced: VecDeque::new(),
             failed: None,
+            pins: None,
         };
         if let Some(group) = &request.group {
             reader.group = Some(Membership::join(topic, group, &request.from)?);
@@ -231,7 +245,9 @@ impl JournalReader {
                 }
                 None => membership.from.clone(),
             };
-            self.cursors.push(Cursor::open(&self.topic, *partition, &from)?);
+            let mut cursor = Cursor::open(&self.topic, *partition, &from)?;
+            self.pins.iter().for_each(|limit| cursor.reader.pin_within(limit));
+            self.cursors.push(cursor);
         }
         Ok(changed.then_some(own))
     }
@@ -337,9 +353,15 @@ impl Reader for JournalReader {
         self.cursors.iter().map(unread).sum()
     }
 
+    fn pin_payloads(&mut self, max_bytes: u64) {
+        let limit = self.pins.insert(PinLimit::new(max_bytes));
+        self.cursors.iter_mut().for_each(|cursor| cursor.reader.pin_within(limit));
+    }
+
     fn seek(&mut self, partition: u32, offset: u64) -> Result<(), TransportError> {
         let to = Begin::Offset(partition, offset);
-        let opened = Cursor::open(&self.topic, partition, &to)?;
+        let mut opened = Cursor::open(&self.topic, partition, &to)?;
+        self.pins.iter().for_each(|limit| opened.reader.pin_within(limit));
         *self.cursor(partition)? = opened;
         Ok(())
     }

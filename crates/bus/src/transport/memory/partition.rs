@@ -49,6 +49,7 @@ impl StoredSample {
             headers: self.headers.as_ref(),
             payload: &self.payload,
             origin,
+            pin: None,
         }
     }
 

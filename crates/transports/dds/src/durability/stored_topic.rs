@@ -748,6 +748,7 @@ impl StoredTopic {
             headers: marked.as_ref().map_or(header.headers, Headers::as_ref),
             payload,
             origin: Origin::Log,
+            pin: None,
         };
         let Some(forwarded) = self.forward(&producer_key, &sample) else {
             return Err(self.open_forwarder(producer_key, &producer));

@@ -137,6 +137,7 @@ impl SampleMeta {
             headers: self.headers(),
             payload,
             origin,
+            pin: None,
         }
     }
 

@@ -498,6 +498,7 @@ fn sample<'a>(producer: &'a Producer, sequence: u64, payload: &'a [u8]) -> Sampl
         headers: HeadersRef::EMPTY,
         payload,
         origin: Origin::Log,
+        pin: None,
     }
 }
 
