@@ -17,8 +17,7 @@
 //! `sync`, `retention`, `recovery` (with `log_scan` and `rebuild`), `repair` and `keys` are its
 //! operations; `group_positions` lies below it. `bell`, `groups` and `producers` stand beside it.
 //! `maintenance` lists the open partitions, groups and bells, and runs the background work. `pins`
-//! keeps payloads in place for readers. `topic` and
-//! `journal` are the public entry points.
+//! keeps payloads in place for readers. `topic` and `journal` are the public entry points.
 
 mod bell;
 mod budget;
