@@ -757,7 +757,7 @@ impl State {
                     self.stats.undecodable += 1;
                     let wrote = sample.schema;
                     (sample.schema, sample.payload) = (schema, payload);
-                    let sample = Sample::copied(&self.name, &sample);
+                    let sample = Sample::owned(&self.name, &sample);
                     let wrong = Undecodable { sample, schema: wrote, reason };
                     return sink(EventRef::Other(Event::Undecodable(wrong)));
                 }

@@ -34,8 +34,8 @@ pub(crate) fn run(args: &TailArgs, url: Option<&str>, stop: &Stop) -> CliResult 
     tail.missing()
 }
 
-/// Opens the lanes. A journal is opened for reading if they all exist. Otherwise, with --follow, they
-/// are created, because producers may start later.
+/// Opens the lanes. A journal is opened for reading if they all exist. Otherwise, with --follow,
+/// they are created, because producers may start later.
 fn reader(args: &TailArgs, url: Option<&str>) -> CliResult<Reader> {
     let url = open::url(url)?;
     let open = |bus: Bus| Ok(Reader::open(&bus, &args.lanes.lanes(), options(args, &bus)?)?);
