@@ -13,7 +13,7 @@ use crate::checkpoints::Checkpoint;
 use crate::context::{BridgeContext, rewinds};
 use crate::liveliness::tracks_liveliness;
 use crate::position::{self, Begin, PositionError};
-use crate::resume_state::ResumeState;
+use crate::resume_state::{LogStatus, ResumeState};
 use crate::target::{self, Both, OpenError};
 use crate::types::{IdleProducer, ProducerKey};
 
@@ -97,7 +97,7 @@ fn open_both(
         state.target_read = true;
     }
     let replaced = match state.subscription.is_none() {
-        true => subscribe(&both.source, (state, earliest))?,
+        true => subscribe(context, &both.source, (state, earliest))?,
         false => Vec::new(),
     };
     Ok((both, schemas, replaced))
@@ -238,13 +238,22 @@ fn load_idle_producers(
 /// Subscribes to a source that can be read again, where each partition resumes. Returns notices of
 /// partitions whose log is another one than before.
 fn subscribe(
+    context: &BridgeContext,
     source: &Topic,
     (state, earliest): (&mut ResumeState, bool),
 ) -> Result<Vec<String>, OpenError> {
     let partitions = source.partitions()?;
     state.initial_ends = partitions.iter().map(|at| (at.partition, at.end)).collect();
     let mut samples = source.subscribe(position::read_options(Start::Earliest))?;
-    let replaced = partitions.iter().filter_map(|at| state.check_log(at)).collect();
+    let (mut replaced, mut renamed) = (Vec::new(), HashMap::new());
+    for at in &partitions {
+        match state.check_log(at) {
+            LogStatus::Same => {}
+            LogStatus::Renamed(id) => _ = renamed.insert(at.partition, id),
+            LogStatus::Replaced(notice) => replaced.push(notice),
+        }
+    }
+    rename_logs(context, source, (state, renamed))?;
     for PartitionInfo { partition, first, end, .. } in partitions {
         let begin = if earliest { first } else { end };
         let next = state.resume_offset(partition, first, end).unwrap_or(begin);
@@ -254,6 +263,24 @@ fn subscribe(
     }
     state.subscription = Some(samples);
     Ok(replaced)
+}
+
+/// Gives the checkpoints of logs that fit them the logs' new identities. At once, as a log
+/// remembers only one identity before its own, and no sample may come until the next one.
+fn rename_logs(
+    context: &BridgeContext,
+    source: &Topic,
+    (state, renamed): (&mut ResumeState, HashMap<u32, u64>),
+) -> Result<(), OpenError> {
+    if let (Ok(store), false) = (&context.checkpoints, renamed.is_empty()) {
+        let stored = store.load(source.name())?.into_iter().filter(|(_, one)| one.log().is_some());
+        let new: Vec<_> = stored
+            .filter_map(|(at, one)| Some((at, one.of_log(Some(*renamed.get(&at)?)))))
+            .collect();
+        store.store_and_wait(source.name(), &new)?;
+    }
+    renamed.into_iter().for_each(|(partition, id)| state.set_log(partition, id));
+    Ok(())
 }
 
 fn failed(error: PositionError) -> OpenError {

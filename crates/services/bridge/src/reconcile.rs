@@ -10,6 +10,7 @@
 //! ones is taken as forwarded from the old log.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use helio_bus::{ProducerName, Tai};
 
@@ -32,6 +33,9 @@ pub(crate) enum SampleStatus {
     New,
     /// The source was replaced, and the sample is not newer: it was forwarded from the old log.
     Older,
+    /// The source was replaced by another log, and the sample lies below the position in the former
+    /// one. It was forwarded if the target has its sequence.
+    BelowPosition,
 }
 
 /// The forwarded samples of a partition, and the state of the comparison.
@@ -50,8 +54,9 @@ pub(crate) struct Reconciler {
     has_match: bool,
     /// The source's log was truncated or recreated, so its offsets prove nothing.
     is_replaced: bool,
-    /// The offset from which the source is another log, and below which it is the same one.
-    other_from: Option<u64>,
+    /// The offsets at which the source is another log, up to the position in the former one; below
+    /// them it is the same one.
+    other: Option<Range<u64>>,
 }
 
 impl Reconciler {
@@ -66,8 +71,8 @@ impl Reconciler {
         let stored: BTreeMap<_, _> = last.into_iter().collect();
         let start = stored.keys().next().copied().unwrap_or(next);
         let (low, end, has_match, is_replaced) = (next, next, false, false);
-        let other_from = None;
-        Self { stored, low, end, start, newest_time, has_match, is_replaced, other_from }
+        let other = None;
+        Self { stored, low, end, start, newest_time, has_match, is_replaced, other }
     }
 
     /// From forwarded samples, newest first; none if there are none.
@@ -152,7 +157,7 @@ impl Reconciler {
         }
         let below = self.stored.range(..offset.min(self.low.saturating_add(1)));
         self.start = below.last().map_or(self.low.min(offset), |(offset, _)| *offset);
-        (self.other_from, self.end) = (Some(offset), self.end.max(end));
+        (self.other, self.end) = (Some(offset..self.end), self.end.max(end));
     }
 
     /// Whether it knows nothing from an offset on.
@@ -178,13 +183,15 @@ impl Reconciler {
         if offset >= self.end {
             return None;
         }
-        let in_other = self.other_from.is_some_and(|from| offset >= from);
-        let is_replaced = self.is_replaced && self.other_from.is_none();
+        let in_other = self.other.as_ref().is_some_and(|other| offset >= other.start);
+        let is_below = self.other.as_ref().is_some_and(|other| other.contains(&offset));
+        let is_replaced = self.is_replaced && self.other.is_none();
         Some(match self.stored.get(&offset) {
             Some(stored) if stored == identity => {
                 self.has_match = true;
                 SampleStatus::Stored
             }
+            _ if is_below => SampleStatus::BelowPosition,
             _ if in_other => SampleStatus::New,
             Some(_) => SampleStatus::Conflict,
             None if is_replaced
@@ -259,7 +266,7 @@ mod tests {
         let new = |at| by("New", at);
         assert_eq!(found.check(11, &identity(11)), Some(SampleStatus::Stored));
         // Older than all that was forwarded.
-        assert_eq!(found.check(12, &new(1)), Some(SampleStatus::New));
+        assert_eq!(found.check(12, &new(1)), Some(SampleStatus::BelowPosition));
         assert_eq!(
             found.check(13, &identity(13)),
             Some(SampleStatus::Stored),

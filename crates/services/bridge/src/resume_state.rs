@@ -44,6 +44,17 @@ impl KnownSequences {
     }
 }
 
+/// The log of a partition, compared with the one that the positions are of.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum LogStatus {
+    /// It is the same one, or has no identity.
+    Same,
+    /// It is the same one up to the position, and has this new identity.
+    Renamed(u64),
+    /// It is another one from an offset below the position; the notice's text.
+    Replaced(String),
+}
+
 /// The state of a topic that survives a failure.
 #[derive(Default)]
 pub(crate) struct ResumeState {
@@ -159,15 +170,20 @@ impl ResumeState {
     }
 
     /// Compares the identity of a partition's log with that of the positions. Where another log
-    /// begins below them, its samples are read from there on. Returns the notice's text then.
-    pub(crate) fn check_log(&mut self, at: &PartitionInfo) -> Option<String> {
-        let (partition, log) = (at.partition, at.log?);
-        let fits = log.fits_up_to(self.logs.insert(partition, log.id)?);
+    /// begins below them, its samples are read from there on. A new identity of a log that fits
+    /// them is adopted by [`Self::set_log`], once the checkpoint has it.
+    pub(crate) fn check_log(&mut self, at: &PartitionInfo) -> LogStatus {
+        let (partition, Some(log)) = (at.partition, at.log) else { return LogStatus::Same };
+        let known = *self.logs.entry(partition).or_insert(log.id);
+        let fits = log.fits_up_to(known);
         let next = self.next.get(&partition).copied();
-        let position = next.max(self.reconcilers.get(&partition).map(Reconciler::end))?;
-        if position <= fits {
-            return None;
-        }
+        let position = next.max(self.reconcilers.get(&partition).map(Reconciler::end));
+        let position = match position.filter(|position| *position > fits) {
+            Some(position) => position,
+            None if known == log.id => return LogStatus::Same,
+            None => return LogStatus::Renamed(log.id),
+        };
+        self.set_log(partition, log.id);
         let last = self.last_read.get(&partition);
         if self.reconcilers.get(&partition).is_none_or(|found| found.is_past(fits)) {
             // If samples were read, those of the other log count whatever their time.
@@ -186,11 +202,16 @@ impl ResumeState {
         self.settled.retain(|at, (offset, _)| fit(at, *offset));
         self.high.retain(|at, high| fit(at, *high));
         self.last_write = None;
-        Some(format!(
+        LogStatus::Replaced(format!(
             "partition {partition} of the source is another log from offset {fits} on, below the \
              position {position}: it was cut, or restored from a copy; it is forwarded from there, \
              and samples may be repeated"
         ))
+    }
+
+    /// Sets the identity of the log that the positions are of.
+    pub(crate) fn set_log(&mut self, partition: u32, id: u64) {
+        self.logs.insert(partition, id);
     }
 
     /// Forgets all offsets of a replaced log.

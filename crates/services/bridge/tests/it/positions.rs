@@ -314,6 +314,53 @@ fn samples_below_the_position_in_a_former_log_are_forwarded() {
 }
 
 #[test]
+fn a_source_that_is_copied_again_and_again_is_the_same_log() {
+    for forwarded in [0, 5] {
+        let mut source = Cut::new();
+        let to = Bus::connect("memory:").unwrap();
+        publish(&publisher(source.bus(), "t", "Script", Qos::command()), 0..20);
+        let mut first = bridge(source.bus(), &to);
+        is_told(&mut first, NoticeKind::Opened);
+        publish(&publisher(source.bus(), "t", "Dome", Qos::command()), 0..forwarded);
+        assert_eq!(whole(first).forwarded, forwarded);
+        for _ in 0..3 {
+            source.save();
+            source.cut();
+            let figures = whole(bridge(source.bus(), &to));
+            let Figures { forwarded, repeated, skipped, .. } = figures;
+            assert_eq!((forwarded, repeated, skipped), (0, 0, 0), "{figures:?}");
+        }
+    }
+}
+
+#[test]
+fn samples_of_an_unrelated_log_that_the_target_has_are_repeated_ones() {
+    let mut source = Cut::new();
+    let to = Bus::connect("memory:").unwrap();
+    let dome = |source: &Cut, numbers| {
+        publish(&publisher(source.bus(), "t", "Dome", Qos::command()), numbers);
+    };
+    dome(&source, 0..0);
+    let mut first = bridge(source.bus(), &to);
+    is_told(&mut first, NoticeKind::Opened);
+    dome(&source, 0..20);
+    assert_eq!(whole(first).forwarded, 20);
+    // Only the last one is compared, as the target has others.
+    publish(&publisher(&to, "t", "There", Qos::command()), 0..300);
+    dome(&source, 20..21);
+    assert_eq!(whole(bridge(source.bus(), &to)).forwarded, 1);
+    // No bridge runs between the copies.
+    for _ in 0..2 {
+        source.save();
+        source.cut();
+        publisher(source.bus(), "t", "Dome", Qos::command());
+    }
+    let figures = whole(bridge(source.bus(), &to));
+    let Figures { forwarded, repeated, skipped, .. } = figures;
+    assert_eq!((forwarded, repeated, skipped), (0, 20, 0), "{figures:?}");
+}
+
+#[test]
 fn who_wants_all_gets_all_where_nothing_was_forwarded_yet() {
     let (from, to) = (Bus::connect("memory:").unwrap(), Bus::connect("memory:").unwrap());
     publish(&publisher(&from, "t", "Script", Qos::command()), 0..5);
