@@ -336,7 +336,9 @@ impl Cursor {
     }
 
     /// Updates the limit to the end of the next valid frames of a segment whose end is not known:
-    /// its seal and the segment behind it are missing. Returns false if it has no further ones.
+    /// its seal and the segment behind it are missing. Returns false if it has no further ones. A
+    /// damaged seal may have hidden frames behind a hole, which a recovery had cut off and whose
+    /// offsets were assigned again.
     #[cold]
     fn reads_on(&mut self) -> bool {
         let Some(segment) = &self.segment else { return false };
@@ -344,6 +346,9 @@ impl Cursor {
         if frames.end > self.pos {
             self.limit = (frames.end, frames.offset);
             return true;
+        }
+        if !segment.is_open() {
+            return false;
         }
         let resume = segment.resume(self.pos, segment.head.end(), Some(self.next));
         let Some((pos, offset)) = resume else { return false };

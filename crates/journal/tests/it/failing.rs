@@ -10,8 +10,8 @@ use std::{fs, io};
 use crate::support::HANG_TIMEOUT;
 use helio_core::{ProducerName, TopicName};
 use helio_journal::{
-    AppendError, From, Item, Journal, JournalError, JournalOptions, Maintenance, Ownership, Record,
-    SyncHook, Topic, TopicConfig, Writer, WriterOptions,
+    AppendError, From, GapCause, Item, Journal, JournalError, JournalOptions, Maintenance,
+    Ownership, Record, SyncHook, Topic, TopicConfig, Writer, WriterOptions,
 };
 
 const FOR_EVER: Duration = Duration::from_secs(24 * 3600);
@@ -372,35 +372,44 @@ fn a_failed_sync_outlives_a_recovery_in_the_same_boot() {
     next.wait_durable(0, 1, None).unwrap();
 }
 
+const CONTROL: &str = "topics/t/0/control";
+const FIRST_SEGMENT: &str = "topics/t/0/0000000000000001.seg";
+
+fn patch(path: &Path, at: u64, bytes: &[u8]) {
+    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, bytes, at).unwrap();
+}
+
+/// Ten records of 168 bytes in the first segment, and the control page that proves five of them.
+fn ten_records(log: &Topic, dir: &Path) -> Vec<u8> {
+    let mut first = writer(log, Ownership::Shared).unwrap();
+    for key in 0..5 {
+        append(&mut first, key, 100).unwrap();
+    }
+    log.wait_durable(0, 4, None).unwrap();
+    let saved = fs::read(dir.join(CONTROL)).unwrap();
+    for key in 5..10 {
+        append(&mut first, key, 100).unwrap();
+    }
+    std::mem::forget(first);
+    saved
+}
+
 /// Nothing on the disk proves the last records: they are cut off, and all who know them notice.
 #[test]
 fn a_cut_is_a_new_log_and_readers_behind_it_are_notified() {
     let dir = tempfile::tempdir().unwrap();
     let before = open(dir.path(), 1, None);
     let log = topic(&before);
-    let mut first = writer(&log, Ownership::Shared).unwrap();
-    for key in 0..5 {
-        append(&mut first, key, 100).unwrap();
-    }
-    log.wait_durable(0, 4, None).unwrap();
-    let saved = fs::read(dir.path().join("topics/t/0/control")).unwrap();
-    for key in 5..10 {
-        append(&mut first, key, 100).unwrap();
-    }
+    let saved = ten_records(&log, dir.path());
     let old = log.info(0).unwrap().log_id;
     // A reader that has seen all of it, in a process that goes on.
     let mut reader = log.reader(0, From::Earliest).unwrap();
     while reader.next().unwrap().is_some() {}
     assert_eq!(reader.offset(), 10);
-    let segment = dir.path().join("topics/t/0/0000000000000001.seg");
-    std::mem::forget(first);
     // The page of the durable end is the last one that reached the disk, and of the records 7.
-    let patch = |path: &Path, at: u64, bytes: &[u8]| {
-        let file = fs::OpenOptions::new().write(true).open(path).unwrap();
-        std::os::unix::fs::FileExt::write_all_at(&file, bytes, at).unwrap();
-    };
-    patch(&dir.path().join("topics/t/0/control"), 0, &saved);
-    patch(&segment, 4096 + 7 * 168, &[0; 3 * 168]);
+    patch(&dir.path().join(CONTROL), 0, &saved);
+    patch(&dir.path().join(FIRST_SEGMENT), 4096 + 7 * 168, &[0; 3 * 168]);
     let after = open(dir.path(), 2, None);
     let there = topic(&after);
     let info = there.info(0).unwrap();
@@ -408,10 +417,49 @@ fn a_cut_is_a_new_log_and_readers_behind_it_are_notified() {
     assert_ne!(info.log_id, old);
     assert_eq!(there.fits_up_to(0, old).unwrap(), 7);
     let Some(Item::Gap(gap)) = reader.next().unwrap() else { panic!("not notified") };
-    assert_eq!((gap.from, gap.to, gap.cause), (7, 10, helio_journal::GapCause::Cut));
+    assert_eq!((gap.from, gap.to, gap.cause), (7, 10, GapCause::Cut));
     let mut second = writer(&there, Ownership::Shared).unwrap();
     assert_eq!(append(&mut second, 77, 10).unwrap(), 7);
     assert!(
         matches!(reader.next().unwrap(), Some(Item::Sample(s)) if s.offset == 7 && s.key == [77])
     );
+}
+
+/// Old frames lie behind the end of a segment that was cut, and only its seal hides them: without
+/// it, and without the segment behind it, where it ended is not known.
+#[test]
+fn records_that_were_cut_off_stay_hidden_where_the_seal_is_damaged() {
+    let dir = tempfile::tempdir().unwrap();
+    let (control, segment) = (dir.path().join(CONTROL), dir.path().join(FIRST_SEGMENT));
+    let saved = ten_records(&topic(&open(dir.path(), 1, None)), dir.path());
+    // Record 7 did not reach the disk; 8 and 9 did.
+    patch(&control, 0, &saved);
+    patch(&segment, 4096 + 7 * 168, &[0; 168]);
+    let after = open(dir.path(), 2, None);
+    let log = topic(&after);
+    assert_eq!(log.info(0).unwrap().end_offset, 7);
+    let mut second = writer(&log, Ownership::Shared).unwrap();
+    for offset in 7..40 {
+        assert_eq!(append(&mut second, 77, 1000).unwrap(), offset);
+    }
+    let next = dir.path().join("topics/t/0/0000000000000002.seg");
+    let behind = dir.path().join("topics/t/0/0000000000000003.seg");
+    assert!(behind.exists());
+    patch(&segment, 136, &[0xff]);
+    fs::remove_file(next).unwrap();
+    let (mut reader, mut read) = (log.reader(0, From::Earliest).unwrap(), 0);
+    while let Some(item) = reader.next().unwrap() {
+        match item {
+            Item::Sample(sample) => {
+                let is_old = sample.offset < 7;
+                assert_eq!(sample.key, [if is_old { sample.offset as u8 } else { 77 }]);
+                read += 1;
+            }
+            Item::Gap(gap) => {
+                assert_eq!((gap.from, gap.cause), (7, GapCause::Damaged));
+                assert!(gap.to > 9, "{gap:?}");
+            }
+        }
+    }
+    assert!(read > 7);
 }
