@@ -48,6 +48,7 @@ mod value;
 mod worker;
 mod worker_kinds;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use args::{Bench, Cli, Command};
@@ -70,7 +71,8 @@ pub fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> CliResult {
     helio_transports::register_all();
-    helio_bus::on_notice(|text| eprintln!("helio: {text}"));
+    // Standard error may be closed.
+    helio_bus::on_notice(|text| _ = writeln!(std::io::stderr().lock(), "helio: {text}"));
     if let Command::Worker(args) = &cli.command {
         return worker_kinds::run(args);
     }

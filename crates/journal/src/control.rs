@@ -103,6 +103,12 @@ impl RecoveryReport {
         let kept = if stays { before } else { self };
         Self { missing: kept.missing, missing_from: kept.missing_from, ..self }
     }
+
+    /// Whether it has losses that the report of the recovery before does not have.
+    pub(crate) fn has_more_than(self, before: Self) -> bool {
+        let losses = (self.missing, self.missing_from);
+        self.cut > 0 || self.missing > 0 && losses != (before.missing, before.missing_from)
+    }
 }
 
 /// A log's identity, and the file that it belongs to: a copy is another log.

@@ -108,7 +108,9 @@ pub struct JournalOptions {
     /// Called for each file that is about to be synced; its error replaces the sync (tests of power
     /// loss and failing disks).
     pub sync_hook: Option<SyncHook>,
-    /// Called by the thread that opens a damaged partition; the caller reports it to an operator.
+    /// Called by the thread that opens a damaged partition, once it is recovered, without a lock;
+    /// the caller reports it to an operator. Losses that a former recovery has reported do not
+    /// call it again.
     pub recovery_hook: Option<RecoveryHook>,
 }
 

@@ -52,9 +52,18 @@ impl Partition {
             let marked = self.control.marked(mark);
             let last_use = if marked { LastUse::ThisBoot } else { LastUse::Before };
             self.recovered_view = Some(self.scan(last_use)?);
-            self.call_recovery_hook();
+            self.report_recovery(self.control.recovered());
             return Ok(());
         }
+        let before = self.control.recovered();
+        if self.recover_under_lock(path, mark)? {
+            self.report_recovery(before);
+        }
+        Ok(())
+    }
+
+    /// Returns whether a recovery was needed; it is on the disk then.
+    fn recover_under_lock(&self, path: &Path, mark: (BootId, u64)) -> Result<bool, JournalError> {
         // The next holder finds the page marked.
         let _turn = self.env.lock(Operation::Recovery, path)?;
         let marked = self.control.marked(mark);
@@ -65,19 +74,21 @@ impl Partition {
         }
         let guard = self.lock()?;
         if marked && self.is_consistent()? {
-            return Ok(());
+            return Ok(false);
         }
         self.recover(&guard, if marked { LastUse::ThisBoot } else { LastUse::Before })?;
         drop(guard);
         self.control.set_mark(mark);
         self.ring();
-        self.call_recovery_hook();
-        self.sync_control()
+        self.sync_control()?;
+        Ok(true)
     }
 
-    fn call_recovery_hook(&self) {
+    /// Calls the hook if more is missing than the recovery before has reported. It may block, and
+    /// may panic: no lock is held.
+    fn report_recovery(&self, before: RecoveryReport) {
         let (hook, report) = (&self.env.options.recovery_hook, self.recovery());
-        if let Some(hook) = hook.as_ref().filter(|_| report.missing > 0 || report.cut > 0) {
+        if let Some(hook) = hook.as_ref().filter(|_| report.has_more_than(before)) {
             hook(&Recovered { path: self.dir.clone(), report });
         }
     }

@@ -10,8 +10,8 @@ use std::{fs, io};
 use crate::support::HANG_TIMEOUT;
 use helio_core::{ProducerName, TopicName};
 use helio_journal::{
-    AppendError, From, GapCause, Item, Journal, JournalError, JournalOptions, Maintenance,
-    Ownership, Record, SyncHook, Topic, TopicConfig, Writer, WriterOptions,
+    Access, AppendError, From, GapCause, Item, Journal, JournalError, JournalOptions, Maintenance,
+    Ownership, Record, RecoveryHook, SyncHook, Topic, TopicConfig, Writer, WriterOptions,
 };
 
 const FOR_EVER: Duration = Duration::from_secs(24 * 3600);
@@ -462,4 +462,47 @@ fn records_that_were_cut_off_stay_hidden_where_the_seal_is_damaged() {
         }
     }
     assert!(read > 7);
+}
+
+/// The hook may block, panic, or open the journal itself: the recovery is complete and on the disk
+/// when it is called. A later recovery that finds no more missing does not call it.
+#[test]
+fn a_recovery_is_reported_once_and_without_its_lock() {
+    let dir = tempfile::tempdir().unwrap();
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let open_reporting = |boot: u8| {
+        let (synced, reported) = (Arc::clone(&events), Arc::clone(&events));
+        let sync: SyncHook = Arc::new(move |_| {
+            synced.lock().unwrap().push("sync".to_owned());
+            Ok(())
+        });
+        let path = dir.path().to_owned();
+        let report: RecoveryHook = Arc::new(move |found| {
+            reported.lock().unwrap().push(format!("{} missing", found.report.missing));
+            // Under another boot, it recovers as well.
+            topic(&open(&path, boot + 100, None));
+        });
+        let options = JournalOptions { recovery_hook: Some(report), ..options(boot, Some(sync)) };
+        drop(topic(&Journal::open(dir.path(), options).unwrap()).info(0));
+    };
+    open_reporting(1);
+    fill(&mut writer(&topic(&open(dir.path(), 1, None)), Ownership::Shared).unwrap(), 40);
+    fs::remove_file(dir.path().join("topics/t/0/0000000000000002.seg")).unwrap();
+    events.lock().unwrap().clear();
+    open_reporting(2);
+    let after = std::mem::take(&mut *events.lock().unwrap());
+    assert!(after.last().unwrap().ends_with("missing"), "{after:?}");
+    assert_eq!(after.iter().filter(|event| event.ends_with("missing")).count(), 1, "{after:?}");
+    open_reporting(3);
+    let again = std::mem::take(&mut *events.lock().unwrap());
+    assert!(!again.is_empty() && again.iter().all(|event| event == "sync"), "{again:?}");
+    // Without write access nothing is recovered: what a recovery has reported is known.
+    let reported = Arc::clone(&events);
+    let report: RecoveryHook = Arc::new(move |_| reported.lock().unwrap().push("again".to_owned()));
+    let (access, recovery_hook) = (Access::ReadOnly, Some(report));
+    let options = JournalOptions { access, recovery_hook, ..options(4, None) };
+    let reading = Journal::open(dir.path(), options).unwrap();
+    let log = reading.topic(&TopicName::new("t").unwrap()).unwrap().unwrap();
+    assert!(log.info(0).unwrap().recovery.missing > 0);
+    assert_eq!(*events.lock().unwrap(), [""; 0]);
 }
