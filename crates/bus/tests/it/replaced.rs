@@ -5,6 +5,10 @@ use std::path::Path;
 use helio_bus::{
     Bus, Event, Gap, GapCause, Message, Qos, Start, Subscribe, Subscription, TopicSpec,
 };
+use helio_core::{ProducerName, TopicName};
+use helio_journal::{
+    Journal, JournalOptions, Maintenance, Ownership, Record, TopicConfig, WriterOptions,
+};
 
 /// The samples and other events that are there.
 fn read(samples: &mut Subscription) -> (Vec<u64>, Vec<Event>) {
@@ -74,4 +78,43 @@ fn a_group_resumes_where_another_log_begins_below_its_position() {
     drop(samples);
     let (offsets, events) = read(&mut group(&bus, 1));
     assert_eq!((offsets, events.len()), (vec![9], 0));
+}
+
+/// Of a log that has nothing in common with the former one, the group has read nothing.
+#[test]
+fn samples_of_an_unrelated_log_that_retention_took_are_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let (journal, other) = (folder.path().join("j"), folder.path().join("other"));
+    let bus = Bus::connect(&format!("journal:{}", journal.display())).unwrap();
+    let mut samples = group(&bus, 0);
+    assert!(read(&mut samples).0.is_empty());
+    group(&bus, 20);
+    assert_eq!(read(&mut samples).0.len(), 20);
+    samples.commit().unwrap();
+    drop(samples);
+    bus.close();
+    let first = {
+        let options =
+            JournalOptions { maintenance: Maintenance::Manual, ..JournalOptions::default() };
+        let journal = Journal::open(&other, options).unwrap();
+        let config = TopicConfig { segment_bytes: 16 << 10, ..TopicConfig::default() };
+        let topic = journal.create_topic(&TopicName::new("wind").unwrap(), &config).unwrap();
+        let producer = ProducerName::new("Mount").unwrap();
+        let options = WriterOptions { producer, ownership: Ownership::Shared };
+        let mut writer = topic.writer(0, &options).unwrap();
+        for _ in 0..60 {
+            writer.append(&Record { payload: &[7; 1000], ..Record::default() }).unwrap();
+        }
+        topic.compact_below(0, 50).unwrap();
+        topic.info(0).unwrap().first_offset
+    };
+    assert!((1..=50).contains(&first), "{first}");
+    std::fs::remove_dir_all(journal.join("topics/wind/0")).unwrap();
+    copy(&other.join("topics/wind/0"), &journal.join("topics/wind/0"));
+    let bus = Bus::connect(&format!("journal:{}", journal.display())).unwrap();
+    let (offsets, events) = read(&mut group(&bus, 0));
+    assert!(offsets.into_iter().eq(first..60));
+    let [Event::Gap(replaced), Event::Gap(taken)] = &events[..] else { panic!("{events:?}") };
+    assert_eq!(replaced.cause, GapCause::Replaced { from: 0, to: 20 });
+    assert_eq!(*taken, Gap::retention(0, 0, first));
 }

@@ -237,11 +237,7 @@ impl JournalReader {
                     if resume < committed {
                         self.replaced.push_back(replaced(*partition, resume, committed));
                     }
-                    match resume {
-                        // Nothing of this log was read: what retention took is no loss.
-                        0 if committed > 0 => Begin::Earliest,
-                        _ => Begin::Offset(*partition, resume),
-                    }
+                    Begin::Offset(*partition, resume)
                 }
                 None => membership.from.clone(),
             };
