@@ -68,6 +68,7 @@ const GONE: usize = 1496;
 const FLOOR: usize = 1504;
 const FORMER_LOG: usize = 1544;
 const MISSING: usize = 1576;
+const BORN: usize = 1608;
 /// The word at [`GONE`] of a partition that was deleted; any other one means nothing.
 const GONE_MARK: u64 = u64::from_le_bytes(*b"GONE\0\0\0\x01");
 
@@ -116,9 +117,20 @@ impl RecoveryReport {
 pub(crate) struct LogId {
     /// Random; 0 for none.
     pub id: u64,
-    /// The file system, combined with the birth of the control page's file, and its inode.
+    /// The control page's file system and inode.
     pub file_system: u64,
     pub inode: u64,
+    /// The birth of its file; 0 where the system does not tell it.
+    pub born: u64,
+}
+
+impl LogId {
+    /// Whether both belong to one file. An unknown birth is no other one: it depends on the
+    /// program whether it is known.
+    pub(crate) fn is_same_file(&self, other: &Self) -> bool {
+        let same_birth = self.born == other.born || self.born == 0 || other.born == 0;
+        same_birth && (self.file_system, self.inode) == (other.file_system, other.inode)
+    }
 }
 
 /// What retention has removed from a partition since it was created.
@@ -524,12 +536,15 @@ impl Control {
 
     /// Returns the log's identity; none before version 3, or where it is damaged.
     pub(crate) fn log_id(&self) -> LogId {
-        let found = self.checked(LOG_ID).unwrap_or_default();
-        LogId { id: found[0], file_system: found[1], inode: found[2] }
+        let [id, file_system, inode] = self.checked(LOG_ID).unwrap_or_default();
+        // Of another file, it was left by a program that does not know this word.
+        let born = self.checked(BORN).filter(|words| words[1..] == [file_system, inode]);
+        LogId { id, file_system, inode, born: born.map_or(0, |words| words[0]) }
     }
 
     pub(crate) fn set_log_id(&self, id: LogId) {
         self.set_checked(LOG_ID, [id.id, id.file_system, id.inode]);
+        self.set_checked(BORN, [id.born, id.file_system, id.inode]);
     }
 
     /// Returns the identity before this one, and the end offset at which this one began.

@@ -25,7 +25,7 @@ use crate::env::Env;
 use crate::error::IoContext;
 use crate::file_id::FileId;
 use crate::group_positions::{self, LogChange};
-use crate::hash::{KeyHash, mix};
+use crate::hash::KeyHash;
 use crate::location;
 use crate::lock::{self, Acquired};
 use crate::log_scan::LogScan;
@@ -146,8 +146,8 @@ fn log_id(id: u64, file: &File, path: &Path) -> Result<LogId, JournalError> {
     let file_system = rustix::fs::fstatvfs(file).at("look at", path)?.f_fsid;
     // A copy in the place of a removed file often gets its inode, and never its birth.
     let born = found.created().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-    let born = born.and_then(|at| u64::try_from(at.as_nanos()).ok()).map_or(0, mix);
-    Ok(LogId { id, file_system: file_system ^ born, inode: found.ino() })
+    let born = born.and_then(|at| u64::try_from(at.as_nanos()).ok()).unwrap_or(0);
+    Ok(LogId { id, file_system, inode: found.ino(), born })
 }
 
 /// Creates a partition's folder in a topic that is not in place yet.
@@ -243,14 +243,16 @@ impl Partition {
     fn identify(&self, file: &File, path: &Path, known: u64) -> Result<(), JournalError> {
         let found = self.control.log_id();
         let here = log_id(found.id, file, path)?;
-        let is_current = found.id != 0 && found == here && self.control.beginning().is_some();
+        let fits = found.id != 0 && found.is_same_file(&here);
+        let is_complete = found.born != 0 || here.born == 0;
+        let is_current = fits && is_complete && self.control.beginning().is_some();
         if !self.env.writable() || is_current {
             return Ok(());
         }
         let guard = self.lock()?;
-        if self.control.log_id() == found && (found.id == 0 || found != here) {
+        if self.control.log_id() == found && !(fits && is_complete) {
             self.control.set_log_id(here);
-            if found.id == known {
+            if !fits && found.id == known {
                 self.begin_new_log(self.control.log_end().1)?;
             }
         }

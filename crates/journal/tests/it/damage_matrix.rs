@@ -193,6 +193,57 @@ fn a_copy_is_another_log_and_shares_the_beginning() {
     assert_eq!(topic.fits_up_to(0, 77).unwrap(), 0);
 }
 
+/// The check of three words of a control page.
+fn check_word([a, b, c]: [u64; 3]) -> u64 {
+    let sum = a.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ b.wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+    (sum ^ c.wrapping_mul(0x1656_67b1_9e37_79f9)) | 1
+}
+
+/// Programs that cannot tell the birth of a file, and older ones, share a log with those that can.
+#[test]
+fn an_unknown_birth_of_the_control_page_is_no_other_birth() {
+    const LOG_ID: usize = 1408;
+    const BORN: usize = 1608;
+    let dir = in_memory();
+    let dir = dir.path().join("j");
+    make(&dir);
+    let control = dir.join("topics/t/0/control");
+    let log = || {
+        let options = JournalOptions { seed: None, ..boot(1) };
+        let journal = Journal::open(&dir, options).unwrap();
+        journal.topic(&name()).unwrap().unwrap().info(0).unwrap().log_id
+    };
+    let word = |at: usize| {
+        let page = fs::read(&control).unwrap();
+        u64::from_ne_bytes(page[at..at + 8].try_into().unwrap())
+    };
+    let store = |at: usize, words: [u64; 3]| {
+        let words = [words[0], words[1], words[2], check_word(words)];
+        let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
+        damage(&control, |page| page[at..at + 32].copy_from_slice(&bytes));
+    };
+    let id = log();
+    let file = fs::File::open(&control).unwrap();
+    let file_system = rustix::fs::fstatvfs(&file).unwrap().f_fsid;
+    let inode = std::os::unix::fs::MetadataExt::ino(&file.metadata().unwrap());
+    // The words of a program that knows no birth.
+    store(LOG_ID, [id, file_system, inode]);
+    damage(&control, |page| page[BORN..BORN + 32].fill(0));
+    assert_eq!(log(), id);
+    let born = word(BORN);
+    if file.metadata().unwrap().created().is_err() {
+        assert_eq!(born, 0, "this file system records none");
+        return;
+    }
+    assert_ne!(born, 0, "it is known from now on");
+    assert_eq!(log(), id);
+    // A copy that has got the inode of the removed original.
+    store(BORN, [born ^ 2, file_system, inode]);
+    let copy = log();
+    assert_ne!(copy, id);
+    assert_eq!((log(), word(BORN)), (copy, born));
+}
+
 /// Another program cuts a file short while a reader has it mapped.
 #[test]
 fn a_reader_survives_files_that_are_cut_short_under_it() {
