@@ -98,18 +98,32 @@ fn check(number: u64, offset: u64) -> u64 {
     mix(number ^ mix(offset)) | 1
 }
 
+/// What a position is to a log's identity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Carried {
+    /// It stays as it is: its identity is the log's, or its owner is to be notified.
+    No,
+    /// It has got the log's identity.
+    Yes,
+    /// It lies above the end, and has the log's identity already.
+    Above,
+}
+
 /// Gives all groups' positions that fit the log its identity. Those behind the place where another
-/// log begins keep the former one, so that their owner is told; others move to the log's end.
+/// log begins keep the former one, so that their owner is told; those without an identity move to
+/// the log's end. Returns whether a position with the log's identity lies above its end: the log
+/// has lost records, and must get another identity.
 pub(crate) fn carry(
     env: &Env,
     folder: &Path,
     partition: u32,
     log: LogChange,
-) -> Result<(), JournalError> {
+) -> Result<bool, JournalError> {
     let entries = match std::fs::read_dir(folder) {
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(false),
         other => other.at("list", folder)?,
     };
+    let mut is_above = false;
     for entry in entries {
         let path = entry.at("list", folder)?.path();
         let file = OpenOptions::new().read(true).write(true).open(&path).at("open", &path)?;
@@ -119,30 +133,33 @@ pub(crate) fn carry(
             continue;
         }
         let map = Map::of(&file, len, Mode::Write).at("map", &path)?;
-        if carry_one(&map, partition, log) {
-            env.sync_map(&map, &path)?;
+        match carry_one(&map, partition, log) {
+            Carried::No => {}
+            Carried::Yes => env.sync_map(&map, &path)?,
+            Carried::Above => is_above = true,
         }
     }
-    Ok(())
+    Ok(is_above)
 }
 
-/// Returns whether anything changed.
-fn carry_one(map: &Map, partition: u32, log: LogChange) -> bool {
-    let Some(found) = read(map, partition) else { return false };
+fn carry_one(map: &Map, partition: u32, log: LogChange) -> Carried {
+    let Some(found) = read(map, partition) else { return Carried::No };
     let unknown = found.log_id == 0;
     // Where the former identity was lost with the control page, nothing was appended since.
     if !unknown && log.former != 0 && found.log_id != log.former {
-        return false;
+        return Carried::No;
     }
-    if found.offset <= log.end {
-        if found.log_id != log.id {
+    match found.offset <= log.end {
+        true if found.log_id == log.id => Carried::No,
+        true => {
             set_log(map, partition, log.id);
+            Carried::Yes
         }
-        return found.log_id != log.id;
+        false if unknown => {
+            store(map, partition, log.end, log.id);
+            Carried::Yes
+        }
+        false if found.log_id == log.id => Carried::Above,
+        false => Carried::No,
     }
-    let moves = unknown || log.id == log.former;
-    if moves {
-        store(map, partition, log.end, log.id);
-    }
-    moves
 }

@@ -270,13 +270,14 @@ impl Partition {
         let id = self.env.random() | 1;
         self.control.set_log_id(LogId { id, ..former });
         self.control.set_former_log(former.id, end);
-        self.carry_positions(former.id, end)
+        self.carry_positions(former.id, end).map(drop)
     }
 
-    /// Gives the positions of groups that fit the log its identity.
-    pub(crate) fn carry_positions(&self, former: u64, end: u64) -> Result<(), JournalError> {
+    /// Gives the positions of groups that fit the log its identity. Returns whether one that has it
+    /// already lies above the end.
+    pub(crate) fn carry_positions(&self, former: u64, end: u64) -> Result<bool, JournalError> {
         let number = self.dir.file_name().and_then(|n| n.to_str()?.parse().ok());
-        let (Some(topic), Some(number)) = (self.dir.parent(), number) else { return Ok(()) };
+        let (Some(topic), Some(number)) = (self.dir.parent(), number) else { return Ok(false) };
         let log = LogChange { former, id: self.control.log_id().id, end };
         group_positions::carry(&self.env, &topic.join("groups"), number, log)
     }

@@ -145,9 +145,10 @@ impl Partition {
         if last_use == LastUse::Before {
             control.sync_error().store(0, Release);
         }
-        match last_use == LastUse::Before && (!was_durable || found.end != control.durable().1) {
-            true => self.begin_new_log(found.end)?,
-            false => self.carry_positions(control.log_id().id, found.end)?,
+        let may_be_cut =
+            last_use == LastUse::Before && (!was_durable || found.end != control.durable().1);
+        if may_be_cut || self.carry_positions(control.log_id().id, found.end)? {
+            self.begin_new_log(found.end)?;
         }
         if found.ends_behind_its_files() {
             match self.roll(guard, None, FrameDemand::default()) {

@@ -212,3 +212,54 @@ fn positions_of_older_programs_count_as_they_are() {
     assert_eq!(site.position(), (3, 3));
     assert_ne!(fs::read(&file).unwrap()[log..], [0; 8], "a recovery gives them the log's");
 }
+
+/// Neither the former identity nor any record is left: the position is one of another log.
+#[test]
+fn a_position_in_a_log_that_lost_everything_is_not_moved_silently() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut site = Site::open(dir.path(), 1);
+    site.append(4);
+    site.member.commit(0, 3).unwrap();
+    drop(site);
+    let partition = dir.path().join("topics/t/0");
+    // A page of zeros behind its head, and no segment.
+    let control = fs::read(partition.join("control")).unwrap();
+    let page: Vec<u8> = control.iter().enumerate().map(|(n, b)| b * u8::from(n < 64)).collect();
+    fs::remove_file(partition.join("0000000000000001.seg")).unwrap();
+    fs::write(partition.join("control"), page).unwrap();
+    for boot in [1, 2] {
+        let site = Site::open(dir.path(), boot);
+        assert_eq!(site.topic.info(0).unwrap().end_offset, 0);
+        assert_eq!(site.position(), (3, 0), "boot {boot}");
+    }
+}
+
+/// Its records are gone in the same boot, and so are all proofs of them.
+#[test]
+fn a_position_above_the_end_of_a_damaged_log_is_one_of_the_former_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut site = Site::open(dir.path(), 1);
+    site.append(6);
+    site.member.commit(0, 6).unwrap();
+    let log = site.topic.info(0).unwrap().log_id;
+    drop(site);
+    let partition = dir.path().join("topics/t/0");
+    let segment = partition.join("0000000000000001.seg");
+    let mut bytes = fs::read(&segment).unwrap();
+    let stride = bytes[4096..].windows(4).skip(8).position(|word| word == &bytes[4096..4100]);
+    let fourth = 4096 + 4 * (stride.unwrap() + 8);
+    bytes[fourth..].fill(0);
+    fs::write(&segment, bytes).unwrap();
+    // The words of the durable, the committed and the least end.
+    let mut page = fs::read(partition.join("control")).unwrap();
+    for words in [256..312, 896..928, 1216..1312, 1504..1528] {
+        page[words].fill(0);
+    }
+    fs::write(partition.join("control"), page).unwrap();
+    let mut site = Site::open(dir.path(), 1);
+    let info = site.topic.info(0).unwrap();
+    assert_eq!((info.end_offset, info.former_log), (4, Some((log, 4))));
+    assert_eq!(site.position(), (6, 4));
+    assert_eq!(site.append(4), 8);
+    assert_eq!(site.position(), (6, 4));
+}
