@@ -86,7 +86,15 @@ def checked_timeout(timeout: float | None) -> float | None:
 
 def report(event: Event) -> None:
     """Log an event of a subscription that has no listener."""
-    if isinstance(event, Gap):
+    if isinstance(event, Gap) and event.cause == "replaced":
+        _LOG.warning(
+            "partition %d is another log than the one of the committed position %d: it is read "
+            "from offset %d on, and samples may be repeated",
+            event.partition,
+            event.following,
+            event.first,
+        )
+    elif isinstance(event, Gap):
         _LOG.warning("%d samples are lost: %s", event.lost, event)
     else:
         _LOG.info("%s", event)

@@ -20,6 +20,7 @@ from processes import TIMEOUT_S
 
 import heliograph as helio
 from heliograph import sync, testing
+from heliograph._common import report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -527,6 +528,10 @@ def test_a_gap_is_told(url: str, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.WARNING, logger="heliograph"):
             logged.next(timeout=TIMEOUT_S)
         assert "90 samples are lost" in caplog.text
+        caplog.clear()
+        report(helio.Gap(2, 0, "replaced", 4, 6))
+        assert "lost" not in caplog.text
+        assert "read from offset 4 on, and samples may be repeated" in caplog.text
         events = in_order.events()
         assert next(events) == heard[0]
         assert isinstance(next(events), helio.Sample)
