@@ -39,7 +39,7 @@ fn transport_class(error: &TransportError, general: &'static str) -> &'static st
         TransportError::TooLarge { .. } => "PublishError",
         TransportError::TopicGone { .. } => "TopicGone",
         TransportError::NotAssigned { .. } => "SubscribeError",
-        TransportError::NoSchema { .. } => "SchemaError",
+        TransportError::NoSchema { .. } | TransportError::SchemaEdited { .. } => "SchemaError",
         TransportError::Closed => "ClosedError",
         TransportError::Outage { .. } | TransportError::Engine { .. } => general,
     }

@@ -133,6 +133,15 @@ pub enum TransportError {
         /// The schema.
         schema: SchemaId,
     },
+    /// The stored text of a schema was edited or damaged: it has another identity, or none. No
+    /// retry helps; opening a publisher with that schema stores the text again.
+    #[error("{cause}")]
+    SchemaEdited {
+        /// The schema.
+        schema: SchemaId,
+        /// The engine's message, with the place and the remedy.
+        cause: String,
+    },
     /// The engine is unreachable at present.
     #[error("{transport} cannot reach its engine: {cause}; it retries until closed")]
     Outage {

@@ -120,8 +120,7 @@ enum Plan {
     Lacking { resolution: Box<Resolution>, fields: String, reported: bool },
     /// They cannot be read. The reason is taken when it is reported once and for all.
     Impossible(Option<String>),
-    /// The schema's text is missing or cannot be read; it is looked up again at increasing
-    /// intervals.
+    /// The schema's text is missing or edited; it is looked up again at increasing intervals.
     Unknown { samples: u64, reason: String },
 }
 
@@ -269,9 +268,10 @@ impl Resolver {
         let plan = match text {
             _ if schema == SchemaId::BYTES => Plan::Impossible(Some(bytes_reason(payload))),
             Ok(text) => self.plan(&text),
-            Err(error @ (TransportError::NoSchema { .. } | TransportError::Engine { .. })) => {
-                Plan::Unknown { samples, reason: error.to_string() }
-            }
+            Err(
+                error @ (TransportError::NoSchema { .. } | TransportError::SchemaEdited { .. }),
+            ) => Plan::Unknown { samples, reason: error.to_string() },
+            // The next sample may succeed.
             Err(error) => return Err(error.to_string()),
         };
         self.plans.insert(schema, plan);

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use helio_bus::{
-    Bus, Event, Message, Qos, SchemaText, Start, Subscribe, Subscription, Topic, TopicSpec,
-    TransportError,
+    Bus, Event, Evolution, Message, Qos, SchemaText, Start, Subscribe, Subscription, Topic,
+    TopicSpec, TransportError,
 };
 use helio_core::Schema;
 
@@ -68,7 +68,7 @@ fn samples_of_an_edited_schema_are_reported_until_a_publisher_mends_it() {
     assert!(other.schema(metric.id).unwrap_err().to_string().contains("was edited"));
     // The reader's own schema is another one: the writer's is needed.
     let spec = TopicSpec::new("wind").unwrap().schema(later);
-    let topic = other.topic(spec.evolution(helio_bus::Evolution::None)).unwrap();
+    let topic = other.topic(spec.evolution(Evolution::None)).unwrap();
     let mut samples = topic.subscribe(Subscribe::from(Start::Earliest).each_undecodable()).unwrap();
     let (seen, reasons) = read(&mut samples);
     assert_eq!((seen, reasons.len()), (0, 3));
@@ -84,6 +84,32 @@ fn samples_of_an_edited_schema_are_reported_until_a_publisher_mends_it() {
     // It is looked up at increasing intervals: with the first, second, fourth, ... sample.
     let (seen, reasons) = read(&mut samples);
     assert_eq!((seen, reasons.len()), (3, 1));
+}
+
+#[test]
+fn an_error_of_the_folder_costs_no_sample_after_it() {
+    let site = Site::new();
+    let metric = wind("");
+    let publisher = site.topic(&metric).publisher().unwrap();
+    for _ in 0..8 {
+        publisher.publish(Message::new(&7.5_f64.to_le_bytes())).wait().unwrap();
+    }
+    let other = Bus::connect(&format!("journal:{}", site.folder.path().display())).unwrap();
+    let spec = TopicSpec::new("wind").unwrap();
+    let spec = spec.schema(wind(r#",{"name":"gust","type":"double","default":0}"#));
+    let topic = other.topic(spec).unwrap();
+    let mut samples = topic.subscribe(Subscribe::from(Start::Earliest).each_undecodable()).unwrap();
+    // A folder can be opened and not read, as a file on a disk with errors.
+    let (file, aside) = (site.file(&metric), site.folder.path().join("schemas/aside"));
+    std::fs::rename(&file, &aside).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    for _ in 0..3 {
+        let event = samples.try_next().unwrap();
+        assert!(matches!(event, Some(Event::Undecodable(_))), "{event:?}");
+    }
+    std::fs::remove_dir(&file).unwrap();
+    std::fs::rename(&aside, &file).unwrap();
+    assert_eq!(read(&mut samples), (5, Vec::new()));
 }
 
 #[test]

@@ -207,6 +207,9 @@ fn config(qos: &Qos) -> TopicConfig {
 fn failed(what: &str) -> impl Fn(JournalError) -> TransportError + '_ {
     move |error| match error {
         JournalError::TopicGone { topic } => TransportError::TopicGone { topic },
+        JournalError::SchemaEdited { id, .. } => {
+            TransportError::SchemaEdited { schema: id, cause: error.to_string() }
+        }
         error => engine(SCHEME, what, error),
     }
 }

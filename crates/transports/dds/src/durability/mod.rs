@@ -352,8 +352,8 @@ impl Durability {
                 let text = match self.journal.schema(id) {
                     Ok(Some(text)) => text,
                     Ok(None) => continue,
-                    // Its text was edited. The writers announce the good one.
-                    Err(error @ TransportError::Engine { .. }) => {
+                    // The writers announce the good text, and the topic then stores it again.
+                    Err(error @ TransportError::SchemaEdited { .. }) => {
                         helio_bus::notify(&format!("{topic}: a schema is not announced: {error}"));
                         continue;
                     }
