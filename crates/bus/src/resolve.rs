@@ -42,7 +42,7 @@ pub(crate) fn declare(
             return register(topic, schema);
         }
         let new = parse(topic, schema)?;
-        for id in known.iter().skip(checked) {
+        for id in known.iter().skip(checked).filter(|_| is_compared(policy)) {
             let old = stored(topic, *id)?;
             may_write(policy, history, &old, &new)
                 .map_err(|reason| incompatible(topic, schema, reason))?;
@@ -58,6 +58,12 @@ pub(crate) fn declare(
         transport: topic.bus.transport.capabilities().transport.clone(),
         cause: format!("too many concurrent declarations of schemas for {}", topic.name),
     }))
+}
+
+/// Whether a policy compares schemas. If not, a missing or edited text of another schema does not
+/// matter.
+fn is_compared(policy: Option<Evolution>) -> bool {
+    policy != Some(Evolution::None)
 }
 
 /// Registers a schema outside the bus.
@@ -183,6 +189,7 @@ impl Resolver {
             None => {
                 if let Some(newest) = before.last()
                     && reports == UndecodableReports::Once
+                    && is_compared(rules.evolution)
                 {
                     may_read(rules.evolution, &stored(topic, *newest)?, &target)
                         .map_err(|reason| incompatible(topic, schema, reason))?;

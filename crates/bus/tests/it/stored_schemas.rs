@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use helio_bus::{
     Bus, Event, Evolution, Message, Qos, SchemaText, Start, Subscribe, Subscription, Topic,
-    TopicSpec, TransportError,
+    TopicError, TopicSpec, TransportError,
 };
 use helio_core::Schema;
 
@@ -125,4 +125,28 @@ fn a_missing_schema_is_named_with_a_remedy() {
     assert!(text.contains(&metric.id.to_string()) && text.contains("publisher"), "{text}");
     drop(site.topic(&metric).publisher().unwrap());
     assert_eq!(site.bus.schema_text(metric.id).unwrap().text, metric.text);
+}
+
+#[test]
+fn without_a_policy_no_text_of_another_schema_is_needed() {
+    let site = Site::new();
+    let metric = wind("");
+    let later = wind(r#",{"name":"gust","type":"double","default":0}"#);
+    let publisher = site.topic(&metric).publisher().unwrap();
+    publisher.publish(Message::new(&7.5_f64.to_le_bytes())).wait().unwrap();
+    std::fs::write(site.file(&metric), metric.text.replace("m/s", "km/h")).unwrap();
+    let other = Bus::connect(&format!("journal:{}", site.folder.path().display())).unwrap();
+    let spec = TopicSpec::new("wind").unwrap().schema(later.clone());
+    let error = other.topic(spec.clone()).unwrap().publisher().unwrap_err();
+    let TopicError::Transport(TransportError::SchemaEdited { schema, .. }) = error else {
+        panic!("{error}");
+    };
+    assert_eq!(schema, metric.id);
+    let topic = other.topic(spec.evolution(Evolution::None)).unwrap();
+    let mut samples = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();
+    topic.declare().unwrap();
+    let declared = other.schemas_of(&"wind".parse().unwrap()).unwrap().unwrap();
+    assert_eq!(declared, [metric.id, later.id]);
+    let (seen, reasons) = read(&mut samples);
+    assert_eq!((seen, reasons.len()), (0, 1));
 }

@@ -7,7 +7,7 @@ use helio_bus::transport::locked;
 use helio_bus::{
     Bus, Evolution, SchemaId, SchemaText, Topic, TopicError, TopicName, TopicSpec, TransportError,
 };
-use helio_core::Qos;
+use helio_core::{Qos, Schema};
 use thiserror::Error;
 
 use crate::overrides::Override;
@@ -134,19 +134,21 @@ fn difference(existing: &Qos, wanted: &Qos) -> Option<String> {
     Some(format!("exists on the target with {field} = {value}, not {wanted}; it is not changed"))
 }
 
-/// Adds a schema of the source to the target's topic; returns false if the source lacks its text. A
-/// text that does not parse is copied as it is.
+/// Adds a schema of the source to the target's topic; returns false if the source lacks its text,
+/// or has a text that is not the schema's: it would be of no use to the target's readers.
 pub(crate) fn carry_schema(
     (from, to): (&Bus, &Bus),
     name: &TopicName,
     id: SchemaId,
 ) -> Result<bool, OpenError> {
-    let Some(text) = from.schema(id)? else { return Ok(false) };
+    let is_text_of = |text: &str| Schema::parse(text).is_ok_and(|schema| schema.id() == id);
+    let text = match from.schema(id) {
+        Ok(Some(text)) if is_text_of(&text) => text,
+        Ok(_) | Err(TransportError::SchemaEdited { .. }) => return Ok(false),
+        Err(error) => return Err(error.into()),
+    };
     let schema = SchemaText { id, text: text.into() };
-    let spec = TopicSpec::of(name.clone()).schema(schema.clone()).evolution(Evolution::None);
-    match to.topic(spec)?.declare() {
-        Err(TopicError::Schema { .. }) => to.put_schema(&schema)?,
-        other => other?,
-    }
+    let spec = TopicSpec::of(name.clone()).schema(schema).evolution(Evolution::None);
+    to.topic(spec)?.declare()?;
     Ok(true)
 }

@@ -5,5 +5,6 @@
 mod failures;
 mod forwarding;
 mod positions;
+mod schema_texts;
 #[path = "../support/mod.rs"]
 mod support;

@@ -223,7 +223,9 @@ impl StoredTopic {
         let spec = TopicSpec::of(state.name.clone()).qos(journal_qos(&state.qos, kept));
         let topic = bus.topic(spec)?;
         let schemas = bus.schemas_of(&state.name)?;
-        let mut schemas: HashSet<_> = schemas.into_iter().flatten().collect();
+        // A missing or edited text is stored again when a writer announces it.
+        let is_stored = |id: &SchemaId| matches!(bus.schema(*id), Ok(Some(_)));
+        let mut schemas: HashSet<_> = schemas.into_iter().flatten().filter(is_stored).collect();
         schemas.insert(SchemaId::BYTES);
         let (has, samples) = read_positions(&topic)?;
         let reader = DdsReader::for_service(&state, &positions(&has))?;
@@ -956,13 +958,10 @@ impl StoredTopic {
     }
 }
 
-/// Declares a schema in the journal, durably.
+/// Declares a schema in the journal, durably. Its text parses, as [`StoredTopic::text`] checks.
 fn carry(bus: &Bus, topic: &TopicName, schema: &SchemaText) -> Result<(), TopicError> {
     let spec = TopicSpec::of(topic.clone()).schema(schema.clone()).evolution(Evolution::None);
-    match bus.topic(spec)?.declare() {
-        Err(TopicError::Schema { .. }) => Ok(bus.put_schema(schema)?),
-        other => other,
-    }
+    bus.topic(spec)?.declare()
 }
 
 /// Whether a sample directly follows the stored ones; its writer skipped the numbers between.

@@ -10,7 +10,7 @@ use helio_bus::transport::{
     Begin, Decorator, Published, Reader, ReaderRequest, Record, TopicDecorator, Transport,
     TransportTopic, WriterRequest,
 };
-use helio_bus::{Guarantee, Message, SchemaId, Start, Subscribe, TopicSpec};
+use helio_bus::{Guarantee, Message, SchemaId, SchemaText, Start, Subscribe, TopicSpec};
 use helio_core::{HeadersRef, Producer, ProducerName, Schema, Tai};
 
 use super::history_server::ServedTopic;
@@ -247,6 +247,35 @@ fn a_sample_is_acknowledged_when_its_schemas_text_is_kept_and_no_other() {
     assert_eq!(journal.schema(SchemaId::BYTES).unwrap(), None);
     dds.close();
     told.close();
+}
+
+#[test]
+fn an_edited_text_in_the_folder_delays_no_other_schema_and_is_replaced() {
+    let (url, folder) = (url(), tempfile::tempdir().unwrap());
+    let of = |fields: &str| {
+        let text = format!(r#"{{"type":"record","name":"of","fields":[{fields}]}}"#);
+        SchemaText { id: Schema::parse(&text).unwrap().id(), text: text.into() }
+    };
+    let (old, new) = (of(""), of(r#"{"name":"a","type":"double","default":0}"#));
+    let publish = |schema: &SchemaText, payload: &[u8]| {
+        let bus = Bus::connect(&url).unwrap();
+        let spec = TopicSpec::new("kept").unwrap().qos(kept()).schema(schema.clone());
+        let publisher = bus.topic(spec).unwrap().publisher().unwrap();
+        publisher.publish(Message::new(payload).key(b"k")).wait_timeout(TEST_TIMEOUT).unwrap();
+    };
+    let service = Running::start(&url, folder.path());
+    publish(&old, b"");
+    drop(service);
+    let file = folder.path().join(format!("schemas/{}.avsc", old.id));
+    std::fs::write(&file, old.text.replace("of", "edited")).unwrap();
+    let service = Running::start(&url, folder.path());
+    publish(&new, &[0; 8]);
+    publish(&old, b"");
+    drop(service);
+    let journal = Bus::connect(&format!("journal:{}", folder.path().display())).unwrap();
+    for schema in [old, new] {
+        assert_eq!(journal.schema(schema.id).unwrap().as_deref(), Some(&*schema.text));
+    }
 }
 
 #[test]
