@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use helio_core::SchemaId;
+use helio_core::{SchemaError, SchemaId};
 use thiserror::Error;
 
 use crate::frame::{MAX_KEY_BYTES, MAX_RECORD_BYTES};
@@ -102,6 +102,14 @@ pub enum JournalError {
         path: PathBuf,
         /// The identity in its name.
         id: SchemaId,
+    },
+    /// A text that is no schema was to be stored as one. Each later read would report it as edited.
+    #[error("the text of the schema {id} cannot be stored: {cause}")]
+    SchemaText {
+        /// The schema.
+        id: SchemaId,
+        /// The parser's message.
+        cause: SchemaError,
     },
     /// A schema's text was to be stored under another schema's identity.
     #[error("the schema {found} cannot be stored as {id}; store it under its own identity")]

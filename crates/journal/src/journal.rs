@@ -347,23 +347,23 @@ impl Journal {
     /// stays, unless it was edited or damaged since; later ones are ignored.
     ///
     /// # Errors
-    /// [`JournalError::SchemaIdentity`] if the text has another identity; [`JournalError`] if it
-    /// cannot be written.
+    /// [`JournalError::SchemaText`] if the text is no schema, [`JournalError::SchemaIdentity`] if
+    /// it has another identity, [`JournalError`] if it cannot be written.
     pub fn put_schema(&self, id: SchemaId, text: &str) -> Result<(), JournalError> {
         if text.len() > MAX_SCHEMA_BYTES {
             let (value, limits) =
                 (text.len().to_string(), format!("0 to {MAX_SCHEMA_BYTES} bytes"));
             return Err(JournalError::Limit { field: "schema", value, limits });
         }
-        match Schema::parse(text).map(|schema| schema.id()) {
-            Ok(found) if found != id => return Err(JournalError::SchemaIdentity { id, found }),
-            parsed => match self.schema(id) {
-                Ok(Some(_)) => return Ok(()),
-                Ok(None) => {}
-                // Only a text of this identity replaces one that is not.
-                Err(JournalError::SchemaEdited { .. }) if parsed.is_ok() => {}
-                Err(error) => return Err(error),
-            },
+        let parsed = Schema::parse(text);
+        let found = parsed.map_err(|cause| JournalError::SchemaText { id, cause })?.id();
+        if found != id {
+            return Err(JournalError::SchemaIdentity { id, found });
+        }
+        match self.schema(id) {
+            Ok(Some(_)) => return Ok(()),
+            Ok(None) | Err(JournalError::SchemaEdited { .. }) => {}
+            Err(error) => return Err(error),
         }
         if !self.inner.env.writable() {
             return Err(JournalError::ReadOnly);

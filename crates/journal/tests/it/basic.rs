@@ -215,6 +215,11 @@ fn wind(units: &str) -> (SchemaId, String) {
 fn schemas_are_kept_by_id() {
     let site = site(&TopicConfig::default());
     let (metric, knots) = (wind("m/s"), wind("kn"));
+    for text in ["{", "", r#"{"type":"recrod"}"#] {
+        let error = site.journal.put_schema(metric.0, text).unwrap_err();
+        assert!(matches!(error, JournalError::SchemaText { id, .. } if id == metric.0), "{error}");
+        assert_eq!(site.journal.schema(metric.0).unwrap(), None);
+    }
     for (id, text) in [&metric, &knots] {
         site.journal.put_schema(*id, text).unwrap();
         assert_eq!(site.journal.schema(*id).unwrap().as_ref(), Some(text));
