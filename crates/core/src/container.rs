@@ -144,15 +144,15 @@ pub struct Container<'a> {
 
 /// The schema of the last file of many, by its text.
 #[derive(Debug, Default)]
-pub struct SchemaCache(Option<(Vec<u8>, Codec)>);
+pub struct SchemaCache(Option<(String, Codec)>);
 
 impl SchemaCache {
-    fn codec(&mut self, text: &[u8]) -> Result<Codec, SchemaError> {
+    fn codec(&mut self, text: &str) -> Result<Codec, SchemaError> {
         match &self.0 {
             Some((known, codec)) if known == text => Ok(codec.clone()),
             _ => {
-                let codec = Codec::new(&Schema::parse(&String::from_utf8_lossy(text))?);
-                self.0 = Some((text.to_vec(), codec.clone()));
+                let codec = Codec::new(&Schema::parse(text)?);
+                self.0 = Some((text.to_owned(), codec.clone()));
                 Ok(codec)
             }
         }
@@ -190,6 +190,17 @@ impl<'a> Container<'a> {
     /// # Errors
     /// As [`Container::open`].
     pub fn open_cached(bytes: &'a [u8], last: &mut SchemaCache) -> Result<Self, ContainerError> {
+        Self::open_with(bytes, |text| last.codec(text))
+    }
+
+    /// Reads the header, and takes the codec of the schema's text from a function.
+    ///
+    /// # Errors
+    /// As [`Container::open`].
+    pub fn open_with(
+        bytes: &'a [u8],
+        codec: impl FnOnce(&str) -> Result<Codec, SchemaError>,
+    ) -> Result<Self, ContainerError> {
         let rest = bytes.strip_prefix(MAGIC).ok_or(ContainerError::Magic)?;
         let mut reader = Reader::new(rest);
         let header = header(&mut reader);
@@ -203,7 +214,8 @@ impl<'a> Container<'a> {
         let name = String::from_utf8_lossy(value("avro.codec").unwrap_or(b"null"));
         let compression = Compression::named(&name)
             .ok_or_else(|| ContainerError::Compression(name.into_owned()))?;
-        let codec = last.codec(value("avro.schema").ok_or(ContainerError::NoSchema)?)?;
+        let text = value("avro.schema").ok_or(ContainerError::NoSchema)?;
+        let codec = codec(&String::from_utf8_lossy(text))?;
         Ok(Self { bytes, codec, compression, metadata, sync, next, block: Block::default() })
     }
 

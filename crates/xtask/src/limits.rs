@@ -59,11 +59,13 @@ pub(crate) const UNSAFE_MODULES: &[(&str, &str)] = &[
 pub(crate) const PURE_SOURCES: &[(&str, &str)] = &[
     ("crates/core/src/", "the core"),
     ("crates/services/logging/src/predicate/", "predicates"),
-    (PROTOCOL_SOURCE, "a protocol"),
+    (PROTOCOL_SOURCES[0], "a protocol"),
+    (PROTOCOL_SOURCES[1], "a protocol"),
 ];
 
-/// The rules between components and callers, which know no bus either.
-pub(crate) const PROTOCOL_SOURCE: &str = "crates/services/component/src/protocol/";
+/// The rules between components and callers and those of a visit, which know no bus either.
+pub(crate) const PROTOCOL_SOURCES: [&str; 2] =
+    ["crates/services/component/src/protocol/", "crates/services/alerts/src/visit/"];
 
 /// What [`PURE_SOURCES`] must not name.
 pub(crate) const PURE_FORBIDDEN: &[&str] = &[

@@ -1,5 +1,11 @@
 //! The tests of `helio-alerts` that are quick.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod generator;
+mod others;
+mod packets;
+mod producer;
 mod schemas;
+mod stamps;
 mod support;
+mod visit;

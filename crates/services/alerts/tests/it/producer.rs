@@ -1,0 +1,265 @@
+//! Producers of detectors on a bus, and readers of the whole visit.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use helio_alerts::framing::{Schemas, put_single_object};
+use helio_alerts::generator::{AlertNumber, Generator, GeneratorOptions};
+use helio_alerts::layout::{Ccd, Layout};
+use helio_alerts::producer::{
+    CcdOutcome, CcdProducer, DETECTOR_HEADER, ProducerOptions, TopicLayout, VISIT_HEADER,
+    control_topic,
+};
+use helio_alerts::rubin::Version;
+use helio_alerts::stamps::{Packing, alert_of, unpack};
+use helio_alerts::visit::{
+    Closing, Control, Effect, Opening, Position, ReadAlert, Reader, Role, payload_hash,
+};
+use helio_bus::transport::fault::{FaultPlan, FaultTransport};
+use helio_bus::{Bus, Event, Sample, Start, Subscribe, TopicSpec};
+use helio_core::Qos;
+use helio_core::codec::Codec;
+use helio_core::schema::HasSchema;
+
+const TOPIC: &str = "alerts";
+const PARTITIONS: u32 = 3;
+const DETECTORS: u16 = 4;
+
+fn options() -> ProducerOptions {
+    ProducerOptions { partitions: PARTITIONS, ..ProducerOptions::default() }
+}
+
+fn bus(url: &str, name: &str) -> Bus {
+    Bus::builder().producer(name).connect(url).unwrap()
+}
+
+/// The packets of a visit, by detector.
+fn packets() -> (i64, Vec<Vec<Vec<u8>>>) {
+    let options = GeneratorOptions {
+        alerts_per_visit: 22,
+        detectors: DETECTORS,
+        ..GeneratorOptions::default()
+    };
+    let mut generator = Generator::new(options);
+    let mut all = Vec::new();
+    for detector in 0..DETECTORS {
+        let mut packets = Vec::new();
+        for number in 0..generator.alerts(detector) {
+            let mut datum = Vec::new();
+            generator.write(AlertNumber { visit: 0, detector, number }, &mut datum);
+            packets.push(datum);
+        }
+        all.push(packets);
+    }
+    (generator.visit_id(0), all)
+}
+
+fn opening(visit: i64) -> Opening {
+    Opening {
+        visit,
+        detectors: (0..DETECTORS.into()).collect(),
+        shutter_close_ns: 0,
+        window_ns: 60_000_000_000,
+    }
+}
+
+/// Publishes a visit, each detector by a producer with a name of its own.
+fn publish(url: &str, options: &ProducerOptions) -> Vec<CcdOutcome> {
+    let (visit, all) = packets();
+    let schema = Version::LATEST.schema();
+    let mut outcomes = Vec::new();
+    for (detector, packets) in (0..).zip(&all) {
+        let bus = bus(url, &format!("ccd-{detector}"));
+        let producer = CcdProducer::open(&bus, TOPIC, schema, options.clone()).unwrap();
+        if detector == 0 {
+            producer.open_visit(opening(visit)).unwrap();
+        }
+        outcomes.push(producer.publish(Ccd { visit, detector }, packets).unwrap());
+    }
+    outcomes
+}
+
+/// All samples of a topic.
+fn samples(bus: &Bus, spec: TopicSpec) -> Vec<Sample> {
+    let topic = bus.topic(spec).unwrap();
+    let end: u64 = topic.partitions().unwrap().iter().map(|partition| partition.end).sum();
+    let mut subscription = topic.subscribe(Subscribe::from(Start::Earliest)).unwrap();
+    let mut samples = Vec::new();
+    while (samples.len() as u64) < end {
+        match subscription.next_timeout(Duration::from_secs(60)).unwrap() {
+            Some(Event::Sample(sample)) => samples.push(sample),
+            Some(Event::Gap(gap)) => panic!("{gap:?}"),
+            Some(_) => {}
+            None => panic!("{} of {end} samples", samples.len()),
+        }
+    }
+    samples
+}
+
+fn alerts(bus: &Bus) -> Vec<Sample> {
+    let qos = Qos { partitions: PARTITIONS, ..Qos::stream() };
+    samples(bus, TopicSpec::new(TOPIC).unwrap().qos(qos).schema(Version::LATEST.schema()))
+}
+
+/// Has a reader read the visit, in the order of the subscription, and returns it with its proposal.
+fn read(bus: &Bus) -> (Reader, Option<Closing>) {
+    let mut reader = Reader::new("reader", Role::Whole, vec![0; PARTITIONS as usize]);
+    let mut proposed = None;
+    let mut take = |effects: Vec<Effect>| {
+        for effect in effects {
+            if let Effect::Propose(closing) = effect {
+                proposed = Some(closing);
+            }
+        }
+    };
+    let control = control_topic(bus, TOPIC).unwrap();
+    let codec = Codec::new(&Control::schema().unwrap());
+    let spec = TopicSpec::of(control.name().clone()).qos(control.qos().clone());
+    for sample in samples(bus, spec) {
+        take(reader.control(codec.deserialize(&sample.payload).unwrap(), 0));
+    }
+    let layout = Layout::new(Version::LATEST.schema());
+    for sample in alerts(bus) {
+        let ccd = layout.ccd(&sample.payload).unwrap().unwrap();
+        let number = |name| {
+            let value = sample.headers.as_ref().get(name).unwrap();
+            std::str::from_utf8(value).unwrap().parse::<i64>().unwrap()
+        };
+        let header = Ccd { visit: number(VISIT_HEADER), detector: number(DETECTOR_HEADER) as i32 };
+        assert_eq!(header, ccd);
+        assert_eq!(sample.partition, ccd.detector as u32 % PARTITIONS);
+        let alert = ReadAlert {
+            visit: ccd.visit,
+            detector: ccd.detector,
+            id: layout.alert_id(&sample.payload).unwrap().unwrap(),
+            payload: payload_hash(&sample.payload),
+            at: Position { partition: sample.partition, offset: sample.offset },
+        };
+        take(reader.alert(&alert).1);
+    }
+    (reader, proposed)
+}
+
+#[test]
+fn a_visit_goes_over_the_bus_and_is_complete() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("journal:{}", folder.path().display());
+    let outcomes = publish(&url, &options());
+    assert!(outcomes.iter().all(CcdOutcome::is_published), "{outcomes:?}");
+    let bus = bus(&url, "reader");
+    let (reader, closing) = read(&bus);
+    let closing = closing.unwrap();
+    assert!(closing.is_complete() && closing.repeated.is_empty(), "{closing:?}");
+    assert_eq!(closing.totals.count(), 22);
+    assert!(reader.audit(closing.visit).unwrap().is_equal());
+    // Byte for byte, and readable without the registry.
+    let (_, packets) = packets();
+    let published: Vec<_> = packets.into_iter().flatten().collect();
+    assert!(alerts(&bus).iter().all(|sample| published.iter().any(|p| **p == *sample.payload)));
+    let mut framed = Vec::new();
+    put_single_object(Version::LATEST.schema(), &published[0], &mut framed);
+    assert!(*Schemas::rubin().open(&framed).unwrap().datums[0] == published[0][..]);
+}
+
+#[test]
+fn split_packets_are_whole_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("journal:{}", folder.path().display());
+    let layout = TopicLayout::Split(Packing::ShuffleZstd);
+    let outcomes = publish(&url, &ProducerOptions { layout, ..options() });
+    assert!(outcomes.iter().all(CcdOutcome::is_published), "{outcomes:?}");
+    let bus = bus(&url, "reader");
+    let (reader, closing) = read(&bus);
+    assert!(reader.audit(closing.unwrap().visit).unwrap().is_equal());
+    let qos = Qos { partitions: PARTITIONS, ..Qos::stream() };
+    let stamps = samples(&bus, TopicSpec::new("alerts/stamps").unwrap().qos(qos));
+    let mut parts = HashMap::new();
+    let mut by_alert = HashMap::new();
+    for sample in &stamps {
+        match alert_of(&sample.payload).unwrap() {
+            0 => {
+                let part = unpack(&sample.payload, |_| None).unwrap().files.remove(0).unwrap();
+                parts.insert(format!("{:032x}", xxhash(&part)), part);
+            }
+            id => _ = by_alert.insert(id, sample.payload.clone()),
+        }
+    }
+    assert_eq!(parts.len(), 2 * usize::from(DETECTORS), "two PSFs a detector");
+    let (_, packets) = packets();
+    let packets: HashMap<_, _> = packets
+        .into_iter()
+        .flatten()
+        .map(|datum| (Layout::new(Version::LATEST.schema()).alert_id(&datum).unwrap(), datum))
+        .collect();
+    let layout = Layout::new(Version::LATEST.schema());
+    for sample in alerts(&bus) {
+        let id = layout.alert_id(&sample.payload).unwrap();
+        let find = |hash| parts.get(&format!("{hash:032x}")).map(|part| &part[..]);
+        let stamps = unpack(&by_alert[&id.unwrap()], find).unwrap();
+        let files: Vec<_> = stamps.files.iter().map(Option::as_deref).collect();
+        let mut whole = Vec::new();
+        layout.join(&sample.payload, &files, &mut whole).unwrap();
+        assert!(whole == packets[&id]);
+    }
+}
+
+fn xxhash(part: &[u8]) -> u128 {
+    payload_hash(part)
+}
+
+/// Half of the publishes find a full queue, and a third are stored and reported as unknown.
+#[test]
+fn what_is_refused_is_published_again_and_counts_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("journal:{}", folder.path().display());
+    let faulty = format!("fault:{url}?seed=4&refuse=0.5&doubt=0.3");
+    let outcomes = publish(&faulty, &options());
+    assert!(outcomes.iter().all(CcdOutcome::is_published), "{outcomes:?}");
+    let bus = bus(&url, "reader");
+    assert!(alerts(&bus).len() > 22, "some came twice");
+    let (reader, closing) = read(&bus);
+    let closing = closing.unwrap();
+    assert!(closing.is_complete() && !closing.repeated.is_empty(), "{closing:?}");
+    assert!(reader.audit(closing.visit).unwrap().is_equal());
+}
+
+#[test]
+fn what_fails_is_named_spilled_and_replayed() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("journal:{}", folder.path().join("journal").display());
+    let spill = folder.path().join("spill");
+    let retry_for = Duration::from_millis(50);
+    let options = ProducerOptions { spill: Some(spill.clone()), retry_for, ..options() };
+    let faults = FaultTransport::connect(&url, FaultPlan::default()).unwrap();
+    let cable = faults.cable();
+    let bus = Bus::builder().producer("ccds").over(faults).unwrap();
+    let producer = CcdProducer::open(&bus, TOPIC, Version::LATEST.schema(), options).unwrap();
+    let (visit, all) = packets();
+    let layout = Layout::new(Version::LATEST.schema());
+    producer.open_visit(opening(visit)).unwrap();
+    cable.pull();
+    let mut outcomes = Vec::new();
+    for (detector, packets) in (0..).zip(&all) {
+        let outcome = producer.publish(Ccd { visit, detector }, packets).unwrap();
+        let mut ids: Vec<_> =
+            packets.iter().map(|datum| layout.alert_id(datum).unwrap().unwrap()).collect();
+        ids.sort_unstable();
+        assert_eq!((&outcome.failed, outcome.is_announced), (&ids, false));
+        assert!(outcome.cause.is_some());
+        assert!(outcome.spilled.as_ref().unwrap().starts_with(&spill));
+        outcomes.push(outcome);
+    }
+    let file = outcomes[0].spilled.as_ref().unwrap();
+    assert!(!producer.replay(file).unwrap().is_published() && file.exists());
+    cable.put_back();
+    for outcome in &outcomes {
+        let file = outcome.spilled.as_ref().unwrap();
+        let replayed = producer.replay(file).unwrap();
+        assert!(replayed.is_published() && !file.exists(), "{replayed:?}");
+        assert_eq!(replayed.manifest.alerts, outcome.manifest.alerts);
+    }
+    let (reader, closing) = read(&bus);
+    assert!(closing.unwrap().is_complete());
+    assert!(reader.audit(visit).unwrap().is_equal());
+    assert!(producer.replay(&spill.join("other.avro")).is_err());
+}
