@@ -1,7 +1,7 @@
 //! FITS files as stamps are: image HDUs of 2,880-byte blocks (FITS Standard 4.0).
 //!
-//! Constraints. Only what stamps need: images of one or two axes, in headers without continuation. The
-//! reader finds the HDUs of any such file; it checks sizes, not the meaning of cards.
+//! Constraints. Only what stamps need: images of one or two axes, in headers without continuation.
+//! The reader finds the HDUs of any such file; it checks sizes, not the meaning of cards.
 //!
 //! Operation. [`Header`] writes cards, [`put_floats`] and [`put_doubles`] the data, each padded to
 //! whole blocks. [`hdus`] finds headers and data of a file.

@@ -1,12 +1,12 @@
 //! A packet's schema, compiled: where its identifiers and its stamps are.
 //!
-//! Constraints. Stamps are `bytes`, possibly in a record with texts, possibly null, in fields of the
-//! packet's record whose names begin with `cutout`, one after the other. Rubin's and ZTF's schemas are
-//! of this kind.
+//! Constraints. Stamps are `bytes`, possibly in a record with texts, possibly null, in fields of
+//! the packet's record whose names begin with `cutout`, one after the other. Rubin's and ZTF's
+//! schemas are of this kind.
 //!
 //! Operation. [`Layout::split`] takes the stamps out, and leaves a valid datum of the same schema,
-//! with null or no bytes in their place. [`Layout::join`] puts them back: the datum is the same, byte
-//! for byte. Nothing else of a datum is decoded.
+//! with null or no bytes in their place. [`Layout::join`] puts them back: the datum is the same,
+//! byte for byte. Nothing else of a datum is decoded.
 
 use helio_core::Schema;
 use helio_core::codec::wire::{Reader, long_size, put_bytes, put_length};

@@ -3,8 +3,8 @@
 //! It knows Avro, FITS and the bus, and no transport.
 //!
 //! - [`rubin`]: the schemas of Rubin's packets, and one that reads all their versions.
-//! - [`framing`]: packets without their frames. [`layout`]: their identifiers, and their stamps taken
-//!   out and put back.
+//! - [`framing`]: packets without their frames. [`layout`]: their identifiers, and their stamps
+//!   taken out and put back.
 //! - [`fits`]: the files of stamps. [`stamps`]: an alert's stamps as a sample of its own.
 //! - [`packet`], [`row`]: packets from numbers. [`generator`]: packets that look like a survey's.
 //! - [`visit`]: openings, manifests and closing records, as a protocol without I/O.

@@ -1,8 +1,9 @@
 //! The producer of a detector: a visit's alerts to one partition, and their manifest.
 //!
-//! Constraints. Publishing is at least once: an alert whose outcome is unknown is published again, and
-//! readers count it once. The time of a visit's publishing is bounded ([`ProducerOptions::retry_for`]);
-//! what the bus does not accept by then is named, and the visit's packets are spilled to a file.
+//! Constraints. Publishing is at least once: an alert whose outcome is unknown is published again,
+//! and readers count it once. The time of a visit's publishing is bounded
+//! ([`ProducerOptions::retry_for`]); what the bus does not accept by then is named, and the visit's
+//! packets are spilled to a file.
 //!
 //! Format. A spill file is an Avro container with all packets of the detector and visit, which any
 //! Avro program reads.
@@ -277,11 +278,10 @@ impl CcdProducer {
         Ok(CcdOutcome { manifest, failed, is_announced, cause, spilled })
     }
 
-    /// Publishes the packets of a spill file and removes it, once all is published. Alerts that were
-    /// published before count once.
+    /// Publishes the packets of a spill file and removes it, once all is published. Alerts that
+    /// were published before count once.
     ///
-    /// # Errors
-    /// [`ProducerError`] if the file cannot be read or removed, or is damaged.
+    /// # Errors [`ProducerError`] if the file cannot be read or removed, or is damaged.
     pub fn replay(&self, file: &Path) -> Result<CcdOutcome, ProducerError> {
         let spill = |error| ProducerError::Spill { path: file.to_owned(), error };
         let damaged = |error| ProducerError::SpillFormat { path: file.to_owned(), error };
@@ -356,8 +356,8 @@ impl CcdProducer {
         }
     }
 
-    /// Publishes samples until all are accepted or the deadline is over; returns the others, and the
-    /// last cause. (Here a batch with an outcome a record would be published as one.)
+    /// Publishes samples until all are accepted or the deadline is over; returns the others, and
+    /// the last cause. (Here a batch with an outcome a record would be published as one.)
     fn deliver<'s>(
         &self,
         mut samples: Vec<&'s Outgoing>,

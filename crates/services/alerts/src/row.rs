@@ -1,12 +1,12 @@
 //! Records of numbers and short texts as flat rows, and their encoding in runs of equal fields.
 //!
-//! Constraints. A record's fields are primitive, each possibly null; a record has at most 128. Rubin's
-//! `diaSource`, `diaForcedSource`, `diaObject`, `ssSource` and orbits are of this kind: a packet with a
-//! year of history has 20,000 such fields, and is encoded within microseconds.
+//! Constraints. A record's fields are primitive, each possibly null; a record has at most 128.
+//! Rubin's `diaSource`, `diaForcedSource`, `diaObject`, `ssSource` and orbits are of this kind: a
+//! packet with a year of history has 20,000 such fields, and is encoded within microseconds.
 //!
 //! Operation. A [`Plan`] is compiled from the schema's record: its fields in *runs* of one kind. A
-//! [`Row`] has a word a field and a bit for each null. A run without nulls is written without a branch
-//! a field, in places whose distance is known.
+//! [`Row`] has a word a field and a bit for each null. A run without nulls is written without a
+//! branch a field, in places whose distance is known.
 
 use std::collections::HashMap;
 
@@ -63,8 +63,8 @@ pub struct Row {
 }
 
 impl Plan {
-    /// Compiles a record of a schema; `None` if a field is neither primitive nor a nullable primitive,
-    /// or if there are too many.
+    /// Compiles a record of a schema; `None` if a field is neither primitive nor a nullable
+    /// primitive, or if there are too many.
     #[must_use]
     pub fn new(schema: &Schema, record: NodeId) -> Option<Self> {
         let Type::Record(record) = &schema.node(record).kind else { return None };
@@ -116,8 +116,8 @@ impl Plan {
         Row { words: vec![0; self.places.len()], nulls: self.nullable, texts: Vec::new() }
     }
 
-    /// A row of what was not measured, as Rubin's pipelines write it: floats are not a number, flags
-    /// are false, the rest is null, or zero where it cannot be null.
+    /// A row of what was not measured, as Rubin's pipelines write it: floats are not a number,
+    /// flags are false, the rest is null, or zero where it cannot be null.
     #[must_use]
     pub fn unmeasured(&self) -> Row {
         let mut row = self.row();
@@ -224,8 +224,8 @@ fn fixed<const N: usize>(words: &[u64], out: &mut Vec<u8>, bytes: impl Fn(u64) -
     }
 }
 
-/// The fields are given by their places ([`Plan::place`]); `None` as place is ignored, so that a field
-/// which a version lacks needs no question.
+/// The fields are given by their places ([`Plan::place`]); `None` as place is ignored, so that a
+/// field which a version lacks needs no question.
 impl Row {
     fn set(&mut self, place: Option<usize>, word: u64) {
         if let Some(word_there) = place.and_then(|place| self.words.get_mut(place)) {

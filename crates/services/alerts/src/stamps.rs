@@ -2,12 +2,12 @@
 //!
 //! Format: `docs/formats/stamps.md`. A stamp is a list of parts, each an HDU of its FITS file; one
 //! that is no FITS file is a single part. A part's bytes are in the sample, or it refers to a
-//! *shared part* by its hash: a sample of its own, published before. A PSF is equal in all stamps of
-//! a CCD, and is stored once.
+//! *shared part* by its hash: a sample of its own, published before. A PSF is equal in all stamps
+//! of a CCD, and is stored once.
 //!
 //! Operation. [`SharedParts`] counts the parts of a batch and names those that occur often enough;
-//! [`pack`] writes a sample, [`unpack`] reads it. Packing shuffles the bytes of pixels into planes and
-//! compresses all with zstd; no bit is lost.
+//! [`pack`] writes a sample, [`unpack`] reads it. Packing shuffles the bytes of pixels into planes
+//! and compresses all with zstd; no bit is lost.
 
 use std::collections::HashMap;
 
@@ -128,8 +128,8 @@ impl SharedParts {
         self.counts.get(&hash).is_some_and(|count| *count >= MIN_OCCURRENCES)
     }
 
-    /// Takes the shared parts of an alert's stamps that were not taken before: what to publish before
-    /// the stamps.
+    /// Takes the shared parts of an alert's stamps that were not taken before: what to publish
+    /// before the stamps.
     pub fn take<'a>(
         &self,
         stamps: &[Option<&'a [u8]>],

@@ -49,7 +49,8 @@ pub struct Quantity {
 }
 
 macro_rules! quantities {
-    ($($(#[$doc:meta])* $name:ident, $unit:literal, $shape:expr, $quantiles:expr, $most:expr;)*) => {
+    ($($(#[$doc:meta])* $name:ident, $unit:literal, $shape:expr, $quantiles:expr, $most:expr;)*)
+    => {
         $(
             $(#[$doc])*
             pub const $name: Quantity = Quantity {

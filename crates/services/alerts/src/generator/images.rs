@@ -1,7 +1,7 @@
 //! The stamps of generated alerts: images with noise, their variances, and the PSF.
 //!
-//! The HDUs, their sizes and cards are those of Rubin's packets. A PSF is made once a CCD: it is equal in
-//! difference and science, as there.
+//! The HDUs, their sizes and cards are those of Rubin's packets. A PSF is made once a CCD: it is
+//! equal in difference and science, as there.
 
 use super::distributions::{PSF_SIGMA, SKY_VARIANCE};
 use super::random::Random;

@@ -1,12 +1,13 @@
 //! Alerts that look like a survey's, the same for the same seed, on every machine.
 //!
-//! Constraints. An alert is a function of seed, visit, detector and its number there: a producer needs
-//! no other, and a reader can ask for any. What is drawn is in one table ([`distributions`]), whose
-//! quantiles a test finds in packets. Names, sizes and headers are held against a real packet.
+//! Constraints. An alert is a function of seed, visit, detector and its number there: a producer
+//! needs no other, and a reader can ask for any. What is drawn is in one table ([`distributions`]),
+//! whose quantiles a test finds in packets. Names, sizes and headers are held against a real
+//! packet.
 //!
-//! Operation. An alert is of a new object, or of one of the detector's pool of variable objects, which
-//! are seen in turn. A pool's object has a past from before the first visit, and all its detections in
-//! earlier visits. Summaries are computed from these, not drawn.
+//! Operation. An alert is of a new object, or of one of the detector's pool of variable objects,
+//! which are seen in turn. A pool's object has a past from before the first visit, and all its
+//! detections in earlier visits. Summaries are computed from these, not drawn.
 
 pub mod distributions;
 mod images;
@@ -30,7 +31,8 @@ const FIRST_MJD: f64 = 61_000.0;
 pub const CADENCE_S: f64 = 39.0;
 /// The longest history, days.
 const HISTORY_DAYS: f64 = 365.0;
-/// A pool has so many times the objects that one visit sees, so that each is seen in every tenth visit.
+/// A pool has so many times the objects that one visit sees, so that each is seen in every tenth
+/// visit.
 const POOL_VISITS: u64 = 10;
 /// Bits of an alert's number within its CCD, in its identifier.
 const NUMBER_BITS: u32 = 24;
@@ -246,8 +248,8 @@ impl Generator {
         }
     }
 
-    /// The object of the detector's pool that an alert is of; `None` if it is of a new one. The pool's
-    /// alerts are spread evenly over the CCD's.
+    /// The object of the detector's pool that an alert is of; `None` if it is of a new one. The
+    /// pool's alerts are spread evenly over the CCD's.
     fn object(&self, alert: AlertNumber) -> Option<u64> {
         let repeats = self.repeats(alert.detector);
         let alerts = u64::from(self.alerts(alert.detector));

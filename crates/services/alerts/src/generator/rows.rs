@@ -63,8 +63,8 @@ places! {
     /// Fields of orbits, of all versions.
     Orbit {
         mpcDesignation, ssObjectId, mpcH, incl, id, designation,
-        packed_primary_provisional_designation, unpacked_primary_provisional_designation, a, e, q, i,
-        h,
+        packed_primary_provisional_designation, unpacked_primary_provisional_designation, a, e, q,
+        i, h,
     }
 }
 

@@ -1,9 +1,9 @@
 //! The schemas of Rubin's alert packets.
 //!
-//! They are built from one table, `schemas.txt`, which is ours: the field names, types and order are
-//! those that the observatory publishes, the descriptions and units are not copied. A test compares
-//! the canonical forms with the package lsst-alert-packet. Defaults and aliases go beyond the
-//! published schemas; no canonical form has either.
+//! They are built from one table, `schemas.txt`, which is ours: the field names, types and order
+//! are those that the observatory publishes, the descriptions and units are not copied. A test
+//! compares the canonical forms with the package lsst-alert-packet. Defaults and aliases go beyond
+//! the published schemas; no canonical form has either.
 
 mod table;
 

@@ -18,9 +18,9 @@ pub fn payload_hash(datum: &[u8]) -> PayloadHash {
 
 /// The number of distinct alerts, and the sum modulo 2^128 of their hashes.
 ///
-/// An alert's hash is XXH3-128 of its identifier (8 bytes, little-endian) and its payload's hash (16
-/// bytes, little-endian). The sum of disjoint sets is the sum of their sums. It proves against loss,
-/// repetition and damage, not against an adversary who chooses payloads.
+/// An alert's hash is XXH3-128 of its identifier (8 bytes, little-endian) and its payload's hash
+/// (16 bytes, little-endian). The sum of disjoint sets is the sum of their sums. It proves against
+/// loss, repetition and damage, not against an adversary who chooses payloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub struct Digest {
@@ -67,7 +67,8 @@ impl Digest {
         self.sum = self.sum.wrapping_add(xxh3_128(&bytes));
     }
 
-    /// Returns the digest of this set and a disjoint one: of two detectors, or two members of a group.
+    /// Returns the digest of this set and a disjoint one: of two detectors, or two members of a
+    /// group.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self { count: self.count + other.count, sum: self.sum.wrapping_add(other.sum) }

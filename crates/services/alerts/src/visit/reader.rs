@@ -136,8 +136,8 @@ impl Reader {
         effects
     }
 
-    /// Takes the ends of the partitions after a visit's deadline. The visit is proposed to be closed
-    /// once the reader has read that far: a slow reader must not leave alerts late.
+    /// Takes the ends of the partitions after a visit's deadline. The visit is proposed to be
+    /// closed once the reader has read that far: a slow reader must not leave alerts late.
     pub fn ends(&mut self, visit: i64, ends: Vec<u64>) -> Vec<Effect> {
         if let Some(open) = self.open.get_mut(&visit) {
             open.ends = Some(ends);

@@ -83,7 +83,8 @@ impl Tally {
         Seen::New
     }
 
-    /// Takes out the alerts that a decision leaves late, and returns their identifiers, by detector.
+    /// Takes out the alerts that a decision leaves late, and returns their identifiers, by
+    /// detector.
     pub fn close(&mut self, closing: &Closing) -> Vec<(i32, i64)> {
         let mut late = Vec::new();
         for (number, detector) in &mut self.detectors {

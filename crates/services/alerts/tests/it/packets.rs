@@ -171,11 +171,15 @@ proptest! {
             let _ = schemas.open(&[begin, &bytes].concat()).map(drop);
         }
         let layout = Layout::new(Version::LATEST.schema());
-        let _ = (layout.alert_id(&bytes), layout.ccd(&bytes), layout.split(&bytes, &mut Vec::new()));
+        let _ = (layout.alert_id(&bytes), layout.ccd(&bytes));
+        let _ = layout.split(&bytes, &mut Vec::new());
     }
 
     #[test]
-    fn a_frame_is_taken_off(id in any::<u32>(), datum in proptest::collection::vec(any::<u8>(), 0..9)) {
+    fn a_frame_is_taken_off(
+        id in any::<u32>(),
+        datum in proptest::collection::vec(any::<u8>(), 0..9),
+    ) {
         let mut schemas = Schemas::empty();
         schemas.add(id, Version::V10_0.schema());
         let mut framed = Vec::new();

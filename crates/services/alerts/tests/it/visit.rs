@@ -48,9 +48,9 @@ fn alert(detector: i32, id: i64, offset: u64) -> ReadAlert {
     ReadAlert { visit: VISIT, detector, id, payload: payload(id), at }
 }
 
-fn proposals(effects: &[Effect]) -> Vec<&Closing> {
-    let proposal = |effect| match effect {
-        &Effect::Propose(ref closing) => Some(closing),
+fn proposals<'e>(effects: &'e [Effect]) -> Vec<&'e Closing> {
+    let proposal = |effect: &'e Effect| match effect {
+        Effect::Propose(closing) => Some(closing),
         _ => None,
     };
     effects.iter().filter_map(proposal).collect()
@@ -364,8 +364,8 @@ impl Process {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Readers, closers and producers in any order: one decision, the same alerts for all readers, and
-    /// nothing lost without being named.
+    /// Readers, closers and producers in any order: one decision, the same alerts for all readers,
+    /// and nothing lost without being named.
     #[test]
     fn all_readers_come_to_one_decision(plan in plan()) {
         let mut world = World::new(&plan);
