@@ -77,3 +77,21 @@ def test_levels_are_held_to(client: Any) -> None:
         assert told.stdout.strip() == word
         client.clear_caches()
         assert client.get_config("s").compatibility_level == word
+
+
+def test_schemas_are_imported_under_their_numbers(client: Any) -> None:
+    def imported(subject: str, schema: Any, number: int) -> int:
+        body = {"schema": json.dumps(schema), "id": number}
+        return int(client._rest_client.post(f"subjects/{subject}/versions", body)["id"])
+
+    assert refused(UNPROCESSABLE, imported, "alerts", SCHEMA, 900) == 42205
+    client._rest_client.put("mode", {"mode": "IMPORT"})
+    assert imported("alerts", SCHEMA, 900) == 900
+    assert imported("alerts", WIDER, 1000) == 1000
+    assert refused(UNPROCESSABLE, imported, "other", WIDER, 900) == 42205
+    assert refused(UNPROCESSABLE, imported, "other", WIDER, 1001) == 42207
+    assert refused(UNPROCESSABLE, client.register_schema, "other", avro(SCHEMA)) == 42205
+    client._rest_client.put("mode", {"mode": "READWRITE"})
+    client.clear_caches()
+    assert json.loads(client.get_schema(900).schema_str) == SCHEMA
+    assert client.register_schema("more", avro({"type": "string"})) == 1001

@@ -67,6 +67,8 @@ pub(crate) enum Mode {
     Readonly,
     /// They cannot, whatever the subject's own mode is.
     ReadonlyOverride,
+    /// They can under given numbers only, whatever the compatibility level is.
+    Import,
 }
 
 impl FromStr for Mode {
@@ -77,6 +79,7 @@ impl FromStr for Mode {
             "READWRITE" => Ok(Self::Readwrite),
             "READONLY" => Ok(Self::Readonly),
             "READONLY_OVERRIDE" => Ok(Self::ReadonlyOverride),
+            "IMPORT" => Ok(Self::Import),
             other => Err(Refusal::Mode(other.chars().take(40).collect())),
         }
     }
@@ -124,6 +127,26 @@ impl From<bool> for Deleted {
     }
 }
 
+/// The identifier and version that a request gives to a schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Given {
+    pub(crate) id: Option<u32>,
+    pub(crate) version: Option<u32>,
+}
+
+/// Whether a mode is set in spite of existing schemas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Force {
+    Yes,
+    No,
+}
+
+impl From<bool> for Force {
+    fn from(force: bool) -> Self {
+        if force { Self::Yes } else { Self::No }
+    }
+}
+
 /// Subjects, schemas, levels and modes.
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {
@@ -158,9 +181,11 @@ impl Catalog {
                 let versions = self.subjects.entry(subject.clone()).or_default();
                 versions.retain(|old| old.number != *version);
                 versions.push(Version { number: *version, id: *id, deleted: false });
+                versions.sort_by_key(|version| version.number);
                 self.newest_id = self.newest_id.max(*id);
                 self.texts.entry(*id).or_insert_with(|| Arc::clone(schema));
-                self.ids.entry(normal(schema).unwrap_or_default()).or_insert(*id);
+                // An import gives another number to a schema whose versions were removed for good.
+                self.ids.insert(normal(schema).unwrap_or_default(), *id);
             }
             Change::Deleted { subject, versions, permanent } => {
                 self.delete(subject, versions, *permanent)
@@ -258,11 +283,12 @@ impl Catalog {
     }
 
     /// The identifier of a schema and the change that registers it; no change if the subject has
-    /// it.
+    /// it. In import mode the request gives the identifier; otherwise it must not.
     pub(crate) fn register(
         &self,
         subject: &str,
         text: &str,
+        given: Given,
     ) -> Result<(u32, Option<Change>), Refusal> {
         if subject.is_empty() || subject.len() > MAX_SUBJECT_BYTES {
             let reason = format!("a subject's name has 1 to {MAX_SUBJECT_BYTES} bytes");
@@ -271,25 +297,79 @@ impl Catalog {
         let (schema, normal) = parse(text)?;
         let known = self.ids.get(&normal).copied();
         let versions = self.versions(subject, Deleted::Exclude).unwrap_or_default();
-        if let Some(id) = known.filter(|id| versions.iter().any(|version| version.id == *id)) {
-            return Ok((id, None));
+        let has = known.and_then(|id| versions.iter().find(|version| version.id == id));
+        let is_given = |version: &Version| {
+            given.id.is_none_or(|id| id == version.id)
+                && given.version.is_none_or(|number| number == version.number)
+        };
+        if let Some(version) = has.filter(|version| is_given(version)) {
+            return Ok((version.id, None));
         }
-        if self.mode(subject) != Mode::Readwrite {
-            return Err(Refusal::ReadOnly(subject.to_owned()));
+        let name = || subject.to_owned();
+        match (self.mode(subject), given.id) {
+            (Mode::Readonly | Mode::ReadonlyOverride, _) => return Err(Refusal::ReadOnly(name())),
+            (Mode::Import, None) => return Err(Refusal::NotReadWrite(name())),
+            (Mode::Readwrite, Some(_)) => return Err(Refusal::NotImport(name())),
+            _ => {}
         }
         if known.is_none() && self.texts.len() >= MAX_SCHEMAS {
             return Err(Refusal::Request(format!("the registry is full: {MAX_SCHEMAS} schemas")));
         }
-        let objections = self.level(subject).objections(&self.schemas(&versions), &schema);
-        if !objections.is_empty() {
-            return Err(Refusal::Incompatible(subject.to_owned(), objections.join("; ")));
+        let id = match given.id {
+            Some(id) => self.importable(id, known, &normal)?,
+            None => {
+                let objections = self.level(subject).objections(&self.schemas(&versions), &schema);
+                if !objections.is_empty() {
+                    return Err(Refusal::Incompatible(name(), objections.join("; ")));
+                }
+                known.unwrap_or(self.newest_id + 1)
+            }
+        };
+        let version = self.next_version(subject, given.version)?;
+        Ok((id, Some(Change::Registered { subject: name(), version, id, schema: text.into() })))
+    }
+
+    /// The given identifier, unless another schema has it, or the schema another identifier.
+    fn importable(&self, id: u32, known: Option<u32>, normal: &str) -> Result<u32, Refusal> {
+        let taken =
+            self.texts.get(&id).is_some_and(|text| self::normal(text).as_deref() != Some(normal));
+        if taken {
+            return Err(Refusal::IdTaken(id));
         }
+        let in_use =
+            |known: &u32| *known != id && !self.usages(*known, Deleted::Include).is_empty();
+        known.filter(in_use).map_or(Ok(id), |known| Err(Refusal::OtherId { id, known }))
+    }
+
+    /// The number of a subject's next version: the given one, unless it is taken. A deleted version
+    /// keeps its number until it is removed for good.
+    fn next_version(&self, subject: &str, given: Option<u32>) -> Result<u32, Refusal> {
         let all = self.subjects.get(subject).map_or(&[][..], Vec::as_slice);
-        // A deleted version keeps its number until it is removed for good.
-        let version = all.iter().map(|version| version.number).max().unwrap_or(0) + 1;
-        let id = known.unwrap_or(self.newest_id + 1);
-        let (subject, schema) = (subject.to_owned(), text.into());
-        Ok((id, Some(Change::Registered { subject, version, id, schema })))
+        match given {
+            Some(number) if all.iter().any(|version| version.number == number) => {
+                Err(Refusal::VersionTaken(subject.to_owned(), number))
+            }
+            Some(number) => Ok(number),
+            None => Ok(all.iter().map(|version| version.number).max().unwrap_or(0) + 1),
+        }
+    }
+
+    /// The change that sets a mode. A subject or registry with schemas is not put into import mode
+    /// unless it is forced, as identifiers might be given twice.
+    pub(crate) fn mode_change(
+        &self,
+        subject: Option<String>,
+        mode: Mode,
+        force: Force,
+    ) -> Result<Change, Refusal> {
+        let is_empty = match &subject {
+            Some(subject) => self.versions(subject, Deleted::Exclude).is_err(),
+            None => self.subjects(Deleted::Exclude, "").is_empty(),
+        };
+        if mode == Mode::Import && force == Force::No && !is_empty {
+            return Err(Refusal::NotEmpty);
+        }
+        Ok(Change::Mode { subject, mode: Some(mode) })
     }
 
     /// The incompatibilities of a schema with one version, or with all that the level compares.
@@ -320,7 +400,7 @@ impl Catalog {
         permanent: bool,
     ) -> Result<Change, Refusal> {
         let name = || subject.to_owned();
-        if self.mode(subject) != Mode::Readwrite {
+        if matches!(self.mode(subject), Mode::Readonly | Mode::ReadonlyOverride) {
             return Err(Refusal::ReadOnly(name()));
         }
         let all = self.versions(subject, Deleted::Include)?;
@@ -402,7 +482,7 @@ mod tests {
         {"name": "a", "type": "double", "default": 0}]}"#;
 
     fn registered(catalog: &mut Catalog, subject: &str, text: &str) -> u32 {
-        let (id, change) = catalog.register(subject, text).unwrap();
+        let (id, change) = catalog.register(subject, text, Given::default()).unwrap();
         // As read back from the topic.
         let change = change.map(|change| serde_json::to_string(&change).unwrap());
         change.iter().for_each(|text| catalog.apply(&serde_json::from_str(text).unwrap()));
@@ -420,15 +500,18 @@ mod tests {
         assert_eq!(catalog.subjects(Deleted::Exclude, ""), ["s", "t"]);
         assert_eq!(catalog.look_up("s", A, Deleted::Exclude).unwrap().number, 1);
         assert_eq!(catalog.look_up("t", B, Deleted::Exclude).unwrap_err(), Refusal::NoSchema);
-        assert!(matches!(catalog.register("s", "{}"), Err(Refusal::Schema(_))));
-        assert!(matches!(catalog.register("", A), Err(Refusal::Request(_))));
+        assert!(matches!(catalog.register("s", "{}", Given::default()), Err(Refusal::Schema(_))));
+        assert!(matches!(catalog.register("", A, Given::default()), Err(Refusal::Request(_))));
     }
 
     #[test]
     fn levels_are_held_to_and_modes_too() {
         let mut catalog = Catalog::default();
         registered(&mut catalog, "s", B);
-        assert!(matches!(catalog.register("s", A), Err(Refusal::Incompatible(..))));
+        assert!(matches!(
+            catalog.register("s", A, Given::default()),
+            Err(Refusal::Incompatible(..))
+        ));
         assert_eq!(catalog.objections("s", None, A).unwrap().len(), 1);
         let level =
             |word: &str| Change::Level { subject: Some("s".into()), level: Some(word.into()) };
@@ -439,12 +522,12 @@ mod tests {
         catalog.apply(&Change::Level { subject: Some("s".into()), level: None });
         assert_eq!(catalog.level("s"), Compatibility::Backward);
         catalog.apply(&Change::Mode { subject: None, mode: Some(Mode::Readonly) });
-        assert!(matches!(catalog.register("u", A), Err(Refusal::ReadOnly(_))));
+        assert!(matches!(catalog.register("u", A, Given::default()), Err(Refusal::ReadOnly(_))));
         assert_eq!(registered(&mut catalog, "s", A), 2);
         catalog.apply(&Change::Mode { subject: Some("u".into()), mode: Some(Mode::Readwrite) });
         registered(&mut catalog, "u", A);
         catalog.apply(&Change::Mode { subject: None, mode: Some(Mode::ReadonlyOverride) });
-        assert!(matches!(catalog.register("u", B), Err(Refusal::ReadOnly(_))));
+        assert!(matches!(catalog.register("u", B, Given::default()), Err(Refusal::ReadOnly(_))));
     }
 
     #[test]
@@ -481,6 +564,55 @@ mod tests {
         assert_eq!(&**catalog.text(2).unwrap(), B);
     }
 
+    fn imported(catalog: &mut Catalog, subject: &str, text: &str, id: u32) -> Result<u32, Refusal> {
+        let (id, change) =
+            catalog.register(subject, text, Given { id: Some(id), version: None })?;
+        change.iter().for_each(|change| catalog.apply(change));
+        Ok(id)
+    }
+
+    #[test]
+    fn identifiers_are_given_in_import_mode_only() {
+        let mut catalog = Catalog::default();
+        let given = Given { id: Some(900), version: None };
+        assert_eq!(catalog.register("s", A, given), Err(Refusal::NotImport("s".into())));
+        catalog.apply(&catalog.mode_change(None, Mode::Import, Force::No).unwrap());
+        let refused = catalog.register("s", A, Given::default());
+        assert_eq!(refused, Err(Refusal::NotReadWrite("s".into())));
+        assert_eq!(imported(&mut catalog, "s", B, 900), Ok(900));
+        // The level, backward, would refuse it.
+        assert_eq!(imported(&mut catalog, "s", A, 1000), Ok(1000));
+        assert_eq!(imported(&mut catalog, "s", A, 1000), Ok(1000));
+        assert_eq!(imported(&mut catalog, "t", A, 1000), Ok(1000));
+        assert_eq!(imported(&mut catalog, "u", r#""int""#, 900), Err(Refusal::IdTaken(900)));
+        let refused = imported(&mut catalog, "s", B, 901);
+        assert_eq!(refused, Err(Refusal::OtherId { id: 901, known: 900 }));
+        let version = Given { id: Some(7), version: Some(1) };
+        let refused = catalog.register("s", r#""int""#, version);
+        assert_eq!(refused, Err(Refusal::VersionTaken("s".into(), 1)));
+        let refused = catalog.mode_change(Some("s".into()), Mode::Import, Force::No);
+        assert_eq!(refused, Err(Refusal::NotEmpty));
+        assert!(catalog.mode_change(Some("s".into()), Mode::Import, Force::Yes).is_ok());
+        catalog.apply(&catalog.mode_change(None, Mode::Readwrite, Force::No).unwrap());
+        assert_eq!(registered(&mut catalog, "u", r#""int""#), 1001);
+    }
+
+    /// As Rubin's tool does it: all subjects are removed, and imported under their numbers.
+    #[test]
+    fn a_schema_is_imported_under_another_number_once_its_subjects_are_gone() {
+        let mut catalog = Catalog::default();
+        assert_eq!(registered(&mut catalog, "s", A), 1);
+        for permanent in [false, true] {
+            catalog.apply(&catalog.deletion("s", None, permanent).unwrap());
+        }
+        catalog.apply(&catalog.mode_change(None, Mode::Import, Force::No).unwrap());
+        assert_eq!(imported(&mut catalog, "s", A, 900), Ok(900));
+        assert_eq!(catalog.look_up("s", A, Deleted::Exclude).unwrap().id, 900);
+        // Samples that were written under the first number can still be read.
+        assert_eq!(&**catalog.text(1).unwrap(), A);
+        assert_eq!(&**catalog.text(900).unwrap(), A);
+    }
+
     /// The samples of `_schemas`, in full; a rename must not change the format on disk.
     #[test]
     fn the_format_of_changes() {
@@ -515,6 +647,7 @@ mod tests {
                 mode(None, Some(Mode::ReadonlyOverride)),
                 r#"{"change":"mode","subject":null,"mode":"READONLY_OVERRIDE"}"#,
             ),
+            (mode(None, Some(Mode::Import)), r#"{"change":"mode","subject":null,"mode":"IMPORT"}"#),
             (mode(None, None), r#"{"change":"mode","subject":null,"mode":null}"#),
         ];
         for (change, golden) in goldens {

@@ -41,10 +41,22 @@ pub(crate) enum Refusal {
     Version(String),
     #[error("{0}")]
     Level(#[from] CompatibilityError),
-    #[error("Invalid mode: {0}; use READWRITE, READONLY or READONLY_OVERRIDE")]
+    #[error("Invalid mode: {0}; use READWRITE, READONLY, READONLY_OVERRIDE or IMPORT")]
     Mode(String),
     #[error("Subject {0} is in read-only mode")]
     ReadOnly(String),
+    #[error("Subject {0} is not in import mode")]
+    NotImport(String),
+    #[error("Subject {0} is not in read-write mode")]
+    NotReadWrite(String),
+    #[error("Cannot import since found existing subjects; force=true imports nevertheless")]
+    NotEmpty,
+    #[error("Overwrite new schema with id {0} is not permitted.")]
+    IdTaken(u32),
+    #[error("The schema has the id {known}, not {id}; remove its versions for good first")]
+    OtherId { id: u32, known: u32 },
+    #[error("Subject {0} has a version {1} with another schema")]
+    VersionTaken(String, u32),
     #[error("{0}")]
     Request(String),
     #[error("{0}")]
@@ -69,7 +81,13 @@ impl Refusal {
             Self::Version(_) => 42_202,
             Self::Level(_) => 42_203,
             Self::Mode(_) => 42_204,
-            Self::ReadOnly(_) => 42_205,
+            Self::ReadOnly(_)
+            | Self::NotImport(_)
+            | Self::NotReadWrite(_)
+            | Self::NotEmpty
+            | Self::IdTaken(_)
+            | Self::VersionTaken(..) => 42_205,
+            Self::OtherId { .. } => 42_207,
             Self::Request(_) => 422,
             Self::Store(_) => 50_001,
         }

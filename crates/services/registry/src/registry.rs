@@ -148,6 +148,7 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use super::*;
+    use crate::catalog::Given;
 
     const A: &str = r#"{"type": "record", "name": "W", "fields": []}"#;
 
@@ -158,7 +159,7 @@ mod tests {
         let bus = |name: &str| Bus::builder().producer(name).connect(&url).unwrap();
         let first = bus("one");
         let registry = Registry::open(&first).unwrap();
-        assert_eq!(registry.change(|catalog| catalog.register("s", A)), Ok(1));
+        assert_eq!(registry.change(|catalog| catalog.register("s", A, Given::default())), Ok(1));
         let second = bus("two");
         let refused = Registry::open(&second).map(drop).unwrap_err().to_string();
         assert!(refused.contains("has a live writer"), "{refused}");
@@ -187,7 +188,7 @@ mod tests {
         let bus = || Bus::builder().producer("x").connect(&url).unwrap();
         let registry = Registry::open(&bus()).unwrap();
         for subject in ["first", "second"] {
-            registry.change(|catalog| catalog.register(subject, A)).unwrap();
+            registry.change(|catalog| catalog.register(subject, A, Given::default())).unwrap();
         }
         drop(registry);
         let damaged = segments(folder.path()).into_iter().filter(|path| damage(path)).count();

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use crate::catalog::{Catalog, Change, Deleted, Mode, Version, VersionSelector};
+use crate::catalog::{Catalog, Change, Deleted, Force, Given, Mode, Version, VersionSelector};
 use crate::refusal::Refusal;
 use crate::registry::Registry;
 
@@ -145,17 +145,40 @@ struct SchemaRequest {
     schema_type: Option<String>,
     #[serde(default)]
     references: Option<Vec<Value>>,
+    /// In import mode: the schema's identifier. Clients send -1 for none, like 0 as the version.
+    #[serde(default)]
+    id: Option<i64>,
+    #[serde(default)]
+    version: Option<i64>,
 }
 
 fn schema_of(body: &[u8]) -> Result<String, Refusal> {
+    Ok(request_of(body)?.schema)
+}
+
+/// The schema of a request, and the numbers that it gives to it.
+fn registration_of(body: &[u8]) -> Result<(String, Given), Refusal> {
+    let request = request_of(body)?;
+    let number = |number: Option<i64>| match number {
+        None | Some(-1 | 0) => Ok(None),
+        Some(number) => match u32::try_from(number) {
+            Ok(number @ 1..=0x7fff_ffff) => Ok(Some(number)),
+            _ => Err(Refusal::Request(format!("{number} is no id and no version of a schema"))),
+        },
+    };
+    let given = Given { id: number(request.id)?, version: number(request.version)? };
+    Ok((request.schema, given))
+}
+
+fn request_of(body: &[u8]) -> Result<SchemaRequest, Refusal> {
     let request: SchemaRequest = body_of(body)?;
     if request.schema_type.as_deref().is_some_and(|kind| kind != "AVRO") {
         return Err(Refusal::Schema("only AVRO is supported".to_owned()));
     }
-    if request.references.is_some_and(|others| !others.is_empty()) {
+    if request.references.as_ref().is_some_and(|others| !others.is_empty()) {
         return Err(Refusal::Schema("references to other schemas are not supported".to_owned()));
     }
-    Ok(request.schema)
+    Ok(request)
 }
 
 fn body_of<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Refusal> {
@@ -239,7 +262,8 @@ async fn referenced_by(
 
 async fn register(State(registry): Shared, Path(subject): Path<String>, body: Bytes) -> Response {
     change(registry, move |catalog| {
-        let (id, change) = catalog.register(&subject, &schema_of(&body)?)?;
+        let (schema, given) = registration_of(&body)?;
+        let (id, change) = catalog.register(&subject, &schema, given)?;
         Ok((json!({ "id": id }), change))
     })
     .await
@@ -463,19 +487,34 @@ struct ModeRequest {
     mode: String,
 }
 
-async fn set_common_mode(State(registry): Shared, body: Bytes) -> Response {
-    put_mode(registry, None, body).await
+async fn set_common_mode(
+    State(registry): Shared,
+    Query(options): Options,
+    body: Bytes,
+) -> Response {
+    put_mode(registry, None, options, body).await
 }
 
-async fn set_mode(State(registry): Shared, Path(subject): Path<String>, body: Bytes) -> Response {
-    put_mode(registry, Some(subject), body).await
+async fn set_mode(
+    State(registry): Shared,
+    Path(subject): Path<String>,
+    Query(options): Options,
+    body: Bytes,
+) -> Response {
+    put_mode(registry, Some(subject), options, body).await
 }
 
-async fn put_mode(registry: Arc<Registry>, subject: Option<String>, body: Bytes) -> Response {
-    change(registry, move |_| {
+async fn put_mode(
+    registry: Arc<Registry>,
+    subject: Option<String>,
+    options: HashMap<String, String>,
+    body: Bytes,
+) -> Response {
+    change(registry, move |catalog| {
         let request: ModeRequest = body_of(&body)?;
         let mode: Mode = request.mode.parse()?;
-        Ok((json!({ "mode": mode }), Some(Change::Mode { subject, mode: Some(mode) })))
+        let force = Force::from(flag(&options, "force"));
+        Ok((json!({ "mode": mode }), Some(catalog.mode_change(subject, mode, force)?)))
     })
     .await
 }
@@ -497,6 +536,13 @@ mod tests {
     fn the_bodies_of_requests() {
         let body = r#"{"schema":"{}","schemaType":"AVRO","references":[]}"#;
         assert_eq!(schema_of(body.as_bytes()), Ok("{}".to_owned()));
+        let given = |numbers: &str| {
+            let body = body.replacen('{', &format!("{{{numbers},"), 1);
+            registration_of(body.as_bytes()).map(|(_, given)| (given.id, given.version))
+        };
+        assert_eq!(given(r#""id":900,"version":3"#), Ok((Some(900), Some(3))));
+        assert_eq!(given(r#""id":-1,"version":0"#), Ok((None, None)));
+        assert!(given(r#""id":-7"#).is_err() && given(r#""id":2147483648"#).is_err());
         let refused = |body: &str| schema_of(body.as_bytes()).unwrap_err().to_string();
         assert!(refused(&body.replace("AVRO", "JSON")).contains("only AVRO"));
         assert!(refused(&body.replace("[]", "[{}]")).contains("references"));
