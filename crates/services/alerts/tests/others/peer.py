@@ -1,6 +1,7 @@
 """A packet as others read it: fastavro the datum, astropy the stamps.
 
-    peer.py SCHEMA DATUM    files of the schema's text and of a datum; prints what they hold as JSON
+`peer.py SCHEMA DATUM` takes files of the schema's text and of a datum, and prints what they hold as
+JSON.
 """
 
 from __future__ import annotations
