@@ -1,6 +1,8 @@
 //! The proof that a consumer has what was announced.
 
-use super::{Digest, Tally, Visit};
+use std::collections::BTreeMap;
+
+use super::{Digest, Visit};
 
 /// What an audit finds of a detector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,18 +44,20 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Compares a consumer's alerts with a visit's manifests and closing record. A group's are the
-    /// sums of its members' digests: `found` returns that of a detector.
+    /// Compares a consumer's digests, by detector, with a visit's manifests and closing record.
+    /// Those of a group are the sums of its members'.
     #[must_use]
-    pub fn of(visit: &Visit, tally: &Tally) -> Self {
+    pub fn of(visit: &Visit, found: &BTreeMap<i32, Digest>) -> Self {
         let mut detectors = visit.detectors();
-        detectors.extend(tally.detectors());
+        detectors.extend(found.keys());
         let detectors = detectors.into_iter().map(|detector| {
             let announced = visit.manifest(detector).map(|manifest| manifest.alerts);
-            DetectorAudit::new(detector, announced, tally.digest(detector))
+            let found = found.get(&detector).copied().unwrap_or_default();
+            DetectorAudit::new(detector, announced, found)
         });
         let decided = visit.closing().map(|closing| closing.totals);
-        Self { detectors: detectors.collect(), found: tally.total(), decided }
+        let total = found.values().fold(Digest::default(), |all, one| all.and(*one));
+        Self { detectors: detectors.collect(), found: total, decided }
     }
 
     /// Whether the consumer has all that was announced and decided, and nothing else.

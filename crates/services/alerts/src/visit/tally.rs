@@ -44,6 +44,8 @@ pub enum Seen {
     Late,
     /// The visit has more alerts than a reader counts.
     Excess,
+    /// The reader counts no more alerts of the visit, as it has counted those of many others since.
+    Forgotten,
 }
 
 /// The alerts of a visit.
@@ -132,9 +134,10 @@ impl Tally {
         self.detectors.values().fold(Digest::default(), |all, tally| all.and(tally.digest))
     }
 
-    /// The detectors of which alerts were read.
-    pub fn detectors(&self) -> impl Iterator<Item = i32> {
-        self.detectors.keys().copied()
+    /// Returns the digests of the detectors of which alerts were read.
+    #[must_use]
+    pub fn digests(&self) -> BTreeMap<i32, Digest> {
+        self.detectors.iter().map(|(number, tally)| (*number, tally.digest)).collect()
     }
 
     /// The identifiers of the alerts that count, by detector.

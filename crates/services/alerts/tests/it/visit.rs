@@ -169,6 +169,29 @@ fn a_manifest_of_a_detector_that_is_not_expected_is_rejected() {
     assert_eq!(reader.ledger().announced(VISIT).count(), 0);
 }
 
+#[test]
+fn visits_decided_long_ago_are_forgotten_and_not_called_short() {
+    let mut reader = Reader::new("r", Role::Whole, vec![0]).with_tallies(2);
+    let of = |record: Control, visit: i64| match record {
+        Control::Opening(opening) => Control::Opening(Opening { visit, ..opening }),
+        Control::Manifest(manifest) => Control::Manifest(Manifest { visit, ..manifest }),
+        Control::Closing(closing) => Control::Closing(Closing { visit, ..closing }),
+    };
+    for visit in 0..4 {
+        reader.control(of(opening(&[1]), visit), 0);
+        let one = ReadAlert { visit, ..alert(1, visit, visit as u64) };
+        assert_eq!(reader.alert(&one).0, Seen::New);
+        let effects = reader.control(of(manifest(1, &[visit]), visit), 0);
+        let [closing] = proposals(&effects)[..] else { panic!("{effects:?}") };
+        reader.control(Control::Closing(closing.clone()), 0);
+    }
+    let known = |visit| reader.audit(visit).map(|audit| audit.is_equal());
+    assert_eq!([0, 1, 2, 3].map(known), [None, None, Some(true), Some(true)]);
+    let old = ReadAlert { visit: 0, ..alert(1, 0, 0) };
+    assert_eq!(reader.alert(&old).0, Seen::Forgotten);
+    assert!(reader.ledger().visit(0).unwrap().closing().is_some());
+}
+
 /// Control records go over the bus as Avro.
 #[test]
 fn control_records_are_avro() {
