@@ -15,7 +15,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -48,9 +48,10 @@ const RESPONSE_TOPIC: &str = "responses";
 
 /// The longest time that an announcement blocks on lagging readers.
 const MAX_BLOCKING_TIME: Duration = Duration::from_secs(1);
-/// How often a session that joins asks the others for the sessions that they know, while it has not
-/// discovered all of them.
-const JOIN_RETRY_INTERVAL: Duration = Duration::from_millis(250);
+/// After this time a session that joins asks the others again for the sessions that they know, if
+/// it has not discovered all of them; then after twice the time. Every session responds, so that a
+/// session that cannot be discovered must not cost many requests.
+const JOIN_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// The poll interval while waiting for news.
 const NEWS_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -68,6 +69,8 @@ pub(crate) struct Announcements {
     clock: Arc<dyn Clock>,
     /// Effects that are not handled yet. Locked while announcements are taken.
     pending_effects: Mutex<Vec<(String, Effect)>>,
+    /// The USER_DATA of the discovered participants, by handle; it does not change.
+    user_data: Mutex<HashMap<u64, Vec<u8>>>,
 }
 
 struct AnnouncementWriters {
@@ -136,6 +139,7 @@ impl Announcements {
             closed: AtomicBool::new(false),
             clock: Arc::clone(clock),
             pending_effects: Mutex::default(),
+            user_data: Mutex::default(),
         })
     }
 
@@ -274,11 +278,19 @@ impl Announcements {
     pub(crate) fn running_sessions(&self, participant: &Participant) -> Vec<String> {
         let handles = self.table.writers().unwrap_or_default().into_iter();
         let ends = handles.filter_map(|handle| self.table.publication(handle));
-        let process = |handle| participant.process(handle);
-        let ended = |handle| process(handle).is_some_and(|of| has_ended(&of.user_data));
-        let running = ends.filter(|end| !ended(end.participant_handle));
-        let running = running.map(|end| guid(end.participant));
-        running.chain([self.session.clone()]).collect()
+        let mut user_data = locked(&self.user_data);
+        let mut former = std::mem::take(&mut *user_data);
+        let mut running = vec![self.session.clone()];
+        for end in ends {
+            let handle = end.participant_handle;
+            let process = || participant.process(handle).map(|process| process.user_data);
+            let of = former.remove(&handle).or_else(process);
+            if of.as_ref().is_none_or(|of| !has_ended(of)) {
+                running.push(guid(end.participant));
+            }
+            user_data.extend(of.map(|of| (handle, of)));
+        }
+        running
     }
 
     /// Joins the others: after it, the announcements of all of them have been received. Sessions
@@ -286,25 +298,33 @@ impl Announcements {
     /// returns those that it has not discovered.
     pub(crate) fn join(&self) -> Result<Vec<String>, TransportError> {
         let until = Instant::now() + PEER_RESPONSE_TIMEOUT;
+        let mut interval = JOIN_RETRY_INTERVAL;
+        // The sessions that each session knows.
+        let mut known: HashMap<String, Vec<String>> = HashMap::new();
         loop {
             self.update_live_sessions();
             let asked = self.with_state(|state| state.live.clone());
             let of = asked.iter().cloned().collect();
-            let responses = self.request(Some(of), RequestKind::Joining)?;
-            let known = responses.into_iter().flat_map(|(_, response)| response.sessions);
-            let known: HashSet<_> = known.collect();
-            let missing = || -> Vec<String> {
-                self.with_fresh_state(|state| known.difference(&state.live).cloned().collect())
+            let left = until.saturating_duration_since(Instant::now());
+            let responses = self.request_within(left, Some(of), RequestKind::Joining)?;
+            known.extend(responses.into_iter().map(|(of, response)| (of, response.sessions)));
+            let missing = || -> BTreeSet<String> {
+                self.with_fresh_state(|state| {
+                    let live = known.iter().filter(|(of, _)| state.live.contains(*of));
+                    let sessions = live.flat_map(|(_, sessions)| sessions);
+                    sessions.filter(|session| !state.live.contains(*session)).cloned().collect()
+                })
             };
             // A session that has left meanwhile is in no later response.
-            let again = until.min(Instant::now() + JOIN_RETRY_INTERVAL);
+            let again = until.min(Instant::now() + interval);
+            interval *= 2;
             while !missing().is_empty() && Instant::now() < again {
                 self.wait_for_change(again);
             }
             let missing = missing();
             let has_asked_all = self.with_state(|state| state.live.is_subset(&asked));
             if missing.is_empty() && has_asked_all || Instant::now() >= until {
-                return Ok(missing);
+                return Ok(missing.into_iter().collect());
             }
         }
     }

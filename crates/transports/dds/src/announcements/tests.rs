@@ -79,6 +79,32 @@ fn a_session_that_joins_waits_for_those_that_others_know() {
 }
 
 #[test]
+fn a_session_that_is_not_discovered_costs_few_requests() {
+    let (_, options) = opening();
+    let participants = [(); 2].map(|()| {
+        let domain = Domain::open(options.domain, &options.config).unwrap();
+        Participant::join(domain, &Qos::new()).unwrap()
+    });
+    let [this, joining] = participants.each_ref().map(session);
+    let until = Instant::now() + TEST_TIMEOUT;
+    while joining.with_fresh_state(|state| state.live.len()) < 2 {
+        assert!(Instant::now() < until, "they are not discovered");
+        std::thread::yield_now();
+    }
+    let (missing, requests) = std::thread::scope(|scope| {
+        let joined = scope.spawn(|| joining.join().unwrap());
+        let mut requests = 0;
+        while !joined.is_finished() {
+            requests += usize::from(responds_to_joining(&this, &[&this.session, "hidden"]));
+            joining.receive();
+        }
+        (joined.join().unwrap(), requests)
+    });
+    assert_eq!(missing, ["hidden"]);
+    assert!((1..=3).contains(&requests), "{requests}");
+}
+
+#[test]
 fn a_session_whose_process_has_ended_is_not_named_to_those_that_join() {
     let (_, options) = opening();
     let own = crate::process_identity::own().unwrap();
@@ -94,9 +120,13 @@ fn a_session_whose_process_has_ended_is_not_named_to_those_that_join() {
         assert!(Instant::now() < until, "they are not discovered");
         std::thread::yield_now();
     }
-    let named = this.running_sessions(&observer);
-    assert!([&this, &running].iter().all(|of| named.contains(&of.session)), "{named:?}");
-    assert!(!named.contains(&ended.session), "{named:?}");
+    // The second time by what is remembered.
+    for _ in 0..2 {
+        let named = this.running_sessions(&observer);
+        assert!([&this, &running].iter().all(|of| named.contains(&of.session)), "{named:?}");
+        assert!(!named.contains(&ended.session), "{named:?}");
+        assert_eq!(locked(&this.user_data).len(), 3, "of each participant");
+    }
 }
 
 #[test]
