@@ -30,7 +30,7 @@ fn layer(folder: &str) -> Option<Layer> {
         "crates/journal" => Layer::Journal,
         "crates/bus" => Layer::Bus,
         "crates/cli" | "crates/gateway" | "crates/services/log-c" | "python" => Layer::Door,
-        "crates/columns" | "crates/filter" => Layer::Library,
+        "crates/columns" | "crates/filter" | "crates/sandbox" => Layer::Library,
         "crates/xtask" => Layer::Tool,
         "crates/services/logging" => Layer::Logging,
         "crates/transports/all" => Layer::AllTransports,
