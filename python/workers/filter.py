@@ -378,4 +378,10 @@ def _report(error: BaseException) -> bytes:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BaseException as error:
+        # Written before the connection closes, upon which the supervisor ends this process.
+        text = str(error) if isinstance(error, SystemExit) else traceback.format_exc()
+        os.write(2, text.encode(errors="replace"))
+        os._exit(1)

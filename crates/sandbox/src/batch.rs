@@ -1,7 +1,7 @@
 //! Batches: columns, written once into sealed memory that any number of workers map.
 //!
-//! Constraints: everything is checked here, so that a worker reads within its memory. A sealed memory
-//! cannot change, whatever a worker does. Format: `docs/formats/filter-batch.md`.
+//! Constraints: everything is checked here, so that a worker reads within its memory. Sealed
+//! memory cannot change, whatever a worker does. Format: `docs/formats/filter-batch.md`.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -73,7 +73,8 @@ pub struct Column<'a> {
     pub validity: Option<&'a [u8]>,
 }
 
-/// The values of a column, laid out as Arrow's, from the first row. Bytes behind the last are ignored.
+/// The values of a column, laid out as Arrow's, from the first row. Bytes behind the last row's are
+/// ignored.
 #[derive(Debug, Clone, Copy)]
 pub enum Values<'a> {
     /// Numbers, little-endian.

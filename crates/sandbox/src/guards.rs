@@ -1,9 +1,8 @@
 //! The guards of a worker: the system calls that it may make, and the proof that they hold.
 //!
-//! seccomp and Landlock guard different doors. seccomp sees numbers, not paths: it denies opening,
-//! sockets, processes. Landlock sees files whatever call opens them, and holds if a later kernel gets
-//! a call that does what an allowed one does not do today. The worker installs both; the supervisor
-//! compares the worker's attempts with the kernel's status of it before any text is sent.
+//! seccomp sees numbers, not paths: it denies opening, sockets, processes. Landlock sees files,
+//! whatever call opens them. The worker installs both. Before any text is sent, the supervisor
+//! checks the worker's attempts at denied calls, and the kernel's status of the process.
 
 use std::collections::BTreeMap;
 

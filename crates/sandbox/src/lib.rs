@@ -1,13 +1,13 @@
-//! Runs users' filters in Python in isolated processes; it knows batches as bytes, and neither a bus
-//! nor Arrow.
+//! Runs users' filters in Python in isolated processes; it knows batches as bytes, and neither a
+//! bus nor Arrow.
 //!
 //! A [`Filter`] is one user's text and its process, the *worker*. A [`Batch`] is written once into
 //! sealed memory that any number of workers map; a worker answers with a mask of the rows. Messages
 //! and memory are described in `docs/formats/filter-batch.md`.
 //!
-//! Constraints: no user's text reaches a worker before seccomp and Landlock are proven to hold. A worker
-//! ends at its limits of memory, processor and time. Each end is reported with its cause, and costs
-//! other workers nothing. A worker outlives no supervisor.
+//! Constraints: no user's text reaches a worker before seccomp and Landlock are proven to hold. A
+//! worker ends at its limits of memory, processor and time. Each end is reported with its cause,
+//! and costs other workers nothing. A worker outlives no supervisor.
 //!
 //! | module | contents |
 //! | --- | --- |

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// What a filter may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Anonymous memory of the worker in bytes: interpreter and libraries take about 30 MB of it.
+    /// Anonymous memory of the worker in bytes: interpreter and libraries take about 20 MB of it.
     /// Batches are shared and do not count. The address space is limited to twice this and one
     /// largest batch more than the worker has when it is ready.
     pub memory_bytes: u64,

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, Read as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -127,6 +128,8 @@ impl Worker {
             socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
         let mut command = Command::new(&launch.program);
         command.args(&launch.arguments).env_clear().envs(ENVIRONMENT).current_dir("/");
+        // A terminal's Ctrl-C is for the supervisor.
+        command.process_group(0);
         command.stdin(theirs).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = process::spawn(command)?;
         match Figures::of(child.id()) {
@@ -198,7 +201,7 @@ impl Worker {
             Some(([kind, number @ ..], payload)) if *number == self.number.to_le_bytes() => {
                 Ok(Answer { kind: *kind, payload: payload.to_vec(), usage })
             }
-            _ => Err(Ended::Garbage(format!("{length} bytes that are no answer"))),
+            _ => Err(Ended::Garbage(format!("{length} bytes that answer no request"))),
         }
     }
 

@@ -8,8 +8,8 @@ use crate::support::{filter, numbers, python, rows, select, start};
 const MODULES: [&str; 6] =
     ["encodings.idna", "mmap", "multiprocessing", "socket", "subprocess", "threading"];
 
-/// Runs attempts in one filter: each fails with a report that ends as wanted, and the next request is
-/// served.
+/// Runs attempts in one filter: each fails with a report of what is wanted, and the next request
+/// is served.
 fn denied(attempts: &[(&str, &str)]) {
     let Some(python) = python() else { return };
     let mut body = "import ctypes, mmap, os, signal, socket, subprocess, threading\n\
@@ -24,7 +24,7 @@ fn denied(attempts: &[(&str, &str)]) {
     for (count, (attempt, want)) in (100..).zip(attempts) {
         let error = filter.select(&numbers(count)).unwrap_err();
         let FilterError::Raised(report) = error else { panic!("{attempt}: {error}") };
-        assert!(report.ends_with(want), "{attempt}: {report}");
+        assert!(report.contains(want), "{attempt}: {report}");
         assert_eq!(rows(&filter.select(&numbers(3)).unwrap().0), [1, 2], "{attempt}");
     }
 }
@@ -58,7 +58,7 @@ fn processes_and_threads() {
     denied(&[
         ("os.fork()", DENIED),
         ("os.execv('/bin/true', ['true'])", DENIED),
-        ("subprocess.run(['/bin/true'])", "Operation not permitted"),
+        ("subprocess.run(['/bin/true'])", DENIED),
         ("os.kill(os.getppid(), 9)", DENIED),
         ("os.kill(os.getpid(), 9)", DENIED),
         ("threading.Thread(target=print).start()", "can't start new thread"),

@@ -1,5 +1,5 @@
-//! Workers that end: over a limit, by themselves, by garbage. Each end is named, and the next request
-//! is served by another worker.
+//! Workers that end: over a limit, by themselves, by garbage. Each end is named, and another worker
+//! serves the next request.
 
 use std::time::Duration;
 
@@ -57,7 +57,8 @@ fn a_filter_that_allocates_is_ended_by_memory() {
 #[test]
 fn memory_that_a_filter_keeps_counts_after_its_answer() {
     let Some(python) = python() else { return };
-    let text = "kept = []\ndef select(batch):\n    kept.append(b'x' * 10_000_000)\n    return batch['n'] > 0";
+    let text = "kept = []\ndef select(batch):\n    kept.append(b'x' * 10_000_000)\n    \
+                return batch['n'] > 0";
     let mut filter = Filter::start(Launch::python(python), text, limits()).unwrap();
     let error = (0..20).find_map(|_| selected(&mut filter).err()).unwrap();
     assert!(matches!(error, FilterError::Ended(Ended::Memory { .. })), "{error}");
@@ -93,15 +94,15 @@ fn garbage_on_the_connection_ends_the_filter() {
     let Some(python) = python() else { return };
     let forged = |number, mask| format!("struct.pack('<cI', b'M', {number}) + {mask}");
     let messages = [
-        ("b'x'".to_owned(), "1 bytes that are no answer"),
-        ("b'garbage' * 20".to_owned(), "140 bytes that are no answer"),
+        ("b'x'".to_owned(), "1 bytes that answer no request"),
+        ("b'garbage' * 20".to_owned(), "140 bytes that answer no request"),
         ("b'M' * 150_000".to_owned(), "a message of 150000 bytes"),
         // A worker's first batch is its third request.
         (forged(3, "b'x'"), "an answer M of 1 bytes"),
         (forged(3, "b'xxxx' * 5"), "an answer M of 20 bytes"),
         (forged(3, "bytes([255] * 14)"), "an answer M of 14 bytes"),
         ("struct.pack('<cI', b'?', 3)".to_owned(), "an answer ? of 0 bytes"),
-        (forged(2, "bytes(13)"), "18 bytes that are no answer"),
+        (forged(2, "bytes(13)"), "18 bytes that answer no request"),
     ];
     let cases = (100..).zip(&messages);
     let body: String = cases

@@ -37,7 +37,7 @@ fn a_worker_without_seccomp_does_not_start() {
     let error = refusal(changed(&python, install, "pass"));
     assert!(error.starts_with("seccomp does not guard the worker (socket gave 0)"), "{error}");
     // One that claims what the kernel does not confirm.
-    let claims = "report = {'landlock': _landlock(), 'file': 13, 'socket': 1, 'fork': 1, 'exec': 1}\n    \
+    let claims = "report = dict(landlock=_landlock(), file=13, socket=1, fork=1, exec=1)\n    \
                   _send(b'R', number, json.dumps(report).encode())\n    _serve(connection)";
     let report = "report = {\"landlock\": _landlock(), \"file\"";
     let launch = changed(&python, report, &format!("{claims}\n    {report}"));
