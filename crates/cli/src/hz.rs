@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::args::HzArgs;
 use crate::error::{CliError, CliResult};
-use crate::open::{existing, look_only};
+use crate::open::{existing_untyped, look_only};
 use crate::out::{Out, table};
 use crate::stop::{STOP_POLL_INTERVAL, Stop, Until};
 use crate::units::{human_bytes, human_count};
@@ -66,7 +66,7 @@ fn subscribe(bus: &Bus, set: &mut WaitSet, args: &HzArgs) -> CliResult<Vec<Count
     };
     let mut counted = Vec::new();
     for name in bus.topics()?.into_iter().filter(wanted) {
-        let Some(topic) = existing(bus, &name)? else { continue };
+        let Some(topic) = existing_untyped(bus, &name)? else { continue };
         let options = Subscribe::from(Start::Latest).as_written().lagging(Lagging::Lossless);
         let member = set.add(topic.subscribe(options)?);
         counted.push(Counted { topic: name, member, samples: 0, bytes: 0, lost_before: 0 });

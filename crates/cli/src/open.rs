@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use helio_bus::{Builder, Bus, BusUrl, Topic, TopicName, TopicSpec};
+use helio_bus::{Builder, Bus, BusUrl, Topic, TopicError, TopicName, TopicSpec};
 use helio_core::Qos;
 
 use crate::error::{CliError, CliResult};
@@ -103,4 +103,14 @@ pub(crate) fn existing(bus: &Bus, name: &TopicName) -> CliResult<Option<Topic>> 
         spec = spec.schema(bus.schema_text(id)?);
     }
     Ok(Some(bus.topic(spec)?))
+}
+
+/// The same without a schema, for commands that read samples as they were written, or none: a
+/// missing or edited text of a schema does not stop them.
+pub(crate) fn existing_untyped(bus: &Bus, name: &TopicName) -> CliResult<Option<Topic>> {
+    match bus.topic(TopicSpec::of(name.clone())) {
+        Ok(topic) => Ok(Some(topic)),
+        Err(TopicError::NoSuchTopic(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }

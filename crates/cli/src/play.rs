@@ -10,7 +10,7 @@ use crate::args::PlayArgs;
 use crate::clock::monotonic_ns;
 use crate::envelope::SampleMetadata;
 use crate::error::{CliError, CliResult};
-use crate::open::{connect, existing, name, profile};
+use crate::open::{connect, existing, existing_untyped, name, profile};
 use crate::out::{Out, Progress};
 use crate::packets::{Input, Packet, Packets, Reading};
 use crate::publish::pause;
@@ -30,7 +30,12 @@ pub(crate) fn run(args: &PlayArgs, url: Option<&str>, stop: &Stop) -> CliResult 
         [] => None,
         paths => Some(schema::files(paths)?),
     };
-    let known = existing(&bus, &name(&args.topic)?)?;
+    let name = name(&args.topic)?;
+    let known = match &given {
+        // It may be the one that restores the topic's own text.
+        Some(_) => existing_untyped(&bus, &name)?,
+        None => existing(&bus, &name)?,
+    };
     let fallback = match (&given, &known) {
         (Some(schema), _) => Some(schema.clone()),
         (None, Some(topic)) => topic.schema().map(|s| parse(&s.text)).transpose()?,

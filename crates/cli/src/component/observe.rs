@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::error::CliResult;
-use crate::open::existing;
+use crate::open::existing_untyped;
 use crate::value::Values;
 
 /// A component of another system is declared gone when its heartbeat, due every second, is missing
@@ -191,6 +191,8 @@ pub(crate) struct Observer {
     patterns: Vec<String>,
     wanted: Vec<TopicRole>,
     opened: HashSet<TopicName>,
+    /// The topics with a sample that could not be decoded, which was reported.
+    undecodable: HashSet<TopicName>,
     pub(crate) known: BTreeMap<Name, InstanceStatus>,
 }
 
@@ -204,6 +206,7 @@ impl Observer {
             patterns: patterns.to_vec(),
             wanted: wanted.to_vec(),
             opened: HashSet::new(),
+            undecodable: HashSet::new(),
             known: BTreeMap::new(),
         };
         observer.look_up()?;
@@ -229,7 +232,7 @@ impl Observer {
             {
                 continue;
             }
-            let Some(topic) = existing(&self.bus, &name)? else { continue };
+            let Some(topic) = existing_untyped(&self.bus, &name)? else { continue };
             let newest = Subscribe::from(Start::Last(1)).as_written().lagging(Lagging::Conflate);
             let mut samples = topic.subscribe(newest)?;
             samples.set_fence()?;
@@ -241,7 +244,7 @@ impl Observer {
 
     fn look_at_leases(&mut self) -> CliResult {
         for lease in self.known.values_mut().filter_map(|seen| seen.lease.as_mut()) {
-            let Some(topic) = existing(&self.bus, &lease.topic)? else {
+            let Some(topic) = existing_untyped(&self.bus, &lease.topic)? else {
                 lease.held = false;
                 continue;
             };
@@ -271,8 +274,16 @@ impl Observer {
         let Event::Sample(sample) = event else { return Ok(None) };
         let Some((component, told)) = told_by(sample.topic.as_str()) else { return Ok(None) };
         let component = component.to_owned();
-        let value = self.values.decode(sample.header.schema, &sample.payload)?;
-        let value = value.unwrap_or(Value::Null);
+        let value = match self.values.decode(sample.header.schema, &sample.payload) {
+            Ok(value) => value.unwrap_or(Value::Null),
+            // A bad schema hides only its own topic.
+            Err(error) => {
+                if self.undecodable.insert(sample.topic.clone()) {
+                    helio_bus::notify(&format!("{} is not shown: {error}", sample.topic));
+                }
+                return Ok(None);
+            }
+        };
         let name = (component, index(&value));
         if !self.wants(&name) {
             return Ok(None);

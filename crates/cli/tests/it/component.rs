@@ -64,6 +64,23 @@ fn components_of_another_system_are_listed() {
 }
 
 #[test]
+fn an_edited_schema_hides_only_its_own_topic() {
+    let site = foreign();
+    let exported = run(&["schema", "export", OWN, "--json"]).lines();
+    let heartbeat = exported.iter().find(|line| line["topic"] == "ESS/event/heartbeat").unwrap();
+    let file = site.file("beat.avsc", heartbeat["schema"].to_string());
+    let id = run(&["schema", "show", &file, "--json"]).json()["id"].clone();
+    let stored = site.path(&format!("journal/schemas/{}.avsc", id.as_str().unwrap()));
+    std::fs::write(&stored, "{").unwrap();
+    for command in [&["list"][..], &["states"], &["watch", "--for", "10ms"]] {
+        let ran = site.run(&[&["component"], command].concat());
+        assert_eq!(ran.code, Some(0), "{command:?} {ran:?}");
+        assert!(ran.out.contains("ENABLED") && ran.out.contains("FAULT"), "{command:?} {ran:?}");
+        assert_eq!(ran.err.matches(&stored).count(), 1, "{command:?} {ran:?}");
+    }
+}
+
+#[test]
 fn a_bus_without_components_says_so() {
     let site = Site::new();
     site.run(&["pub", "notes", "first light"]).ok();

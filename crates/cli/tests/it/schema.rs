@@ -45,10 +45,19 @@ fn samples_of_an_edited_or_missing_schema_are_not_printed() {
     let ran = sub();
     assert_eq!((ran.code, ran.out.as_str()), (Some(3), ""));
     assert!(ran.err.contains(&id) && ran.err.contains("publisher"), "{}", ran.err);
+    // These decode nothing.
+    site.run(&["pub", "notes", "first light"]).ok();
+    let counted = site.run(&["hz", "--every", "50ms", "--for", "10ms", "--json"]).lines();
+    let counted: Vec<_> = counted.iter().map(|line| &line["topic"]).collect();
+    assert!(counted.contains(&&json!("wind")) && counted.contains(&&json!("notes")), "{counted:?}");
     // The remedy that both name.
     site.run(&["pub", "wind", r#"{"speed": 8.5}"#, "--schema", &file]).ok();
     assert_eq!(std::fs::read_to_string(&stored).unwrap(), text);
     assert!(sub().ok().contains("7.5"));
+    std::fs::write(&stored, text.replace("m/s", "km/h")).unwrap();
+    let values = site.file("values.jsonl", "{\"speed\": 8.5}\n");
+    site.run(&["play", "wind", &values, "--schema", &file]).ok();
+    assert_eq!(std::fs::read_to_string(&stored).unwrap(), text);
 }
 
 #[test]
