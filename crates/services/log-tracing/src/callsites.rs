@@ -98,8 +98,13 @@ thread_local! {
     static CALLSITE_CACHE: RefCell<CallsiteCache> = RefCell::default();
 }
 
-type CallsiteCache =
-    HashMap<(u64, Identifier), Rc<CallsiteInfo>, BuildHasherDefault<AddressHasher>>;
+/// With the level: the call sites of `log`'s levels (tracing-log's statics) have no size, and may
+/// share an address.
+type CallsiteCache = HashMap<
+    (u64, Identifier, tracing_core::Level),
+    Rc<CallsiteInfo>,
+    BuildHasherDefault<AddressHasher>,
+>;
 
 impl Callsites {
     pub(crate) fn new(logging: &Arc<Logging>) -> Self {
@@ -109,7 +114,7 @@ impl Callsites {
 
     /// Looks up a call site; none if logging has ended.
     pub(crate) fn of(&self, metadata: &Metadata<'_>) -> Option<Rc<CallsiteInfo>> {
-        let key = (self.id, metadata.callsite());
+        let key = (self.id, metadata.callsite(), *metadata.level());
         let known = CALLSITE_CACHE.try_with(|known| known.borrow().get(&key).map(Rc::clone));
         if let Ok(Some(place)) = known {
             return Some(place);
