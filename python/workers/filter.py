@@ -186,6 +186,7 @@ def main() -> None:
         raise SystemExit(f"the first message has the kind {kind!r}; a supervisor sends set-up")
     setup = json.loads(payload)
     _load_libraries([*_LIBRARIES.split(), *setup["modules"]])
+    os.environ.clear()
     _die_with(setup["supervisor"])
     _limit_resources(setup["address_space"])
     _close_descriptors()

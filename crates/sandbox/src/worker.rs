@@ -37,7 +37,8 @@ const REFUSAL_BYTES: usize = 4096;
 /// The start of a message: its kind, and the request's number.
 const MESSAGE_START: usize = 5;
 
-/// The environment of a worker. Threads would run beside the guards, so libraries start none.
+/// The environment of a worker, beside the path to its program, while it loads its libraries: they
+/// start no threads, which would run beside the guards. It empties it before it has a text.
 const ENVIRONMENT: [(&str, &str); 4] = [
     ("OPENBLAS_NUM_THREADS", "1"),
     ("OMP_NUM_THREADS", "1"),
@@ -48,7 +49,7 @@ const ENVIRONMENT: [(&str, &str); 4] = [
 /// How a worker is started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launch {
-    /// The program.
+    /// The program: a path, or a name to look for in `PATH`.
     pub program: OsString,
     /// Its arguments.
     pub arguments: Vec<OsString>,
@@ -128,6 +129,7 @@ impl Worker {
             socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
         let mut command = Command::new(&launch.program);
         command.args(&launch.arguments).env_clear().envs(ENVIRONMENT).current_dir("/");
+        command.envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
         // A terminal's Ctrl-C is for the supervisor.
         command.process_group(0);
         command.stdin(theirs).stdout(Stdio::null()).stderr(Stdio::piped());

@@ -83,7 +83,5 @@ fn a_worker_inherits_nothing() {
                 raise LookupError(f'{open_fds} {sorted(os.environ)}')";
     let report = selected(&mut filter(&python, body)).unwrap_err().to_string();
     // 0 is the connection, 1 leads nowhere, and nobody reads 2.
-    let want = "LookupError: [0, 1, 2] ['LANG', 'MKL_NUM_THREADS', 'OMP_NUM_THREADS', \
-                'OPENBLAS_NUM_THREADS']";
-    assert!(report.ends_with(want), "{report}");
+    assert!(report.ends_with("LookupError: [0, 1, 2] []"), "{report}");
 }

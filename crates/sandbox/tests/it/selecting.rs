@@ -111,7 +111,7 @@ fn lists_are_reduced_row_by_row() {
 }
 
 #[test]
-fn an_exception_is_reported_with_its_line_and_the_filter_goes_on() {
+fn an_exception_is_reported_with_its_line_and_the_filter_continues() {
     let Some(python) = python() else { return };
     let text = select("if batch.rows == 10:\n    return batch['flux'] > 1\nreturn batch['n'] > 0");
     let mut filter = start(&python, &text).unwrap();
