@@ -14,22 +14,19 @@ const TEXTS: [(&str, &str); 3] = [
     ("ten columns", "def select(batch):\n    return sum(batch.values()) / len(batch) > 0.6"),
 ];
 
-/// A batch of numbers between 0 and 1.
-fn batch() -> Result<Batch, BatchError> {
+/// Columns of numbers between 0 and 1, as bytes.
+fn columns() -> Vec<(String, Vec<u8>)> {
     let number = |i: usize| (i * 7919 % 10_007) as f64 / 10_007.0;
-    let bytes: Vec<Vec<u8>> = (0..COLUMNS)
-        .map(|c| (0..ROWS).flat_map(|row| number(row * COLUMNS + c).to_le_bytes()).collect())
-        .collect();
-    let names: Vec<String> = (0..COLUMNS).map(|c| format!("c{c}")).collect();
-    let columns: Vec<Column<'_>> = names
-        .iter()
-        .zip(&bytes)
-        .map(|(name, bytes)| {
-            let values = Values::Numbers { kind: Number::F64, bytes };
-            Column { name, values, validity: None }
-        })
-        .collect();
-    Batch::new(ROWS, &columns)
+    let bytes = |c| (0..ROWS).flat_map(|row| number(row * COLUMNS + c).to_le_bytes()).collect();
+    (0..COLUMNS).map(|c| (format!("c{c}"), bytes(c))).collect()
+}
+
+fn batch(columns: &[(String, Vec<u8>)]) -> Result<Batch, BatchError> {
+    let columns = columns.iter().map(|(name, bytes)| {
+        let values = Values::Numbers { kind: Number::F64, bytes };
+        Column { name, values, validity: None }
+    });
+    Batch::new(ROWS, &columns.collect::<Vec<_>>())
 }
 
 /// The median and the 99th percentile in microseconds.
@@ -43,17 +40,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let batches: usize = arguments.next().map_or(Ok(1000), |batches| batches.parse())?;
     let python = arguments.next().unwrap_or_else(|| "python3".into());
-    let mut times = Vec::new();
+    let (columns, mut times) = (columns(), Vec::new());
     for _ in 0..batches {
         let start = Instant::now();
-        batch()?;
+        batch(&columns)?;
         times.push(start.elapsed());
     }
     println!("{:<12} {}", "batch", quantiles(times));
     for (name, text) in TEXTS {
         let start = Instant::now();
         let mut filter = Filter::start(Launch::python(&python), text, Limits::default())?;
-        let (started, batch) = (start.elapsed(), batch()?);
+        let (started, batch) = (start.elapsed(), batch(&columns)?);
         let (mut times, mut cpu, mut memory) = (Vec::new(), Duration::ZERO, 0);
         for _ in 0..batches {
             let (_, usage) = filter.select(&batch)?;
