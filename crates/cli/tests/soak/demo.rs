@@ -88,7 +88,7 @@ fn the_story_and_the_table_are_for_people() {
         "Camera:1 refuses takeImages of 0 images: numImages is 0",
         "a second Camera:1 is started: Camera:1 runs already",
         "nobody there: MTMount is not running",
-        "MTMount    ENABLED  gone",
+        "MTMount    (ENABLED)  gone",
         "MTMount is ENABLED and tracks again",
         "MTM1M3/telemetry/forceActuatorData",
         "0 lost and 0 twice",
