@@ -58,6 +58,7 @@ pub(crate) const UNSAFE_MODULES: &[(&str, &str)] = &[
 /// What does no I/O, reads no clock and starts no thread, and what it is called.
 pub(crate) const PURE_SOURCES: &[(&str, &str)] = &[
     ("crates/core/src/", "the core"),
+    ("crates/filter/src/", "filters"),
     ("crates/services/logging/src/predicate/", "predicates"),
     (PROTOCOL_SOURCES[0], "a protocol"),
     (PROTOCOL_SOURCES[1], "a protocol"),
