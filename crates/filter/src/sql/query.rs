@@ -2,7 +2,8 @@
 
 use sqlparser::ast::{
     BinaryOperator, Expr, GroupByExpr, Ident, OrderBy, OrderByExpr, OrderByKind, OrderBySort,
-    Query, Select, SelectItem, SetExpr, TableFactor, TableWithJoins, WildcardAdditionalOptions,
+    Query, Select, SelectItem, SetExpr, TableFactor, TableWithJoins, Value,
+    WildcardAdditionalOptions,
 };
 
 use super::builder::{Builder, wrong_type};
@@ -12,7 +13,6 @@ use crate::catalog::{Catalog, Named};
 use crate::error::{CheckError, Reason};
 use crate::limits::{MAX_ORDER_KEYS, MAX_SELECT_COLUMNS};
 use crate::tree::{NodeId, Tree};
-use crate::types::Type;
 
 /// A column of the results.
 #[derive(Debug, Clone, PartialEq)]
@@ -328,7 +328,7 @@ fn select_column(
         let what = "a computed column needs a name: write AS name".to_owned();
         return Err(Reason::Constant { what }.at(start(expr)));
     };
-    if lowering.builder.is_null_literal(node) && lowering.builder.ty(node) == Type::Bool {
+    if matches!(expr, Expr::Value(literal) if literal.value == Value::Null) {
         let what = "NULL has no type: write CAST(NULL AS …)".to_owned();
         return Err(Reason::Constant { what }.at(start(expr)));
     }
