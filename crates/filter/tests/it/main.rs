@@ -4,9 +4,12 @@
 
 mod cap;
 mod docs;
+mod hostile;
 mod language;
 mod plans;
 mod sky;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../targets/mod.rs"]
+mod targets;
 mod values;
