@@ -352,11 +352,15 @@ impl<'a> Lowering<'a> {
     ) -> Lowered {
         let operand = operand.map(|operand| self.expression(operand)).transpose()?;
         let (mut conditions, mut results) = (Vec::new(), Vec::new());
+        let mut compared_with_others = None;
         for branch in branches {
             let at = start(&branch.condition);
             let condition = self.expression(&branch.condition)?;
             conditions.push(match operand {
                 Some(operand) => {
+                    if self.builder.tree.constant(condition).is_none() {
+                        compared_with_others = Some(operand);
+                    }
                     let (sides, _) = self.builder.unified(&[operand, condition], at)?;
                     self.builder.add(Op::Compare(Compare::Eq), &sides, Type::Bool, at)?
                 }
@@ -369,9 +373,15 @@ impl<'a> Lowering<'a> {
             None => self.builder.literal(Literal::Null, Type::Bool),
         });
         let (mut results, _) = self.builder.unified(&results, at)?;
-        let mut case = results.pop().expect("there is one for ELSE");
+        let otherwise = results.pop().expect("there is one for ELSE");
+        let mut case = otherwise;
         for (condition, result) in conditions.into_iter().zip(results).rev() {
             case = self.builder.choice(condition, result, case, at)?;
+        }
+        // Null equals nothing: what comes after WHEN is not needed, and does not fail.
+        if let Some(operand) = compared_with_others {
+            let is_null = self.builder.is_null(operand, at)?;
+            case = self.builder.choice(is_null, otherwise, case, at)?;
         }
         Ok(case)
     }

@@ -78,7 +78,12 @@ fn an_operation_that_fails_is_null_and_counted_for_its_alert() {
         ("diaSource.n <> 0 AND 12 / diaSource.n > 0", &[0], &[]),
         ("(diaSource.n = 0 OR 12 / diaSource.n > 0)", &[0, 1], &[]),
         ("(12 / diaSource.n > 0 OR diaSource.n = 0)", &[0, 1], &[1]),
+        ("12 / diaSource.n > 0 AND FALSE", &[], &[1]),
+        ("FALSE AND 12 / diaSource.n > 0", &[], &[]),
         ("CASE WHEN diaSource.n <> 0 THEN 12 / diaSource.n ELSE 1 END > 0", &[0, 1, 2], &[]),
+        ("CASE diaSource.n WHEN 12 / diaSource.n THEN 1 ELSE 2 END = 2", &[0, 1, 2, 3, 4], &[1]),
+        // The position is null where the root fails.
+        ("CASE diaSource.ra WHEN sqrt(diaSource.n) THEN 1 ELSE 2 END = 2", &[0, 1, 2, 3, 4], &[]),
         ("coalesce(12 / diaSource.n, 100) = 100", &[1, 2], &[1]),
         ("diaSource.id / -1 = -12", &[4], &[3]),
         ("diaSource.id % -1 = 0", &[0, 1, 3, 4], &[]),
@@ -108,6 +113,9 @@ fn types_widen_as_documented() {
         ("CAST(2.9 AS INT) = 2", &[0, 1, 2, 3, 4], &[]),
         ("greatest(diaSource.n, 1.5, NULL) = 1.5", &[1, 2, 3], &[]),
         ("least(diaSource.snr, 5) = 5", &[1, 2, 4], &[]),
+        // The first of equal arguments: -0.
+        ("1.0 / greatest(diaSource.snr, 0) < 0", &[3], &[]),
+        ("1.0 / least(0, diaSource.snr) < 0", &[], &[]),
         ("round(2.5) = 3 AND round(-2.5) = -3 AND floor(-0.5) = -1", &[0, 1, 2, 3, 4], &[]),
         ("diaSource.id = -9223372036854775808", &[3], &[]),
     ]);
