@@ -89,7 +89,8 @@ async def test_who_was_replaced_writes_no_more(url: str, clock: ManualClock) -> 
             await old.done_task
         assert "is not Probe's to write" in old.told
         assert "close_tasks" in old.hooks
-        with pytest.raises(helio.NobodyThere, match="was replaced"):
+        # A caller may look between the end of the old lease and the new one.
+        with pytest.raises(helio.NobodyThere, match=r"was replaced|went away"):
             await call
         # The successor's topics are its own, without any other writer.
         await new.evt_position.set_write(value=2.0)
@@ -394,6 +395,8 @@ async def test_acknowledgements_do_not_wait_for_ever(monkeypatch: pytest.MonkeyP
 @asynchronous
 async def test_components_that_never_ran_leave_the_log_alone() -> None:
     async with testing.memory_bus() as bus:
+        # Objects of other tests go first: a failed one keeps its own.
+        gc.collect()
         log = logging.getLogger("Probe")
         before = list(log.handlers)
         probe = Probe(bus)

@@ -1,5 +1,5 @@
 //! The whole corruption matrix: every bit of every header and small file, one at a time.
-//! `HELIO_MATRIX_STEP=1` tries all of them (half an hour); by default every seventh bit is tried.
+//! `HELIO_MATRIX_STEP=37` tries every thirty-seventh bit only; all of them take 3 to 6 minutes.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ fn every_bit(file: &str, ranges: &[std::ops::Range<usize>]) -> (usize, usize) {
     let saved = save(&dir);
     let path = dir.join(file);
     let (mut refused, mut tried, mut unreported) = (0, 0, 0);
-    let step = std::env::var("HELIO_MATRIX_STEP").map_or(7, |step| step.parse().unwrap());
+    let step = std::env::var("HELIO_MATRIX_STEP").map_or(1, |step| step.parse().unwrap());
     let bits = ranges.iter().cloned().flatten().flat_map(|byte| (0..8).map(move |b| (byte, b)));
     for (byte, bit) in bits.step_by(step) {
         damage(&path, |bytes| bytes[byte] ^= 1 << bit);
