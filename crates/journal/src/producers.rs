@@ -350,11 +350,9 @@ impl Producers {
     /// Returns a name's next incarnation. A damaged one is not continued: readers would drop what
     /// follows as an older incarnation's samples.
     fn next_incarnation(&self, map: &Map, id: u32) -> u64 {
-        let newest = incarnation(map, id);
+        let newest = newest_incarnation(map, id);
         let check = map.u64(entry(id) + EXCLUSIVE).load(Acquire) >> CHECK_SHIFT;
-        // A claim stores the check first; its holder may have died in between.
-        let fits = |word: u64| incarnation_check(map, id, word) == check;
-        let whole = check == 0 || fits(newest) || fits(newest.wrapping_add(1));
+        let whole = check == 0 || incarnation_check(map, id, newest) == check;
         let least = map.u64(LEAST_INCARNATION).load(Acquire) & !FENCED;
         let least = if whole { least } else { least.max(seconds(&self.env)) };
         // A new name may be that of a damaged entry.
@@ -373,7 +371,7 @@ impl Producers {
         id: u32,
         (wanted, lease): (u64, Option<Lease>),
     ) -> Result<u64, JournalError> {
-        let newest = incarnation(map, id);
+        let newest = newest_incarnation(map, id);
         if map.u64(entry(id) + EXCLUSIVE).load(Acquire) & FORWARDED_CLAIM == 0 {
             let producer = || read_name(map, id).map_or_else(String::new, |name| name.to_string());
             return match wanted > newest {
@@ -489,6 +487,16 @@ fn count(map: &Map) -> u32 {
     };
     let blank = (counted..room).rev().take_while(|id| is_blank(*id)).count() as u32;
     room - blank
+}
+
+/// Returns the newest incarnation that may be in use: a claim stores the check first, so a check of
+/// the next incarnation is that of a holder that died in between, or of a damaged incarnation.
+fn newest_incarnation(map: &Map, id: u32) -> u64 {
+    let newest = incarnation(map, id);
+    let check = map.u64(entry(id) + EXCLUSIVE).load(Acquire) >> CHECK_SHIFT;
+    let fits = |word: u64| incarnation_check(map, id, word) == check;
+    let next = newest.wrapping_add(1);
+    if check != 0 && !fits(newest) && fits(next) { next } else { newest }
 }
 
 /// Returns a check of a name's incarnation, which is not 0.

@@ -7,6 +7,17 @@ use crate::storm_report::Storm;
 use crate::support::damage::in_memory;
 use crate::support::matrix::*;
 
+/// What is damaged; a check that fails names it.
+struct Case(String);
+
+impl Drop for Case {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.0);
+        }
+    }
+}
+
 /// Damages every bit of a file's ranges, in a journal of its own. Returns how many journals were
 /// refused with an error, of those tried.
 fn every_bit(file: &str, ranges: &[std::ops::Range<usize>]) -> (usize, usize) {
@@ -20,7 +31,8 @@ fn every_bit(file: &str, ranges: &[std::ops::Range<usize>]) -> (usize, usize) {
     let bits = ranges.iter().cloned().flatten().flat_map(|byte| (0..8).map(move |b| (byte, b)));
     for (byte, bit) in bits.step_by(step) {
         damage(&path, |bytes| bytes[byte] ^= 1 << bit);
-        let outcomes = check(&dir, &saved, &format!("{file}, byte {byte}, bit {bit}"));
+        let case = Case(format!("{file}, byte {byte}, bit {bit}"));
+        let outcomes = check(&dir, &saved, &case.0);
         refused += outcomes.iter().filter(|outcome| outcome.refused.is_some()).count();
         tried += outcomes.len();
         unreported += outcomes.iter().map(Outcome::unreported).sum::<u64>();
