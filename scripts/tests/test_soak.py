@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.machinery
 import importlib.util
 import sys
@@ -42,3 +43,23 @@ def test_storms_of_one_name_are_one_line_and_a_loss_fails(
     assert kills.split() == ["kills", "of", "journals", "15", "15", "0", "0"]
     assert cuts.split() == ["power", "cuts", "7", "7", "0", "1"]
     assert not program.calm(("nothing", "0", "0", "0", "0"))
+
+
+def test_what_a_first_attempt_lost_fails_a_unit_that_passes_then(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = soak()
+    monkeypatch.setenv("CARGO_TARGET_DIR", str(tmp_path))
+    options = argparse.Namespace(minutes=60.0)
+    unit = program.Unit("a/b", "a", tmp_path, ("true",))
+    quiet = ("kills", "2", "2", "0", "0")
+    for first, verdict in [
+        (("kills", "2", "1", "0", "0"), "flaky"),
+        (("kills", "2", "2", "1", "0"), "failed"),
+        (("kills", "2", "2", "0", "1"), "failed"),
+    ]:
+        attempts = iter([(False, 0, [first]), (True, 0, [quiet])])
+        run = program.Soak(options, {})
+        monkeypatch.setattr(run, "attempt", lambda *_, attempts=attempts: next(attempts))
+        outcome = run.run(unit)
+        assert (outcome.verdict, outcome.storms) == (verdict, [first, quiet])

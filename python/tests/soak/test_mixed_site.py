@@ -35,10 +35,12 @@ CLOCKS_S = (0.0, -60.0, 60.0)
 
 
 class Commands:
-    """How many commands were sent, and how many had one final acknowledgement."""
+    """How many commands were sent, and how many had one final acknowledgement, none or several."""
 
     sent = 0
     answered = 0
+    unanswered = 0
+    repeated = 0
 
 
 class Site:
@@ -103,7 +105,7 @@ def storm(request: pytest.FixtureRequest) -> Iterator[None]:
     with capture.global_and_fixture_disabled():
         print(
             f"\nstorm: commands in a mixed SAL site: tried {sent}, survived {answered}, "
-            f"lost {sent - answered}, unreported 0"
+            f"lost {Commands.unanswered}, unreported {Commands.repeated}"
         )
 
 
@@ -121,6 +123,8 @@ async def has_one_answer(site: Site, remote: helio.Remote, result: str) -> None:
     await asyncio.sleep(0.5)
     finals = await asyncio.to_thread(site.finals)
     numbers = [number for number, _ in finals]
+    Commands.repeated += len(numbers) - len(set(numbers))
+    Commands.unanswered += finals[-1][1] != result
     assert len(numbers) == len(set(numbers)), finals
     assert finals[-1][1] == result, finals
     Commands.answered += 1

@@ -12,7 +12,7 @@ pub(crate) struct Storm {
     pub(crate) survived: u64,
     /// Acknowledged samples that are missing.
     pub(crate) lost: u64,
-    /// Samples that are missing or wrong, and of which no reader was told.
+    /// Samples that are missing or wrong without a report to any reader.
     pub(crate) unreported: u64,
 }
 
