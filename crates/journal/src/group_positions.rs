@@ -110,9 +110,9 @@ enum Carried {
 }
 
 /// Gives all groups' positions that fit the log its identity. Those behind the place where another
-/// log begins keep the former one, so that their owner is told; those without an identity move to
-/// the log's end. Returns whether a position with the log's identity lies above its end: the log
-/// has lost records, and must get another identity.
+/// log begins keep the former one, so that their owner gets *Replaced*; those without an identity
+/// move to the log's end. Returns whether a position with the log's identity lies above its end:
+/// the log has lost records, and must get another identity.
 pub(crate) fn carry(
     env: &Env,
     folder: &Path,
