@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _PROGRAMS = Path(__file__).resolve().parents[2] / "tests" / "engines"
 _SKIPPED = 3
+ANSWER_S = 10.0
+"""How long a registry may take for an answer before it is asked again."""
 
 _T = TypeVar("_T")
 
@@ -75,8 +77,8 @@ class Plain:
     def __init__(self, brokers: str, registry_url: str) -> None:
         self.servers = brokers.removeprefix("kafka://")
         # Apicurio sometimes leaves a request unanswered; without a timeout the client waits for
-        # ever, with one it retries.
-        self.registry = registry.SchemaRegistryClient({"url": registry_url, "timeout": TIMEOUT_S})
+        # ever, with one it retries, and that has to be before a test gives up.
+        self.registry = registry.SchemaRegistryClient({"url": registry_url, "timeout": ANSWER_S})
         self.producer = confluent_kafka.Producer({"bootstrap.servers": self.servers})
 
     def __enter__(self) -> Self:

@@ -560,7 +560,8 @@ fn processes_of_another_pid_namespace_are_refused_by_name() {
 fn a_journal_for_all_pid_namespaces_has_one_exclusive_writer() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().join("j");
-    if elsewhere("write any", &dir, false).is_none() {
+    // As what follows: in a `chroot` there are PID namespaces, and none with a `/proc` of its own.
+    if elsewhere("write any", &dir, true).is_none() {
         eprintln!("PID namespaces: skipped, none can be created here");
         return;
     }

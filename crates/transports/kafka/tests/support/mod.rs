@@ -5,6 +5,7 @@
 pub(crate) mod apicurio;
 mod broker;
 
+use std::ops::Deref;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -35,10 +36,29 @@ pub(crate) fn config(broker: &Broker) -> ClientConfig {
     config
 }
 
-pub(crate) type Admin = AdminClient<DefaultClientContext>;
+/// A plain client for topics, and what makes another one like it.
+pub(crate) struct Admin {
+    config: ClientConfig,
+    client: AdminClient<DefaultClientContext>,
+}
+
+impl Deref for Admin {
+    type Target = AdminClient<DefaultClientContext>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.client
+    }
+}
+
+impl Admin {
+    fn new(config: ClientConfig) -> Self {
+        let client = config.create().expect("librdkafka knows its options");
+        Self { config, client }
+    }
+}
 
 pub(crate) fn admin(broker: &Broker) -> Admin {
-    config(broker).create().expect("librdkafka knows its options")
+    Admin::new(config(broker))
 }
 
 /// How long a test waits for an event. It guards against hanging and is no expectation.
@@ -49,7 +69,8 @@ pub(crate) const HANG_TIMEOUT: Duration = Duration::from_secs(120);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Creates a topic, and waits until its broker has it and it is empty. Brokers learn of changes
-/// later, and until then accept records for a deleted topic.
+/// later, and until then accept records for a deleted topic. A client that was told that its only
+/// broker is out of its cluster, as after a freeze, may never ask it again: each look is a new one's.
 pub(crate) fn make(admin: &Admin, name: &str, options: &[(&str, &str)]) {
     let topic = NewTopic::new(name, 1, TopicReplication::Fixed(1));
     let topic = options.iter().fold(topic, |topic, (key, value)| topic.set(key, value));
@@ -59,9 +80,12 @@ pub(crate) fn make(admin: &Admin, name: &str, options: &[(&str, &str)]) {
     while let Some(Err(error)) = made() {
         assert!(Instant::now() < until, "{error:?}");
     }
-    while !matches!(admin.inner().fetch_watermarks(name, 0, ANSWER_TIMEOUT), Ok((_, 0))) {
-        assert!(Instant::now() < until, "the broker does not know {name}");
+    let look = |admin: &Admin| admin.inner().fetch_watermarks(name, 0, ANSWER_TIMEOUT);
+    let mut seen = look(admin);
+    while !matches!(seen, Ok((_, 0))) {
+        assert!(Instant::now() < until, "the broker does not know {name}: {seen:?}");
         std::thread::sleep(Duration::from_millis(10));
+        seen = look(&Admin::new(admin.config.clone()));
     }
 }
 
