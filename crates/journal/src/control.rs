@@ -13,13 +13,14 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
 
 use helio_core::Tai;
 
 use crate::JournalError;
 use crate::map::Map;
+use crate::mark::Mark;
 use crate::process::BootId;
 
 pub(crate) const CONTROL_BYTES: usize = 4096;
@@ -265,15 +266,12 @@ impl Control {
     }
 
     /// Returns whether the changing words are valid for this boot and file.
-    pub(crate) fn marked(&self, mark: (BootId, u64)) -> bool {
-        let ino = self.word(MARK + 16).load(Acquire);
-        self.map.array::<16>(MARK) == mark.0.0 && ino == mark.1
+    pub(crate) fn marked(&self, mark: Mark) -> bool {
+        mark.is_in(&self.map, MARK)
     }
 
-    pub(crate) fn set_mark(&self, mark: (BootId, u64)) {
-        self.word(MARK + 16).store(0, SeqCst);
-        self.map.write(MARK, &mark.0.0);
-        self.word(MARK + 16).store(mark.1, Release);
+    pub(crate) fn set_mark(&self, mark: Mark) {
+        mark.store(&self.map, MARK);
     }
 
     /// Returns the committed tail: all bytes before it are whole frames.

@@ -13,7 +13,6 @@
 //! it.
 
 use std::fs::OpenOptions;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -31,6 +30,7 @@ use crate::location;
 use crate::lock;
 use crate::locks::Operation;
 use crate::map::{Map, Mode, reserve};
+use crate::mark::Mark;
 use crate::partition::Partition;
 use crate::process::Token;
 
@@ -157,17 +157,14 @@ impl Group {
         if version > VERSION {
             return Err(JournalError::Version { path, found: version, known: VERSION });
         }
-        let mark = (env.boot, file.metadata().at("look at", &path)?.ino());
-        let current =
-            || map.array::<16>(MARK) == mark.0.0 && map.u64(MARK + 16).load(Acquire) == mark.1;
-        if env.writable() && !current() {
+        let mark = Mark::of(env.boot, &file).at("look at", &path)?;
+        if env.writable() && !mark.is_in(&map, MARK) {
             // After a boot there are neither lock holders nor members.
             let _lock = env.lock(Operation::Recovery, &path)?;
-            if !current() {
+            if !mark.is_in(&map, MARK) {
                 lock::init(&map, LOCK).at("prepare", &path)?;
                 map.write(HEADER_BYTES, &[0; MAX_MEMBERS * MEMBER_BYTES]);
-                map.write(MARK, &mark.0.0);
-                map.u64(MARK + 16).store(mark.1, Release);
+                mark.store(&map, MARK);
             }
         }
         let (env, name, synced) = (Arc::clone(env), name.to_owned(), AtomicU64::new(0));

@@ -42,6 +42,7 @@ mod locks;
 mod log_scan;
 mod maintenance;
 mod map;
+mod mark;
 mod options;
 mod partition;
 mod pins;

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use helio_core::Tai;
 
@@ -23,15 +23,15 @@ use crate::control::{self, Beginning, CONTROL_BYTES, Control, LOCK, LogId};
 use crate::description::Limits;
 use crate::env::Env;
 use crate::error::IoContext;
-use crate::file_id::FileId;
+use crate::file_id::{FileId, birth};
 use crate::group_positions::{self, LogChange};
 use crate::hash::KeyHash;
 use crate::location;
 use crate::lock::{self, Acquired};
 use crate::log_scan::LogScan;
 use crate::map::{Map, MapWord, Mode, reserve};
+use crate::mark::Mark;
 use crate::options::{LastValue, MIN_SEGMENT_BYTES, SyncPolicy};
-use crate::process::BootId;
 use crate::rebuild::{self, segment_id};
 use crate::segment::{self, Head, Seal, Segment, SegmentHold};
 use crate::waiters;
@@ -135,19 +135,12 @@ pub(crate) fn control_path(dir: &Path) -> PathBuf {
     dir.join("control")
 }
 
-fn mark(boot: BootId, file: &File, path: &Path) -> Result<(BootId, u64), JournalError> {
-    Ok((boot, file.metadata().at("look at", path)?.ino()))
-}
-
 /// Returns the identity of a log whose control page lies in a file.
 fn log_id(id: u64, file: &File, path: &Path) -> Result<LogId, JournalError> {
     let found = file.metadata().at("look at", path)?;
     // Unlike a device's number, it stays over boots.
     let file_system = rustix::fs::fstatvfs(file).at("look at", path)?.f_fsid;
-    // A copy in the place of a removed file often gets its inode, and never its birth.
-    let born = found.created().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-    let born = born.and_then(|at| u64::try_from(at.as_nanos()).ok()).unwrap_or(0);
-    Ok(LogId { id, file_system, inode: found.ino(), born })
+    Ok(LogId { id, file_system, inode: found.ino(), born: birth(&found) })
 }
 
 /// Creates a partition's folder in a topic that is not in place yet.
@@ -159,7 +152,7 @@ pub(crate) fn create(env: &Env, dir: &Path) -> Result<(), JournalError> {
     let control = Control::attach(map, &path)?;
     // Nothing can have been lost before.
     control.set_beginning(Beginning { seq: 1, pos: control::FIRST_POS, offset: 0 });
-    control.set_mark(mark(env.boot, &file, &path)?);
+    control.set_mark(Mark::of(env.boot, &file).at("look at", &path)?);
     Ok(())
 }
 
@@ -202,7 +195,7 @@ impl Partition {
         };
         let control = Control::attach(map, &path)?;
         let (env, config, limits) = (Arc::clone(env), Arc::clone(config), Arc::clone(limits));
-        let mark = mark(env.boot, &file, &path)?;
+        let mark = Mark::of(env.boot, &file).at("look at", &path)?;
         let id = FileId::of(&file.metadata().at("look at", &path)?);
         let mut partition = Self {
             env,

@@ -18,7 +18,7 @@ impl BootId {
         u128::from_str_radix(&hex, 16).ok().map(|id| Self(id.to_be_bytes()))
     }
 
-    fn word(self) -> u64 {
+    pub(crate) fn word(self) -> u64 {
         u128::from_le_bytes(self.0) as u64 ^ (u128::from_le_bytes(self.0) >> 64) as u64
     }
 }

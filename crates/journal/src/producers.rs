@@ -14,7 +14,7 @@
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU64, fence};
@@ -29,6 +29,7 @@ use crate::hash::mix;
 use crate::lock;
 use crate::locks::Operation;
 use crate::map::{Map, Mode, reserve};
+use crate::mark::Mark;
 use crate::process::Token;
 use crate::rebuild;
 use crate::{AppendError, JournalError};
@@ -200,15 +201,13 @@ fn restore(env: &Env, path: &Path) -> Result<(), JournalError> {
 fn refresh_lock(env: &Env, path: &Path) -> Result<(), JournalError> {
     let file = OpenOptions::new().read(true).write(true).open(path).at("open", path)?;
     let map = Map::of(&file, ENTRY_BYTES, Mode::Write).at("map", path)?;
-    let ino = file.metadata().at("look at", path)?.ino();
-    let current = || map.array::<16>(MARK) == env.boot.0 && map.u64(MARK + 16).load(Acquire) == ino;
-    if !current() {
+    let mark = Mark::of(env.boot, &file).at("look at", path)?;
+    if !mark.is_in(&map, MARK) {
         // The next holder finds the mark.
         let _lock = env.lock(Operation::Recovery, path)?;
-        if !current() {
+        if !mark.is_in(&map, MARK) {
             lock::init(&map, LOCK).at("prepare", path)?;
-            map.write(MARK, &env.boot.0);
-            map.u64(MARK + 16).store(ino, Release);
+            mark.store(&map, MARK);
         }
     }
     Ok(())

@@ -22,9 +22,9 @@ use crate::env::TEMPORARY_PREFIX;
 use crate::error::IoContext;
 use crate::locks::Operation;
 use crate::log_scan::{LastUse, LogScan};
+use crate::mark::Mark;
 use crate::options::Recovered;
 use crate::partition::{FrameDemand, Guard, Partition};
-use crate::process::BootId;
 use crate::segment::{self, Seal, Segment, SegmentHold};
 
 /// The number of checks by a reader without write access, before it takes an inconsistency for
@@ -36,7 +36,7 @@ impl Partition {
     pub(crate) fn recover_if_needed(
         &mut self,
         path: &Path,
-        mark: (BootId, u64),
+        mark: Mark,
     ) -> Result<(), JournalError> {
         if self.control.marked(mark) && self.is_consistent()? {
             return Ok(());
@@ -63,7 +63,7 @@ impl Partition {
     }
 
     /// Returns whether a recovery was needed; it is on the disk then.
-    fn recover_under_lock(&self, path: &Path, mark: (BootId, u64)) -> Result<bool, JournalError> {
+    fn recover_under_lock(&self, path: &Path, mark: Mark) -> Result<bool, JournalError> {
         // The next holder finds the page marked.
         let _turn = self.env.lock(Operation::Recovery, path)?;
         let marked = self.control.marked(mark);

@@ -11,6 +11,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::support::damage::in_memory;
+use crate::support::matrix::damage;
 use crate::support::{HANG_TIMEOUT, child_test};
 use helio_core::{ProducerName, TopicName};
 use helio_journal::{
@@ -396,6 +397,45 @@ fn a_file_of_locks_that_was_removed_damaged_or_copied_is_replaced() {
     let refused = Journal::open(&dir, next).unwrap_err();
     assert!(matches!(&refused, JournalError::Damaged { path: at, .. } if *at == path), "{refused}");
     create(&journal, "sixth");
+}
+
+/// A copy that was made of a journal in use, as a backup is, has locks that are held for ever. Put
+/// back in the same boot, its files may have the inodes of the removed ones, but not their birth.
+#[test]
+fn a_copy_in_the_place_of_the_original_has_no_holders_of_locks() {
+    const HELD: [u8; 8] = [1, 0, 0, 0, 1, 0, 0, 0];
+    /// The hash of the birth, behind a file's boot id and inode.
+    const BIRTH_HASH: usize = 28;
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().join("j");
+    let journal = Journal::open(&dir, options()).unwrap();
+    if fs::metadata(dir.join("journal.hj")).unwrap().created().is_err() {
+        eprintln!("SKIPPED: this file system records no birth");
+        return;
+    }
+    let topic = journal.create_topic(&name("t"), &TopicConfig::default()).unwrap();
+    append(&mut writer(&topic, Ownership::Shared).unwrap());
+    topic.wait_durable(0, 0, None).unwrap();
+    let workers = ProducerName::new("workers").unwrap();
+    drop(topic.group(&workers).unwrap());
+    drop((topic, journal));
+    // With the appended record's lock and the sync's, the claims' and the members'.
+    for (file, locks, mark) in [
+        ("0/control", &[128, 960][..], 64),
+        ("producers", &[64], 136),
+        ("groups/workers", &[64], 136),
+    ] {
+        damage(&dir.join("topics/t").join(file), |bytes| {
+            locks.iter().for_each(|at| bytes[*at..at + HELD.len()].copy_from_slice(&HELD));
+            bytes[mark + BIRTH_HASH] ^= 2;
+        });
+    }
+    let journal = Journal::open(&dir, impatient()).unwrap();
+    let topic = journal.topic(&name("t")).unwrap().unwrap();
+    assert_eq!(append(&mut writer(&topic, Ownership::Shared).unwrap()), 1);
+    topic.wait_durable(0, 1, Some(HANG_TIMEOUT)).unwrap();
+    topic.group(&workers).unwrap().join(&workers).unwrap();
+    assert_eq!(samples(&topic), 2);
 }
 
 #[test]
