@@ -404,9 +404,11 @@ impl StoredTopic {
             self.durable.clone_from(&self.has);
             let until = self.state.connection.services_until();
             self.fall_behind(until, until);
-            if let Some(failed) = self.failed.take() {
-                self.put(failed, figures, notify)?;
-            }
+        }
+        if self.preparing.is_none()
+            && let Some(failed) = self.failed.take()
+        {
+            self.failed = self.put(failed, figures, notify)?;
         }
         self.fetch_what_others_have(notify)
     }
@@ -483,17 +485,19 @@ impl StoredTopic {
         let until = if self.others.is_empty() { alone.max(until) } else { until };
         // Receipts do not wait for last values.
         let settled = !self.kept || self.syncing.is_idle();
-        if settled && !self.may_discover_peers(until) {
+        // Until the sample that failed is stored, the cause may last.
+        if settled && self.failed.is_none() && !self.may_discover_peers(until) {
             self.stage = Stage::Ready;
             self.service_state.ready = true;
             self.service_state.ready_count += 1;
+            let recovered = self.service_state.error.take().is_some();
+            self.announce();
             let topic = &self.state.name;
-            if self.service_state.error.take().is_some() {
+            if recovered {
                 notify(Notice::Recovered { topic: topic.clone() });
             }
-            self.announce();
             if self.kept {
-                notify(Notice::Ready { topic: self.state.name.clone() });
+                notify(Notice::Ready { topic: topic.clone() });
             }
         }
         Ok(())
@@ -629,37 +633,34 @@ impl StoredTopic {
                 self.empty = Some(Instant::now());
                 return Ok(false);
             };
-            if !next.is_foreign() && !self.put(next, figures, notify)? {
+            if !next.is_foreign()
+                && let Some(early) = self.put(next, figures, notify)?
+            {
+                self.reader.put_back(early);
                 return Ok(self.preparing.is_none());
             }
         }
         Ok(true)
     }
 
-    /// Appends a sample, or handles it otherwise. False if other services must first be asked for
-    /// the missing samples before it, or if a task must complete.
+    /// Appends a sample, or handles it otherwise. Returns it if other services must first be asked
+    /// for the missing samples before it, or if a task must complete.
     fn put(
         &mut self,
         next: QueuedSample,
         figures: &mut Figures,
         notify: &mut dyn FnMut(Notice),
-    ) -> Result<bool, String> {
+    ) -> Result<Option<QueuedSample>, String> {
         let mut avro = Vec::new();
         let added = match next.read(&mut avro) {
-            Ok((header, _)) if self.is_new_hole(&next, &header) => {
-                self.reader.put_back(next);
-                return Ok(false);
-            }
+            Ok((header, _)) if self.is_new_hole(&next, &header) => return Ok(Some(next)),
             Ok((header, payload)) => self.add(&next, &header, payload, figures, notify),
             // Such a sample is not acknowledged, so that no other one takes its place.
             Err(cause) => Err(StoreError::Producer(cause)),
         };
         match added {
-            Ok(()) => Ok(true),
-            Err(StoreError::Preparing) => {
-                self.reader.put_back(next);
-                Ok(false)
-            }
+            Ok(()) => Ok(None),
+            Err(StoreError::Preparing) => Ok(Some(next)),
             Err(StoreError::Topic(cause)) => {
                 self.failed = Some(next);
                 Err(cause)
@@ -668,7 +669,7 @@ impl StoredTopic {
                 if let Ok(name) = ProducerName::new(next.names().1) {
                     self.refuse((next.partition, name), &cause, notify);
                 }
-                Ok(true)
+                Ok(None)
             }
         }
     }

@@ -1,14 +1,14 @@
 //! Invalid and late messages to the durability service.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::thread::JoinHandle;
 
 use helio_bus::transport::fault::{FaultPlan, FaultTransport};
 use helio_bus::transport::{
     Begin, Decorator, Published, Reader, ReaderRequest, Record, TopicDecorator, Transport,
-    TransportTopic, WriterRequest,
+    TransportTopic, Writer as TransportWriter, WriterRequest,
 };
 use helio_bus::{Guarantee, Message, SchemaId, SchemaText, Start, Subscribe, TopicSpec};
 use helio_core::{HeadersRef, Producer, ProducerName, Schema, Tai};
@@ -16,6 +16,7 @@ use helio_core::{HeadersRef, Producer, ProducerName, Schema, Tai};
 use super::history_server::ServedTopic;
 use super::*;
 use crate::announcements::{Effect, Origin, SharedState, hex};
+use crate::error::engine;
 use crate::peer_messages::{HistoryRequest, PAGE_TOPIC, REQUEST_TOPIC, message_qos};
 use helio_bus::transport::versioned_json;
 
@@ -387,6 +388,74 @@ fn of_a_topic_that_is_opened_anew_nothing_is_left_that_others_wait_for() {
     );
     dds.close();
     earlier.close();
+}
+
+/// A journal on a disk that may be full: then no writer can be opened, which is counted.
+struct FullDisk(Arc<dyn Transport>, Disk);
+
+/// Whether it is full, and how often a writer could not be opened.
+type Disk = Arc<(AtomicBool, AtomicUsize)>;
+
+impl Decorator for FullDisk {
+    fn inner(&self) -> &dyn Transport {
+        &*self.0
+    }
+
+    fn topic(&self, inner: Arc<dyn TransportTopic>, _name: &TopicName) -> Arc<dyn TransportTopic> {
+        Arc::new(TopicOnFullDisk(inner, Arc::clone(&self.1)))
+    }
+}
+
+struct TopicOnFullDisk(Arc<dyn TransportTopic>, Disk);
+
+impl TopicDecorator for TopicOnFullDisk {
+    fn inner(&self) -> &dyn TransportTopic {
+        &*self.0
+    }
+
+    fn forwarder(
+        &self,
+        request: &WriterRequest<'_>,
+        incarnation: u64,
+    ) -> Result<Box<dyn TransportWriter>, TransportError> {
+        let (full, failures) = &*self.1;
+        if full.load(Ordering::Acquire) {
+            failures.fetch_add(1, Ordering::AcqRel);
+            return Err(engine("open a writer", std::io::Error::other("no room on the disk")));
+        }
+        self.0.forwarder(request, incarnation)
+    }
+}
+
+#[test]
+fn a_topic_has_not_recovered_before_the_sample_that_failed_is_stored() {
+    let (url, folder) = (url(), tempfile::tempdir().unwrap());
+    let timeouts = Timeouts { retry_interval: Duration::ZERO, ..Timeouts::default() };
+    let mut service = Durability::open_with(&url, folder.path(), timeouts).unwrap();
+    let disk: Disk = Arc::new((AtomicBool::new(true), AtomicUsize::new(0)));
+    let journal = format!("journal:{}", folder.path().display());
+    let journal = FaultTransport::connect(&journal, FaultPlan::default()).unwrap();
+    let journal = FullDisk(journal, Arc::clone(&disk));
+    service.journal = Bus::builder().producer("durability").over(Arc::new(journal)).unwrap();
+    let bus = Bus::connect(&url).unwrap();
+    let topic = bus.topic(TopicSpec::new("kept").unwrap().qos(kept())).unwrap();
+    let publisher = topic.publisher().unwrap();
+    let _pending = publisher.publish(Message::new(b"1").key(b"k"));
+    let mut notices = Vec::new();
+    let mut turn_until = |done: &dyn Fn(&[Notice]) -> bool| {
+        let until = Instant::now() + TEST_TIMEOUT;
+        while !done(&notices) {
+            assert!(Instant::now() < until, "it never came so far: {notices:?}");
+            service.turn(POLL_INTERVAL, &mut |notice| notices.push(notice)).unwrap();
+        }
+        (notices.clone(), service.figures().stored)
+    };
+    let recovered =
+        |notices: &[Notice]| notices.iter().any(|one| matches!(one, Notice::Recovered { .. }));
+    let (notices, stored) = turn_until(&|_| disk.1.load(Ordering::Acquire) >= 4);
+    assert!(!recovered(&notices) && stored == 0, "{notices:?}");
+    disk.0.store(false, Ordering::Release);
+    assert_eq!(turn_until(&recovered).1, 1);
 }
 
 /// A memory transport whose searches for last values wait for the gate, or for a timeout.

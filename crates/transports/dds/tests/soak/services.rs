@@ -1,6 +1,7 @@
 //! Durability services as processes, killed without warning under load: acknowledged samples
 //! survive.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -516,7 +517,7 @@ fn a_full_disk_is_named_and_no_receipt_lies_and_with_room_all_is_kept() {
     assert!(held > 0);
     let options = Subscribe::from(Start::Earliest).lagging(Lagging::Lossless);
     let mut samples = topic.subscribe(options);
-    // A service in trouble serves no history: it retries every two seconds.
+    // Until its trouble is announced here, the service may be neither ready nor in trouble.
     let until = Instant::now() + TEST_TIMEOUT;
     while samples.is_err() && Instant::now() < until {
         let options = Subscribe::from(Start::Earliest).lagging(Lagging::Lossless);
@@ -530,6 +531,11 @@ fn a_full_disk_is_named_and_no_receipt_lies_and_with_room_all_is_kept() {
     }
     std::fs::remove_file(&filler).unwrap();
     service.await_notice(|notice| matches!(notice, Notice::Recovered { .. }));
+    // Until the recovery is announced here, publishes still fail.
+    let until = Instant::now() + TEST_TIMEOUT;
+    while let Err(error) = publisher.flush(Guarantee::Durable, TEST_TIMEOUT) {
+        assert!(Instant::now() < until, "{error}");
+    }
     let count = held + 20;
     for number in held + 1..count {
         payload[..8].copy_from_slice(&number.to_le_bytes());
@@ -724,6 +730,22 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
+/// Gives a copied file the inode of its removed original, as file systems often do by themselves,
+/// if this one assigns it to one of some new files.
+fn reuse_inode(file: &Path, inode: u64) {
+    let folder = file.ancestors().nth(4).unwrap();
+    let new: Vec<_> = (0..1_000).map(|number| folder.join(format!("new-{number}"))).collect();
+    let is_it = |path: &&PathBuf| {
+        std::fs::write(path, "").unwrap();
+        std::fs::metadata(path).unwrap().ino() == inode
+    };
+    if let Some(found) = new.iter().find(is_it) {
+        std::fs::copy(file, found).unwrap();
+        std::fs::rename(found, file).unwrap();
+    }
+    new.iter().filter(|path| path.exists()).for_each(|path| std::fs::remove_file(path).unwrap());
+}
+
 #[test]
 fn what_a_power_cut_takes_that_was_stored_alone_a_living_writer_sends_again() {
     let (url, root) = (format!("{}&lease_s=1", url(domain())), tempfile::tempdir().unwrap());
@@ -740,8 +762,11 @@ fn what_a_power_cut_takes_that_was_stored_alone_a_living_writer_sends_again() {
     serving.wait();
     drop(stalled);
     // Data that was never synced is lost.
+    let control = folder.join("topics/storm/0/control");
+    let inode = std::fs::metadata(&control).unwrap().ino();
     std::fs::remove_dir_all(&folder).unwrap();
     copy(&disk, &folder);
+    reuse_inode(&control, inode);
     serving = service(&url, &folder);
     await_service(&url);
     publisher.flush(Guarantee::Durable, TEST_TIMEOUT).unwrap();
