@@ -12,6 +12,7 @@ use crate::args::{BeginArg, BridgeArgs};
 use crate::error::{CliError, CliResult};
 use crate::open::{connect, look};
 use crate::out::{Out, Progress};
+use crate::service_error::{ServiceError, ServiceResult};
 use crate::stop::{STOP_POLL_INTERVAL, Stop};
 use crate::units::{human_bytes, human_count};
 
@@ -28,11 +29,11 @@ impl From<BeginArg> for Begin {
     }
 }
 
-impl From<BridgeError> for CliError {
-    fn from(error: BridgeError) -> Self {
-        match error {
+impl ServiceError for BridgeError {
+    fn into_cli(self) -> CliError {
+        match self {
             BridgeError::Transport(error) => error.into(),
-            error => Self::Usage(error.to_string()),
+            error => CliError::Usage(error.to_string()),
         }
     }
 }
@@ -46,7 +47,7 @@ pub(crate) fn run(args: &BridgeArgs, stop: &Stop) -> CliResult {
         begin: args.start.into(),
         overrides: args.qos.clone(),
     };
-    let mut bridge = Bridge::new(from, to, options)?;
+    let mut bridge = Bridge::new(from, to, options).or_cli()?;
     let mut reporter = Reporter::new(args);
     let mut done = false;
     while !stop.asked() && !done {

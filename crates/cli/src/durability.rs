@@ -10,18 +10,19 @@ use crate::args::DurabilityArgs;
 use crate::error::{CliError, CliResult};
 use crate::open;
 use crate::out::{Out, Progress};
+use crate::service_error::{ServiceError, ServiceResult};
 use crate::stop::{STOP_POLL_INTERVAL, Stop};
 use crate::units::{human_bytes, human_count};
 
-impl From<DurabilityError> for CliError {
-    fn from(error: DurabilityError) -> Self {
-        match error {
+impl ServiceError for DurabilityError {
+    fn into_cli(self) -> CliError {
+        match self {
             DurabilityError::Connect(error) => error.into(),
             DurabilityError::Topic(error) => error.into(),
             DurabilityError::Read(error) => error.into(),
             DurabilityError::Transport(error) => error.into(),
             error @ (DurabilityError::Catalogue { .. } | DurabilityError::NotOurs(_)) => {
-                Self::Failure(error.to_string())
+                CliError::Failure(error.to_string())
             }
         }
     }
@@ -36,13 +37,13 @@ pub(crate) fn run(args: &DurabilityArgs, url: Option<&str>, stop: &Stop) -> CliR
     let forget =
         args.forget.iter().map(|topic| open::name(topic)).collect::<CliResult<Vec<_>>>()?;
     if !forget.is_empty() {
-        reporter.forgot(&Durability::forget(&args.dir, &forget)?, &forget)?;
+        reporter.forgot(&Durability::forget(&args.dir, &forget).or_cli()?, &forget)?;
     }
-    let mut service = Durability::open(url, &args.dir)?;
+    let mut service = Durability::open(url, &args.dir).or_cli()?;
     reporter.started(url)?;
     let mut notices = Vec::new();
     while !stop.asked() {
-        service.turn(STOP_POLL_INTERVAL, &mut |notice| notices.push(notice))?;
+        service.turn(STOP_POLL_INTERVAL, &mut |notice| notices.push(notice)).or_cli()?;
         notices.drain(..).try_for_each(|notice| reporter.notice(&notice))?;
         reporter.tick(&service.figures())?;
     }

@@ -3,10 +3,10 @@
 //! It knows the command line and its output. It must not know a transport or an engine's file
 //! format: all its work goes through the bus and the core.
 
+mod alerts;
 mod args;
 mod bench;
 mod bridge;
-mod built;
 mod clock;
 mod component;
 mod demo;
@@ -14,7 +14,6 @@ mod dev;
 #[cfg(feature = "dds")]
 mod durability;
 mod envelope;
-mod error;
 mod golden;
 mod groups;
 mod hz;
@@ -22,8 +21,6 @@ mod journal;
 mod key;
 mod log;
 mod manual;
-mod open;
-mod out;
 mod packets;
 mod play;
 mod publish;
@@ -36,45 +33,39 @@ mod registry;
 mod run_bus;
 mod sal;
 mod schema;
-mod screen;
+mod service_error;
 mod show;
-mod stop;
 mod subscribe;
 mod topic;
 mod topics;
 mod typed;
-mod units;
 mod value;
 mod worker;
 mod worker_kinds;
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use args::{Bench, Cli, Command};
 use clap::Parser;
-use error::{CliError, CliResult};
+#[cfg(not(all(feature = "log-archive", feature = "log-serve", feature = "registry")))]
+pub(crate) use helio_console::built;
+pub(crate) use helio_console::{error, open, out, screen, stop, units};
+
+use error::CliResult;
 use stop::Stop;
 
 /// Runs the program with the arguments of this process.
 pub fn main() -> ExitCode {
-    match run(&Cli::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            if !matches!(error, CliError::Pipe | CliError::Worker(_)) {
-                eprintln!("helio: {error}");
-            }
-            ExitCode::from(error.code())
-        }
-    }
+    let cli = Cli::parse();
+    helio_console::run("helio", || run(&cli))
 }
 
 fn run(cli: &Cli) -> CliResult {
-    helio_transports::register_all();
-    // Standard error may be closed.
-    helio_bus::on_notice(|text| _ = writeln!(std::io::stderr().lock(), "helio: {text}"));
     if let Command::Worker(args) = &cli.command {
         return worker_kinds::run(args);
+    }
+    if let Command::Alerts(args) = &cli.command {
+        return alerts::run(args, cli.url.as_deref());
     }
     let (stop, url) = (Stop::on_signals()?, cli.url.as_deref());
     match &cli.command {
@@ -110,6 +101,7 @@ fn run(cli: &Cli) -> CliResult {
         Command::Bench(Bench::Logging(args)) => bench::logging::run(args, url, &stop),
         Command::Man(args) => manual::man(args),
         Command::Completions(args) => manual::completions(args),
+        Command::Alerts(args) => alerts::run(args, url),
         Command::Worker(args) => worker_kinds::run(args),
     }
 }

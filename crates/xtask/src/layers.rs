@@ -19,6 +19,8 @@ enum Layer {
     /// By which the other services log, too.
     Logging,
     Service,
+    /// What the programs of the command line share.
+    Console,
     Door,
     /// Programs of the house, which depend on nothing of ours.
     Tool,
@@ -30,7 +32,9 @@ fn layer(folder: &str) -> Option<Layer> {
         "crates/journal" => Layer::Journal,
         "crates/bus" => Layer::Bus,
         "crates/cli" | "crates/gateway" | "crates/services/log-c" | "python" => Layer::Door,
-        "crates/columns" | "crates/filter" | "crates/sandbox" => Layer::Library,
+        "crates/alerts-cli" => Layer::Door,
+        "crates/console" => Layer::Console,
+        "crates/columns" | "crates/filter" | "crates/http" | "crates/sandbox" => Layer::Library,
         "crates/xtask" => Layer::Tool,
         "crates/services/logging" => Layer::Logging,
         "crates/transports/all" => Layer::AllTransports,
@@ -50,8 +54,14 @@ fn may_use(from: Layer, to: Layer) -> bool {
         Layer::Service => {
             matches!(to, Layer::Core | Layer::Bus | Layer::Logging | Layer::Library)
         }
+        Layer::Console => matches!(to, Layer::Core | Layer::Bus | Layer::AllTransports),
         _ => to < from,
     }
+}
+
+/// Whether a service belongs to the alerts service, and may use it.
+fn is_satellite(folder: &str, of: &str) -> bool {
+    of == "crates/services/alerts" && folder.starts_with("crates/services/alert-")
 }
 
 pub(crate) fn check(packages: &[Package]) -> Vec<Finding> {
@@ -67,7 +77,11 @@ fn check_package(package: &Package, all: &BTreeMap<&str, &Package>) -> Vec<Findi
         return vec![finding(message)];
     };
     let ours = package.dependencies.iter().filter_map(|name| all.get(name.as_str()));
-    ours.filter(|to| layer(&to.folder).is_some_and(|to| !may_use(from, to)))
+    let may = |to: &&&Package| {
+        is_satellite(&package.folder, &to.folder)
+            || layer(&to.folder).is_none_or(|to| may_use(from, to))
+    };
+    ours.filter(|to| !may(to))
         .map(|to| finding(format!("{} ({from:?}) must not depend on {}", package.name, to.name)))
         .collect()
 }
@@ -120,6 +134,8 @@ mod tests {
         assert_eq!(findings(("crates/services/logging", "a"), "crates/services/alerts"), 0);
         assert_eq!(findings(("crates/services/logging", "a"), "crates/transports/dds"), 1);
         assert_eq!(findings(("crates/services/alerts", "a"), "crates/services/logging"), 1);
+        assert_eq!(findings(("crates/services/alerts", "a"), "crates/services/alert-filters"), 0);
+        assert_eq!(findings(("crates/services/alert-filters", "a"), "crates/services/alerts"), 1);
         assert_eq!(findings(("crates/journal", "a"), "crates/services/logging"), 1);
     }
 
@@ -131,6 +147,14 @@ mod tests {
         assert_eq!(findings(("crates/columns", "a"), "crates/filter"), 1);
         assert_eq!(findings(("crates/columns", "a"), "crates/services/logging"), 1);
         assert_eq!(findings(("crates/services/logging", "a"), "crates/columns"), 1);
+    }
+
+    #[test]
+    fn programs_share_a_console_that_knows_no_service() {
+        assert_eq!(findings(("crates/console", "a"), "crates/alerts-cli"), 0);
+        assert_eq!(findings(("crates/transports/all", "a"), "crates/console"), 0);
+        assert_eq!(findings(("crates/services/alerts", "a"), "crates/console"), 1);
+        assert_eq!(findings(("crates/cli", "a"), "crates/alerts-cli"), 1);
     }
 
     #[test]

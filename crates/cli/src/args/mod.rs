@@ -7,9 +7,9 @@ pub(crate) mod dev;
 pub(crate) mod instances;
 pub(crate) mod log;
 mod profiles;
-mod start;
 pub(crate) mod topic;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -28,19 +28,11 @@ use self::instances::Instances;
 use self::log::LogCommand;
 use self::profiles::PROFILES;
 use self::topic::TopicCommand;
+use helio_console::args::EXIT_CODES;
+pub(crate) use helio_console::args::{ForArg, Output};
+use helio_console::start;
+
 use crate::units;
-
-const EXIT_CODES: &str = "\
-Exit codes:
-  0    done, or the reader of the output has closed the pipe
-  1    failed: input, output or the engine
-  2    wrong command line
-  3    not found: no such topic, journal, file, folder or schema
-  4    refused: the engine lacks a policy that the topic needs, or a schema or value is invalid
-  5    samples are missing or duplicated
-  130  interrupted by SIGINT or SIGTERM before the work was done
-
-Errors are one line on standard error: the cause, then the remedy.";
 
 /// Publish, subscribe, inspect and measure on a Heliograph bus.
 #[derive(Debug, Parser)]
@@ -103,6 +95,9 @@ pub(crate) enum Command {
     /// Print, publish, archive and forward log records.
     #[command(subcommand)]
     Log(LogCommand),
+    /// Produce, consume, audit and serve alerts of a survey telescope: runs `helio-alerts`.
+    #[command(disable_help_flag = true)]
+    Alerts(AlertsArgs),
     /// Measure the machine or a bus with separate publisher and subscriber processes.
     #[command(subcommand)]
     Bench(Bench),
@@ -115,12 +110,12 @@ pub(crate) enum Command {
     Worker(WorkerArgs),
 }
 
-/// How data is printed.
-#[derive(Debug, Args, Clone, Copy)]
-pub(crate) struct Output {
-    /// Print JSON: one object, or one per line.
-    #[arg(long)]
-    pub(crate) json: bool,
+/// `helio alerts`.
+#[derive(Debug, Args)]
+pub(crate) struct AlertsArgs {
+    /// The arguments of `helio-alerts`; --help lists its commands.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+    pub(crate) arguments: Vec<OsString>,
 }
 
 /// `helio topics`.
@@ -184,14 +179,6 @@ pub(crate) struct PublishingArgs {
     /// The producer's name, which is stable over restarts.
     #[arg(long)]
     pub(crate) producer: Option<String>,
-}
-
-/// When a command that runs until stopped ends.
-#[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct ForArg {
-    /// End after this time, such as 30s (default: at SIGINT or SIGTERM).
-    #[arg(long = "for", value_name = "TIME", value_parser = units::duration)]
-    pub(crate) duration: Option<Duration>,
 }
 
 /// When `helio sub` and `helio record` end by themselves.

@@ -12,6 +12,7 @@ use super::accounting::CommandId;
 use super::messages::{Called, ProcessMessage};
 use crate::clock::monotonic_ns;
 use crate::error::CliResult;
+use crate::service_error::ServiceResult;
 use crate::worker::say;
 
 /// The timeout of each acknowledgement, long enough for a slow machine.
@@ -47,8 +48,8 @@ impl Callee {
         identity: &str,
     ) -> CliResult<Self> {
         let options = RemoteOptions { identity: Some(identity.to_owned()), ..Default::default() };
-        let interface = Interface::of(interfaces, name)?;
-        let remote = Remote::with_options(bus, &interface, *index, options)?;
+        let interface = Interface::of(interfaces, name).or_cli()?;
+        let remote = Remote::with_options(bus, &interface, *index, options).or_cli()?;
         Ok(Self { remote, identity: identity.to_owned() })
     }
 

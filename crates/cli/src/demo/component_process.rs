@@ -13,6 +13,7 @@ use super::{camera, logging};
 use crate::clock::{cpu_s, monotonic_ns, peak_rss_mb};
 use crate::error::{CliError, CliResult};
 use crate::sal;
+use crate::service_error::{ServiceError, ServiceResult};
 use crate::worker::say;
 
 /// Samples of a burst per reported receipt.
@@ -26,7 +27,7 @@ pub(crate) fn run(task: &ComponentTask) -> CliResult {
     logging::begin(&bus, &names.join("+"))?;
     let (mut running, mut lanes) = (Vec::new(), Vec::new());
     for part in &task.parts {
-        let interface = Interface::of(&interfaces, &part.component)?;
+        let interface = Interface::of(&interfaces, &part.component).or_cli()?;
         let mount = Mount::default();
         let component = match start(&bus, &interface, part, &mount) {
             Err(StartError::Lease(error)) => {
@@ -34,10 +35,10 @@ pub(crate) fn run(task: &ComponentTask) -> CliResult {
                 logging::end();
                 return say(&ProcessMessage::Refused(error.to_string()));
             }
-            started => started?,
+            started => started.or_cli()?,
         };
         for (name, rate_hz) in &part.telemetry {
-            let topic = component.telemetry(name)?;
+            let topic = component.telemetry(name).or_cli()?;
             let lane = TelemetryStream {
                 values: Values::of(&topic, &mount),
                 told: ReportingTopic::open(topic)?,
@@ -52,7 +53,7 @@ pub(crate) fn run(task: &ComponentTask) -> CliResult {
     publish(&bus, Pace::new(rates), &lanes, &running)?;
     for (component, kind) in running {
         tell_targets(&component, kind)?;
-        component.wait()?;
+        component.wait().or_cli()?;
     }
     logging::note(Level::INFO, &format!("{} has gone home", names.join(" and ")));
     let logged = logging::end();
@@ -127,7 +128,7 @@ pub(crate) struct ReportingTopic {
 impl ReportingTopic {
     /// Opens a topic.
     pub(crate) fn open(topic: WriteTopic) -> CliResult<Self> {
-        let producer = topic.producer()?;
+        let producer = topic.producer().or_cli()?;
         let source = Source {
             topic: topic.shape().topic().topic_name().to_string(),
             producer: producer.name.to_string(),
@@ -151,7 +152,7 @@ impl ReportingTopic {
     }
 
     fn publish(&self, update: Update<'_>) -> CliResult<Option<ProcessMessage>> {
-        let receipt = update.write()?.receipt;
+        let receipt = update.write().or_cli()?.receipt;
         Ok(receipt.map(|receipt| ProcessMessage::Receipt(self.source.clone(), receipt.sequence)))
     }
 }
@@ -222,9 +223,9 @@ fn wave(first: &Value, number: u64) -> Value {
 /// A failure of a component or of its topics.
 macro_rules! failures {
     ($($error:ty)*) => {$(
-        impl From<$error> for CliError {
-            fn from(error: $error) -> Self {
-                Self::Failure(error.to_string())
+        impl ServiceError for $error {
+            fn into_cli(self) -> CliError {
+                CliError::Failure(self.to_string())
             }
         }
     )*};

@@ -9,6 +9,7 @@ use helio_dds::durability::{Durability, DurabilityError, is_there};
 
 use crate::error::CliResult;
 use crate::run_bus::RunBus;
+use crate::service_error::ServiceResult;
 use crate::stop::STOP_POLL_INTERVAL;
 
 /// A service in a thread of this process. Dropping it removes its folder.
@@ -20,12 +21,12 @@ pub(crate) struct Service {
 
 /// Starts a service if the URL names a DDS domain without one.
 pub(crate) fn where_wanted(url: &str, parent: Option<&Path>) -> CliResult<Option<Service>> {
-    if !url.starts_with("dds:") || is_there(url)? {
+    if !url.starts_with("dds:") || is_there(url).or_cli()? {
         return Ok(None);
     }
     let folder = RunBus::fresh("helio-demo-durability", parent, None)?;
     let scratch = folder.scratch().unwrap_or(Path::new("."));
-    let mut service = Durability::open(url, scratch)?;
+    let mut service = Durability::open(url, scratch).or_cli()?;
     let stop = Arc::<AtomicBool>::default();
     let stopped = Arc::clone(&stop);
     let run = move || {

@@ -11,6 +11,7 @@ use helio_logging::{Audiences, Level, LogOptions, Logger, Logging, audience, log
 use serde::{Deserialize, Serialize};
 
 use crate::error::CliResult;
+use crate::service_error::ServiceResult;
 
 /// The prefix of the log topics.
 pub(crate) const PREFIX: &str = "log";
@@ -41,7 +42,7 @@ fn night() -> MutexGuard<'static, Option<Night>> {
 
 /// Begins this process's log.
 pub(crate) fn begin(bus: &Bus, name: &str) -> CliResult {
-    let logging = Logging::start(bus.clone(), LogOptions::default())?;
+    let logging = Logging::start(bus.clone(), LogOptions::default()).or_cli()?;
     let logger = logging.logger(name);
     let operator = logger.to(&Audiences::of([audience::OPERATOR]));
     let producer = bus.producer().to_string();

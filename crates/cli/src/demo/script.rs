@@ -17,6 +17,7 @@ use super::messages::{Order, ProcessMessage, ScriptTask, Step};
 use crate::clock::{cpu_s, monotonic_ns, peak_rss_mb};
 use crate::error::{CliError, CliResult};
 use crate::sal;
+use crate::service_error::ServiceResult;
 use crate::worker::{orders, say};
 
 /// The script's caller name.
@@ -211,7 +212,7 @@ impl Script {
 ///
 /// [`Remote::set_state`]: helio_component::Remote::set_state
 fn lead(callee: &Callee, target: SummaryState) -> CliResult {
-    let commands = callee.remote.state()?.and_then(|state| path(state, target));
+    let commands = callee.remote.state().or_cli()?.and_then(|state| path(state, target));
     let commands = commands.ok_or_else(|| {
         CliError::Failure(format!("no commands lead {} to {target}", callee.name()))
     })?;

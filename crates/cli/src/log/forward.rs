@@ -12,16 +12,18 @@ use crate::args::log::{ForwardArgs, From as Begin, Header};
 use crate::error::{CliError, CliResult};
 use crate::open;
 use crate::out::Out;
+use crate::service_error::{ServiceError, ServiceResult};
 use crate::stop::{STOP_POLL_INTERVAL, Stop};
 
 /// Runs `helio log forward`.
 pub(crate) fn run(args: &ForwardArgs, url: Option<&str>, stop: &Stop) -> CliResult {
-    let exporter = exporter(args)?;
+    let exporter = exporter(args).or_cli()?;
     let bus = if args.no_follow { open::look(url)? } else { open::connect(url, None)? };
-    let (file, cursor) = CursorFile::open(&args.cursor)?;
-    let reader = Reader::open(&bus, &args.lanes.lanes(), options(args, &bus, cursor)?)?;
+    let (file, cursor) = CursorFile::open(&args.cursor).or_cli()?;
+    let reader = Reader::open(&bus, &args.lanes.lanes(), options(args, &bus, cursor)?).or_cli()?;
     let records = reader.records();
-    let mut forwarder = Forwarder::new(records, exporter, file, ForwardOptions::default())?;
+    let mut forwarder =
+        Forwarder::new(records, exporter, file, ForwardOptions::default()).or_cli()?;
     let ended = pump(&mut forwarder, stop);
     let figures = forwarder.figures();
     if args.output.json {
@@ -65,7 +67,7 @@ fn options(args: &ForwardArgs, bus: &Bus, cursor: Option<Cursor>) -> CliResult<R
 
 fn pump(forwarder: &mut Forwarder, stop: &Stop) -> CliResult {
     while !stop.asked() {
-        match forwarder.step(STOP_POLL_INTERVAL)? {
+        match forwarder.step(STOP_POLL_INTERVAL).or_cli()? {
             Step::Waited | Step::Sent(_) => {}
             Step::End => break,
             Step::Event(ForwardEvent::News(news)) => eprintln!("helio: {news}"),
@@ -83,22 +85,22 @@ fn pump(forwarder: &mut Forwarder, stop: &Stop) -> CliResult {
     Ok(())
 }
 
-impl From<TargetError> for CliError {
-    fn from(error: TargetError) -> Self {
-        match error {
-            TargetError::Start(_) => Self::Failure(error.to_string()),
-            TargetError::Url { .. } | TargetError::Header(_) => Self::Usage(error.to_string()),
+impl ServiceError for TargetError {
+    fn into_cli(self) -> CliError {
+        match self {
+            TargetError::Start(_) => CliError::Failure(self.to_string()),
+            TargetError::Url { .. } | TargetError::Header(_) => CliError::Usage(self.to_string()),
         }
     }
 }
 
-impl From<ForwardError> for CliError {
-    fn from(error: ForwardError) -> Self {
-        match error {
-            ForwardError::Reader(error) => error.into(),
-            ForwardError::File { .. } => Self::Failure(error.to_string()),
+impl ServiceError for ForwardError {
+    fn into_cli(self) -> CliError {
+        match self {
+            ForwardError::Reader(error) => error.into_cli(),
+            ForwardError::File { .. } => CliError::Failure(self.to_string()),
             ForwardError::InUse(_) | ForwardError::NoCursor { .. } | ForwardError::Never(_) => {
-                Self::Refused(error.to_string())
+                CliError::Refused(self.to_string())
             }
         }
     }

@@ -15,6 +15,7 @@ use crate::args::log::{LevelClearArgs, LevelCommand, LevelListArgs, LevelSetArgs
 use crate::error::{CliError, CliResult};
 use crate::open;
 use crate::out::{Out, text_table};
+use crate::service_error::{ServiceError, ServiceResult};
 
 /// The logger of the audit record of a change.
 const LOGGER: &str = "log/levels";
@@ -46,12 +47,12 @@ fn set(args: &LevelSetArgs, url: Option<&str>) -> CliResult {
         why: args.why.reason.clone(),
         when: now,
     };
-    let known = table.list(LIST_TIMEOUT)?.entries;
+    let known = table.list(LIST_TIMEOUT).or_cli()?.entries;
     if known.len() >= MAX_LEVEL_ENTRIES && !known.iter().any(|known| known.pattern == entry.pattern)
     {
-        return Err(LevelsError::TooMany.into());
+        return Err(LevelsError::TooMany.into_cli());
     }
-    table.set(&entry)?;
+    table.set(&entry).or_cli()?;
     audit(&bus, &lanes, "set", &entry)
 }
 
@@ -59,7 +60,7 @@ fn clear(args: &LevelClearArgs, url: Option<&str>) -> CliResult {
     let (bus, lanes) = (open::look(url)?, args.lanes.lanes());
     let set = |glob: &Glob| {
         let Some(table) = LevelTable::open(&bus, &lanes)? else { return Ok(None) };
-        let entries = table.list(LIST_TIMEOUT)?.entries;
+        let entries = table.list(LIST_TIMEOUT).or_cli()?.entries;
         let entry = entries.into_iter().find(|entry| entry.pattern == *glob);
         CliResult::Ok(entry.map(|entry| (table, entry)))
     };
@@ -71,7 +72,7 @@ fn clear(args: &LevelClearArgs, url: Option<&str>) -> CliResult {
     };
     let (who, why, when) = (user_at_host(), args.why.reason.clone(), bus.clock().now());
     let entry = LevelEntry { who, why, when, ..entry };
-    table.clear(&entry)?;
+    table.clear(&entry).or_cli()?;
     audit(&bus, &lanes, "cleared", &entry)
 }
 
@@ -126,7 +127,7 @@ fn list(args: &LevelListArgs, url: Option<&str>) -> CliResult {
     let bus = open::look(url)?;
     let mut out = Out::new();
     if let Some(table) = LevelTable::open(&bus, &args.lanes.lanes())? {
-        let list = table.list(LIST_TIMEOUT)?;
+        let list = table.list(LIST_TIMEOUT).or_cli()?;
         if args.output.json {
             list.entries.iter().try_for_each(|entry| out.json(&json_of(entry)))?;
         } else {

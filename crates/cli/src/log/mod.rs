@@ -21,6 +21,7 @@ use helio_logging::{Lanes, LevelsError, Predicate, ReaderError, Selector, Views}
 
 use crate::args::log::LogCommand;
 use crate::error::{CliError, CliResult};
+use crate::service_error::ServiceError;
 use crate::stop::Stop;
 
 /// Runs `helio log`.
@@ -83,27 +84,27 @@ fn usage(error: impl std::fmt::Display) -> CliError {
     CliError::Usage(error.to_string())
 }
 
-impl From<ReaderError> for CliError {
-    fn from(error: ReaderError) -> Self {
-        let text = error.to_string();
-        match error {
+impl ServiceError for ReaderError {
+    fn into_cli(self) -> CliError {
+        let text = self.to_string();
+        match self {
             ReaderError::Open { source, .. } => source.into(),
             ReaderError::Read { source, .. } => source.into(),
             ReaderError::Transport(error) => error.into(),
-            ReaderError::OtherSite | ReaderError::Behind { .. } => Self::Refused(text),
+            ReaderError::OtherSite | ReaderError::Behind { .. } => CliError::Refused(text),
         }
     }
 }
 
-impl From<LevelsError> for CliError {
-    fn from(error: LevelsError) -> Self {
-        let text = error.to_string();
-        match error {
+impl ServiceError for LevelsError {
+    fn into_cli(self) -> CliError {
+        let text = self.to_string();
+        match self {
             LevelsError::Topic(error) => error.into(),
             LevelsError::Read(error) => error.into(),
             LevelsError::Publish(error) => error.into(),
-            LevelsError::Entry(_) | LevelsError::TooMany => Self::Refused(text),
-            LevelsError::Silent => Self::Failure(text),
+            LevelsError::Entry(_) | LevelsError::TooMany => CliError::Refused(text),
+            LevelsError::Silent => CliError::Failure(text),
         }
     }
 }

@@ -10,6 +10,7 @@ use helio_logging::{Record, RecordReceipt};
 
 use crate::args::log::ServeArgs;
 use crate::error::CliError;
+use crate::service_error::ServiceError;
 
 /// When a refused sender may retry; the rate limit is per second.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -96,8 +97,8 @@ impl Edge {
     }
 }
 
-impl From<ServeError> for CliError {
-    fn from(error: ServeError) -> Self {
-        Self::Failure(error.to_string())
+impl ServiceError for ServeError {
+    fn into_cli(self) -> CliError {
+        CliError::Failure(self.to_string())
     }
 }

@@ -18,6 +18,7 @@ use crate::args::log::{InputFormat, ServeArgs};
 use crate::error::{CliError, CliResult};
 use crate::open;
 use crate::out::Out;
+use crate::service_error::{ServiceError, ServiceResult};
 use crate::stop::{STOP_POLL_INTERVAL, Stop};
 use crate::units;
 
@@ -38,14 +39,15 @@ pub(crate) fn run(args: &ServeArgs, url: Option<&str>, stop: &Stop) -> CliResult
     let builder = open::builder(args.producer.as_deref());
     let listens = args.otlp_grpc.is_some() || args.otlp_http.is_some();
     let mut server = if listens || endpoints.iter().any(|endpoint| endpoint.via != Via::Input) {
-        Server::connect(builder, &url, options(args))?
+        Server::connect(builder, &url, options(args)).or_cli()?
     } else {
         // A service without sockets ends with its input and does not wait for a bus.
-        Server::start(builder.connect(&url)?, options(args))?
+        Server::start(builder.connect(&url)?, options(args)).or_cli()?
     };
     let open = |endpoint| server.listen(endpoint);
-    let listening = endpoints.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-    let otlp = server.ingest().map(|intake| otlp::listen(args, intake)).transpose()?.flatten();
+    let listening = endpoints.iter().map(open).collect::<Result<Vec<_>, _>>().or_cli()?;
+    let otlp =
+        server.ingest().map(|intake| otlp::listen(args, intake)).transpose().or_cli()?.flatten();
     let mut out = Out::new();
     begin(&mut out, &listening, otlp.as_ref(), &url, args.output)?;
     let mut said = DropReporter { at: Instant::now(), account: server.statistics(), trouble: None };
@@ -260,12 +262,12 @@ fn account_json(account: &Statistics) -> Value {
     })
 }
 
-impl From<ServeError> for CliError {
-    fn from(error: ServeError) -> Self {
-        match error {
+impl ServiceError for ServeError {
+    fn into_cli(self) -> CliError {
+        match self {
             ServeError::Log(LogError::Connect(error)) => error.into(),
             ServeError::Log(LogError::Topic(error)) => error.into(),
-            error => Self::Failure(error.to_string()),
+            error => CliError::Failure(error.to_string()),
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::args::log::{From, TailArgs};
 use crate::error::{CliError, CliResult};
 use crate::open;
 use crate::out::Out;
+use crate::service_error::ServiceResult;
 use crate::stop::{STOP_POLL_INTERVAL, Stop};
 
 /// Runs `helio log tail`.
@@ -38,7 +39,8 @@ pub(crate) fn run(args: &TailArgs, url: Option<&str>, stop: &Stop) -> CliResult 
 /// they are created, because producers may start later.
 fn reader(args: &TailArgs, url: Option<&str>) -> CliResult<Reader> {
     let url = open::url(url)?;
-    let open = |bus: Bus| Ok(Reader::open(&bus, &args.lanes.lanes(), options(args, &bus)?)?);
+    let open =
+        |bus: Bus| Ok(Reader::open(&bus, &args.lanes.lanes(), options(args, &bus)?).or_cli()?);
     let looked = open::look_only(Some(&url)).and_then(open);
     if looked.is_ok() || args.no_follow || !url.starts_with("journal:") {
         return looked;
@@ -96,7 +98,7 @@ impl Tail<'_> {
             if stop.asked() {
                 return Ok(End::Asked);
             }
-            let mut next = self.records.next(Duration::ZERO)?;
+            let mut next = self.records.next(Duration::ZERO).or_cli()?;
             if matches!(next, Next::TimeOver) {
                 // Nothing more for now: flush the output.
                 self.out.flush()?;
@@ -107,7 +109,7 @@ impl Tail<'_> {
                 if left.is_zero() {
                     break;
                 }
-                next = self.records.next(left.min(STOP_POLL_INTERVAL))?;
+                next = self.records.next(left.min(STOP_POLL_INTERVAL)).or_cli()?;
             }
             match next {
                 Next::Record(record, _) => self.record(&record)?,

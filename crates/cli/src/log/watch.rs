@@ -24,6 +24,7 @@ use crate::args::log::{From, WatchArgs, before};
 use crate::error::{CliError, CliResult};
 use crate::open::{connect, look};
 use crate::out::Out;
+use crate::service_error::ServiceResult;
 use crate::stop::{STOP_POLL_INTERVAL, Stop};
 
 /// The most records that are held; in a flood the oldest are released early.
@@ -71,7 +72,7 @@ pub(crate) fn run(args: &WatchArgs, url: Option<&str>, stop: &Stop) -> CliResult
     let follow = if args.no_follow { Follow::No } else { Follow::Yes };
     let options = ReaderOptions::from(start).follow(follow).levels(watch.levels());
     let lanes = args.lanes.lanes();
-    let records = Reader::open(&bus, &lanes, options)?.records();
+    let records = Reader::open(&bus, &lanes, options).or_cli()?.records();
     let mut service = Service {
         args,
         bus,
@@ -152,7 +153,7 @@ impl Service<'_> {
 
     /// Reads the records that have come; true at the end.
     fn read(&mut self) -> CliResult<bool> {
-        let mut next = self.records.next(STOP_POLL_INTERVAL)?;
+        let mut next = self.records.next(STOP_POLL_INTERVAL).or_cli()?;
         for _ in 0..MAX_HELD {
             match next {
                 Next::Record(record, _) => self.hold(*record),
@@ -163,7 +164,7 @@ impl Service<'_> {
             if self.held.len() >= MAX_HELD {
                 return Ok(false);
             }
-            next = self.records.next(Duration::ZERO)?;
+            next = self.records.next(Duration::ZERO).or_cli()?;
         }
         Ok(false)
     }

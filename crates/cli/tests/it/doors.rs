@@ -1,7 +1,10 @@
 //! The command line itself: help, manual, completions, exit codes, pipes.
 
-use crate::support::{helio, run};
-use std::process::Stdio;
+use crate::support::{Ran, helio, run};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 #[test]
 fn the_manual_and_the_completions_come_from_the_table() {
@@ -40,4 +43,51 @@ fn a_reader_that_goes_away_is_no_error() {
     let mut child = helio().arg("man").stdout(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+/// The program alone in a folder, without what is built beside it.
+fn alone() -> (tempfile::TempDir, PathBuf) {
+    let program = Path::new(env!("CARGO_BIN_EXE_helio"));
+    // In the same file system, for a link.
+    let folder = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
+    let own = folder.path().join("helio");
+    std::fs::hard_link(program, &own).unwrap();
+    (folder, own)
+}
+
+#[test]
+fn alerts_need_their_program() {
+    let (folder, own) = alone();
+    let output = Command::new(own).args(["alerts", "top"]).env("PATH", folder.path()).output();
+    let ran = Ran::of(output.unwrap());
+    assert_eq!((ran.code, ran.out.as_str()), (Some(3), ""));
+    assert!(ran.err.contains("helio-alerts is neither beside"), "{}", ran.err);
+    assert!(ran.err.contains("`make build`"), "{}", ran.err);
+    assert!(run(&["--help"]).ok().contains("alerts"), "it is listed");
+}
+
+/// Arguments, help, the bus and the exit code belong to the other program, which is this process.
+#[test]
+fn alerts_become_their_program() {
+    let (folder, own) = alone();
+    let script = |place: &Path, name: &str| {
+        let text = format!("#!/bin/sh\necho {name} $$ \"$HELIO_URL\" \"$@\"; exit 7\n");
+        std::fs::write(place, text).unwrap();
+        std::fs::set_permissions(place, Permissions::from_mode(0o755)).unwrap();
+    };
+    let start = |arguments: &[&str]| {
+        let path = format!("{}:/usr/bin:/bin", folder.path().join("path").display());
+        let mut command = Command::new(&own);
+        command.args(arguments).env("PATH", path).env_remove("HELIO_URL").stdout(Stdio::piped());
+        let child = command.spawn().unwrap();
+        let id = child.id();
+        let ran = Ran::of(child.wait_with_output().unwrap());
+        assert_eq!(ran.code, Some(7), "{ran:?}");
+        ran.out.trim_end().replace(&format!(" {id} "), " own ")
+    };
+    std::fs::create_dir(folder.path().join("path")).unwrap();
+    script(&folder.path().join("path/helio-alerts"), "path");
+    assert_eq!(start(&["alerts", "produce", "--help"]), "path own  produce --help");
+    script(&folder.path().join("helio-alerts"), "beside");
+    assert_eq!(start(&["--url", "memory:", "alerts", "-h"]), "beside own memory: -h");
 }

@@ -19,5 +19,6 @@ mod registry;
 mod service;
 
 pub use catalog::MAX_SCHEMAS;
+pub use helio_http::Server;
 pub use registry::{OpenError, Registry, TOPIC};
-pub use service::{MAX_BODY_BYTES, Server, serve};
+pub use service::{MAX_BODY_BYTES, serve};

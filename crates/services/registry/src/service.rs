@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
@@ -11,10 +10,9 @@ use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use helio_http::Server;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
 
 use crate::catalog::{Catalog, Change, Deleted, Force, Given, Mode, Version, VersionSelector};
 use crate::refusal::Refusal;
@@ -28,50 +26,12 @@ const CONTENT_TYPE: &str = "application/vnd.schemaregistry.v1+json";
 type Shared = State<Arc<Registry>>;
 type Options = Query<HashMap<String, String>>;
 
-/// A registry that answers requests until it is dropped.
-pub struct Server {
-    address: SocketAddr,
-    end: Option<oneshot::Sender<()>>,
-    runtime: Option<tokio::runtime::Runtime>,
-}
-
-impl Server {
-    /// The address that it listens at.
-    #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-}
-
-impl Drop for Server {
-    /// Accepts no more requests; pending ones get 5 s.
-    fn drop(&mut self) {
-        drop(self.end.take());
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_timeout(std::time::Duration::from_secs(5));
-        }
-    }
-}
-
 /// Serves a registry at an address such as `127.0.0.1:8081`, in its own threads.
 ///
 /// # Errors
 /// If the system refuses the address.
 pub fn serve(registry: Registry, listen: &str) -> io::Result<Server> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .thread_name("registry")
-        .enable_all()
-        .build()?;
-    let listener = runtime.block_on(TcpListener::bind(listen))?;
-    let address = listener.local_addr()?;
-    let (end, ended) = oneshot::channel::<()>();
-    let service = routes(Arc::new(registry));
-    runtime.spawn(async move {
-        let ended = async { drop(ended.await) };
-        axum::serve(listener, service).with_graceful_shutdown(ended).await
-    });
-    Ok(Server { address, end: Some(end), runtime: Some(runtime) })
+    Ok(helio_http::listen(listen, "registry")?.serve(routes(Arc::new(registry))))
 }
 
 fn routes(registry: Arc<Registry>) -> Router {

@@ -8,6 +8,7 @@ use crate::args::log::From;
 use crate::error::CliResult;
 use crate::open;
 use crate::out::Out;
+use crate::service_error::ServiceResult;
 use crate::stop::{STOP_POLL_INTERVAL, Stop, Until};
 use crate::units::human_count;
 
@@ -23,7 +24,8 @@ pub(crate) fn run(args: &ArchiveArgs, url: Option<&str>, stop: &Stop) -> CliResu
     );
     let now = bus.clock().now();
     let start = args.from.as_ref().map(|from| From::start(Some(from), true, now));
-    let mut keeper = Archiver::open(&bus, &args.lanes.lanes(), &args.folder, options, start)?;
+    let mut keeper =
+        Archiver::open(&bus, &args.lanes.lanes(), &args.folder, options, start).or_cli()?;
     let until = Until::new(args.time.duration, stop);
     let mut archived = 0;
     let mut tell = |told: ArchiveEvent| match told {
@@ -32,10 +34,10 @@ pub(crate) fn run(args: &ArchiveArgs, url: Option<&str>, stop: &Stop) -> CliResu
     };
     let mut goes_on = true;
     while !until.is_over() && goes_on {
-        goes_on =
-            keeper.step(until.left().min(STOP_POLL_INTERVAL), &mut tell)? || !keeper.is_ended();
+        goes_on = keeper.step(until.left().min(STOP_POLL_INTERVAL), &mut tell).or_cli()?
+            || !keeper.is_ended();
     }
-    keeper.finish(&mut tell)?;
+    keeper.finish(&mut tell).or_cli()?;
     if args.output.json {
         let mut out = Out::new();
         out.json(&json!({"records": archived, "folder": args.folder}))?;

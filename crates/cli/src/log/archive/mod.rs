@@ -10,26 +10,28 @@ use helio_logging::Selector;
 
 use crate::args::archive::{WantedArgs, When};
 use crate::error::{CliError, CliResult};
+use crate::service_error::{ServiceError, ServiceResult};
 
 pub(crate) use export::run as export;
 pub(crate) use keep::run as archive;
 pub(crate) use search::run as search;
 
-impl From<ArchiveError> for CliError {
-    fn from(error: ArchiveError) -> Self {
-        let text = error.to_string();
-        match error {
-            ArchiveError::Reader(error) => error.into(),
-            ArchiveError::Missing(_) => Self::NotFound(text),
-            ArchiveError::Locked(_) | ArchiveError::OtherBus(_) => Self::Refused(text),
-            ArchiveError::File { .. } | ArchiveError::Format { .. } => Self::Failure(text),
+impl ServiceError for ArchiveError {
+    fn into_cli(self) -> CliError {
+        let text = self.to_string();
+        match self {
+            ArchiveError::Reader(error) => error.into_cli(),
+            ArchiveError::Missing(_) => CliError::NotFound(text),
+            ArchiveError::Locked(_) | ArchiveError::OtherBus(_) => CliError::Refused(text),
+            ArchiveError::File { .. } | ArchiveError::Format { .. } => CliError::Failure(text),
         }
     }
 }
 
 /// Opens the search, and reports records that retention has removed.
 fn open(wanted: &WantedArgs) -> CliResult<Search> {
-    let search = Search::open(&wanted.folder, selector(wanted, SystemClock::new().now())?)?;
+    let search =
+        Search::open(&wanted.folder, selector(wanted, SystemClock::new().now())?).or_cli()?;
     for (lane, removed) in search.removed() {
         eprintln!(
             "helio: {lane}: retention removed {} records, the latest of {}; keep more",

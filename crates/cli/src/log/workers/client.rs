@@ -18,6 +18,7 @@ use crate::bench::report::histogram;
 use crate::clock::{cpu_s, monotonic_ns, peak_rss_mb};
 use crate::error::CliResult;
 use crate::log::selector;
+use crate::service_error::ServiceResult;
 use crate::stop::STOP_POLL_INTERVAL;
 use crate::worker::{orders, say};
 
@@ -37,7 +38,8 @@ pub(crate) fn run(task: &ClientTask) -> CliResult {
     let selector = selector(std::slice::from_ref(&task.predicate), &[], bus.clock().now())?;
     let lanes: BTreeSet<u8> = selector.levels().map(|level| Lanes::lane(level).number()).collect();
     let options = ReaderOptions::from(Start::Latest).select(selector);
-    let reader = Reader::open(&bus, &super::lanes(&task.prefix, task.ordinary.as_ref()), options)?;
+    let reader = Reader::open(&bus, &super::lanes(&task.prefix, task.ordinary.as_ref()), options)
+        .or_cli()?;
     say(&())?;
     let mut client = Client { reader, seen: ReceivedRecords::new(), lanes };
     match client.read(&orders())? {
@@ -83,7 +85,7 @@ impl Client {
             } else {
                 heard = Instant::now();
             }
-            self.reader.wait(STOP_POLL_INTERVAL)?;
+            self.reader.wait(STOP_POLL_INTERVAL).or_cli()?;
         }
     }
 
@@ -95,12 +97,14 @@ impl Client {
 
     fn pump(&mut self) -> CliResult {
         let Self { reader, seen, .. } = self;
-        reader.visit(READ_BATCH_RECORDS, |item| {
-            if let Item::Record(record, place) = item {
-                seen.record(record, &place);
-            }
-            ControlFlow::Continue(())
-        })?;
+        reader
+            .visit(READ_BATCH_RECORDS, |item| {
+                if let Item::Record(record, place) = item {
+                    seen.record(record, &place);
+                }
+                ControlFlow::Continue(())
+            })
+            .or_cli()?;
         for (lane, producer) in seen.malformed.drain(..) {
             reader.malformed(lane, &producer);
         }

@@ -13,6 +13,7 @@ use super::syslog;
 use crate::args::batch::Batch;
 use crate::clock::{cpu_s, monotonic_ns, peak_rss_mb, thread_cpu_s};
 use crate::error::{CliError, CliResult};
+use crate::service_error::{ServiceError, ServiceResult};
 use crate::worker::{hear, say};
 
 /// The length of a schedule's tick.
@@ -211,7 +212,7 @@ impl OnBus {
             ring_bytes: if task.rate_hz.is_some() { defaults.ring_bytes } else { RING_BYTES },
             ..defaults
         };
-        let logging = Logging::start(bus, options)?;
+        let logging = Logging::start(bus, options).or_cli()?;
         let mount = logging.logger(&format!("CONTROL/{}/Mount", task.name));
         let to = |name: &str| mount.to(&Audiences::of([name]));
         let size = match task.content {
@@ -302,12 +303,12 @@ impl Sink for OnBus {
     }
 }
 
-impl From<LogError> for CliError {
-    fn from(error: LogError) -> Self {
-        match error {
+impl ServiceError for LogError {
+    fn into_cli(self) -> CliError {
+        match self {
             LogError::Connect(error) => error.into(),
             LogError::Topic(error) => error.into(),
-            error => Self::Failure(error.to_string()),
+            error => CliError::Failure(error.to_string()),
         }
     }
 }

@@ -4,19 +4,18 @@ use helio_bus::ConnectError;
 use helio_transports::SCHEMES;
 
 /// The refusal of a command that this build lacks.
-#[cfg(not(all(feature = "log-archive", feature = "log-serve", feature = "registry")))]
-pub(crate) fn without(command: &str) -> crate::error::CliError {
+pub fn without(command: &str) -> crate::error::CliError {
     crate::error::CliError::Refused(format!(
         "`helio {command}` is not in this build of helio; `make build` makes one with everything"
     ))
 }
 
 /// The remedy for a transport that this build lacks.
-pub(crate) fn remedy(error: &ConnectError) -> Option<String> {
+pub fn remedy(error: &ConnectError) -> Option<String> {
     match error {
         ConnectError::UnknownScheme { scheme, known } if SCHEMES.contains(&scheme.as_str()) => {
             Some(format!(
-                "the transport {scheme:?} is not in this build of helio, which has: {known}; \
+                "the transport {scheme:?} is not in this build, which has: {known}; \
                  `make build` makes one with everything"
             ))
         }

@@ -5,7 +5,7 @@ use thiserror::Error;
 
 /// The error of a command. Each variant has an exit code, which the manual lists.
 #[derive(Debug, Error)]
-pub(crate) enum CliError {
+pub enum CliError {
     /// I/O, a transport or damaged data.
     #[error("{0}")]
     Failure(String),
@@ -37,7 +37,7 @@ pub(crate) enum CliError {
 
 impl CliError {
     /// The exit code of the process.
-    pub(crate) fn code(&self) -> u8 {
+    pub fn code(&self) -> u8 {
         match self {
             Self::Pipe => 0,
             Self::Worker(code) => *code,
@@ -51,7 +51,7 @@ impl CliError {
     }
 
     /// A failure of the operating system at a named file.
-    pub(crate) fn file(path: &std::path::Path, error: &std::io::Error) -> Self {
+    pub fn file(path: &std::path::Path, error: &std::io::Error) -> Self {
         let text = format!("{}: {error}", path.display());
         match error.kind() {
             std::io::ErrorKind::NotFound => Self::NotFound(text),
@@ -60,7 +60,7 @@ impl CliError {
     }
 
     /// A failure to write standard output.
-    pub(crate) fn output(error: &std::io::Error) -> Self {
+    pub fn output(error: &std::io::Error) -> Self {
         match error.kind() {
             std::io::ErrorKind::BrokenPipe => Self::Pipe,
             _ => Self::Failure(format!("standard output: {error}")),
@@ -69,7 +69,7 @@ impl CliError {
 }
 
 /// The result of a command.
-pub(crate) type CliResult<T = ()> = Result<T, CliError>;
+pub type CliResult<T = ()> = Result<T, CliError>;
 
 impl From<ConnectError> for CliError {
     fn from(error: ConnectError) -> Self {

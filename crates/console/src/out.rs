@@ -12,39 +12,39 @@ use crate::error::{CliError, CliResult};
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// Buffered standard output. A closed pipe ends the command without a message.
-pub(crate) struct Out(BufWriter<StdoutLock<'static>>);
+pub struct Out(BufWriter<StdoutLock<'static>>);
 
 impl Out {
     /// Takes standard output.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self(BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock()))
     }
 
     /// Prints one line.
-    pub(crate) fn line(&mut self, text: &str) -> CliResult {
+    pub fn line(&mut self, text: &str) -> CliResult {
         let written = self.0.write_all(text.as_bytes()).and_then(|()| self.0.write_all(b"\n"));
         written.map_err(|e| CliError::output(&e))
     }
 
     /// Prints bytes unchanged.
-    pub(crate) fn raw(&mut self, bytes: &[u8]) -> CliResult {
+    pub fn raw(&mut self, bytes: &[u8]) -> CliResult {
         self.0.write_all(bytes).map_err(|e| CliError::output(&e))
     }
 
     /// Prints one JSON value on a line of its own.
-    pub(crate) fn json(&mut self, value: &impl Serialize) -> CliResult {
+    pub fn json(&mut self, value: &impl Serialize) -> CliResult {
         let text = serde_json::to_string(value)
             .map_err(|e| CliError::Failure(format!("the output is no JSON: {e}")))?;
         self.line(&text)
     }
 
     /// Flushes the buffer.
-    pub(crate) fn flush(&mut self) -> CliResult {
+    pub fn flush(&mut self) -> CliResult {
         self.0.flush().map_err(|e| CliError::output(&e))
     }
 
     /// An error if the pipe is closed, for commands that wait long between writes.
-    pub(crate) fn check(&self) -> CliResult {
+    pub fn check(&self) -> CliResult {
         let mut out = [PollFd::new(self.0.get_ref(), PollFlags::empty())];
         match poll(&mut out, Some(&Timespec::default())) {
             Ok(1..) if out[0].revents().contains(PollFlags::ERR) => Err(CliError::Pipe),
@@ -54,13 +54,13 @@ impl Out {
 }
 
 /// Whether standard output is a terminal with cursor movement.
-pub(crate) fn is_screen() -> bool {
+pub fn is_screen() -> bool {
     let plain = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
     io::stdout().is_terminal() && !plain
 }
 
 /// A line of progress on stderr, on a terminal only, redrawn at most five times a second.
-pub(crate) struct Progress {
+pub struct Progress {
     shown: bool,
     drawn: Option<Instant>,
 }
@@ -69,12 +69,12 @@ impl Progress {
     const REDRAW_INTERVAL: Duration = Duration::from_millis(200);
 
     /// Progress if stderr is a terminal, else silence.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self { shown: io::stderr().is_terminal(), drawn: None }
     }
 
     /// Shows the text of `text`.
-    pub(crate) fn show(&mut self, text: impl FnOnce() -> String) {
+    pub fn show(&mut self, text: impl FnOnce() -> String) {
         let due = self.drawn.is_none_or(|at| at.elapsed() >= Self::REDRAW_INTERVAL);
         if self.shown && due {
             eprint!("\r\x1b[K{}", text());
@@ -92,12 +92,12 @@ impl Drop for Progress {
 }
 
 /// A table of figures: the first column is text, the others are right-aligned.
-pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> Vec<String> {
+pub fn table(head: &[&str], rows: &[Vec<String>]) -> Vec<String> {
     aligned(head, rows, |column| if column == 0 { Side::Left } else { Side::Right })
 }
 
 /// A table of left-aligned text.
-pub(crate) fn text_table(head: &[&str], rows: &[Vec<String>]) -> Vec<String> {
+pub fn text_table(head: &[&str], rows: &[Vec<String>]) -> Vec<String> {
     aligned(head, rows, |_| Side::Left)
 }
 

@@ -10,15 +10,15 @@ use signal_hook::flag;
 use crate::error::{CliError, CliResult};
 
 /// How often a waiting command checks for a signal.
-pub(crate) const STOP_POLL_INTERVAL: Duration = Duration::from_millis(50);
+pub const STOP_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Whether a signal has requested the end.
 #[derive(Clone)]
-pub(crate) struct Stop(Arc<AtomicBool>);
+pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
     /// Handles the signals.
-    pub(crate) fn on_signals() -> CliResult<Self> {
+    pub fn on_signals() -> CliResult<Self> {
         let asked = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
             // The order matters: a second signal finds the flag set and ends the process at once.
@@ -30,24 +30,24 @@ impl Stop {
     }
 
     /// Whether the end was requested.
-    pub(crate) fn asked(&self) -> bool {
+    pub fn asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
     /// An error if the end was requested.
-    pub(crate) fn check(&self) -> CliResult {
+    pub fn check(&self) -> CliResult {
         if self.asked() { Err(CliError::Interrupted) } else { Ok(()) }
     }
 
     /// Resets the request and returns whether there was one, for programs that continue after an
     /// interrupted operation.
-    pub(crate) fn take(&self) -> bool {
+    pub fn take(&self) -> bool {
         self.0.swap(false, Ordering::Relaxed)
     }
 }
 
 /// SIGTERM alone, for a program that SIGINT does not end.
-pub(crate) fn on_sigterm() -> CliResult<Arc<AtomicBool>> {
+pub fn on_sigterm() -> CliResult<Arc<AtomicBool>> {
     let asked = Arc::new(AtomicBool::new(false));
     let taken = flag::register(SIGTERM, Arc::clone(&asked));
     taken.map_err(|e| CliError::Failure(format!("cannot handle signal {SIGTERM}: {e}")))?;
@@ -55,7 +55,7 @@ pub(crate) fn on_sigterm() -> CliResult<Arc<AtomicBool>> {
 }
 
 /// The end of a command that otherwise runs for ever: a given time, or a signal.
-pub(crate) struct Until {
+pub struct Until {
     end: Option<Instant>,
     timed: bool,
     stop: Stop,
@@ -63,25 +63,25 @@ pub(crate) struct Until {
 
 impl Until {
     /// The time counts from now.
-    pub(crate) fn new(time: Option<Duration>, stop: &Stop) -> Self {
+    pub fn new(time: Option<Duration>, stop: &Stop) -> Self {
         let end = time.and_then(|time| Instant::now().checked_add(time));
         Self { end, timed: time.is_some(), stop: stop.clone() }
     }
 
     /// Whether the end has come.
-    pub(crate) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.stop.asked() || self.end.is_some_and(|end| end <= Instant::now())
     }
 
     /// The longest wait until the next check.
-    pub(crate) fn left(&self) -> Duration {
+    pub fn left(&self) -> Duration {
         self.end.map_or(STOP_POLL_INTERVAL, |end| {
             end.saturating_duration_since(Instant::now()).min(STOP_POLL_INTERVAL)
         })
     }
 
     /// The result: a signal before the given time is an interruption.
-    pub(crate) fn result(&self) -> CliResult {
+    pub fn result(&self) -> CliResult {
         if self.timed { self.stop.check() } else { Ok(()) }
     }
 }

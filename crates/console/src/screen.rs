@@ -65,7 +65,7 @@ const KEYS: [(&[u8], Key); 23] = [
 
 /// The action that the user requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum UserAction {
+pub enum UserAction {
     /// None.
     None,
     /// Redraw the screen.
@@ -75,7 +75,7 @@ pub(crate) enum UserAction {
 }
 
 /// The screen. Dropping it restores the terminal.
-pub(crate) struct Screen {
+pub struct Screen {
     out: Out,
     keyboard: Option<Keyboard>,
     colours: bool,
@@ -88,7 +88,7 @@ pub(crate) struct Screen {
 
 impl Screen {
     /// Switches the terminal to the alternate screen.
-    pub(crate) fn begin() -> CliResult<Self> {
+    pub fn begin() -> CliResult<Self> {
         let mut screen = Self {
             out: Out::new(),
             keyboard: None,
@@ -102,7 +102,7 @@ impl Screen {
     }
 
     /// Reads keys too, if standard input is a terminal.
-    pub(crate) fn with_keys(mut self) -> Self {
+    pub fn with_keys(mut self) -> Self {
         self.keyboard = Keyboard::take();
         self
     }
@@ -118,7 +118,7 @@ impl Screen {
     }
 
     /// Shows fixed lines at the top, and below them the rows that fit.
-    pub(crate) fn show(&mut self, head: &[String], rows: &[String]) -> CliResult {
+    pub fn show(&mut self, head: &[String], rows: &[String]) -> CliResult {
         let (columns, lines) = size();
         self.drawn = (columns, lines);
         let foot = usize::from(self.keyboard.is_some());
@@ -158,7 +158,7 @@ impl Screen {
     }
 
     /// The action of the keys typed since the last call, or of a new terminal size.
-    pub(crate) fn wish(&mut self) -> CliResult<UserAction> {
+    pub fn wish(&mut self) -> CliResult<UserAction> {
         let mut wish = if size() == self.drawn { UserAction::None } else { UserAction::Draw };
         while let Some(key) = self.keyboard.as_mut().and_then(Keyboard::next) {
             let page = i64::try_from(self.rows.1.saturating_sub(1)).unwrap_or(0);

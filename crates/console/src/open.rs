@@ -8,7 +8,7 @@ use helio_core::Qos;
 use crate::error::{CliError, CliResult};
 
 /// The given URL, or the default one.
-pub(crate) fn url(given: Option<&str>) -> CliResult<String> {
+pub fn url(given: Option<&str>) -> CliResult<String> {
     match given {
         Some(url) => Ok(url.to_owned()),
         None => {
@@ -23,24 +23,24 @@ pub(crate) fn url(given: Option<&str>) -> CliResult<String> {
 }
 
 /// `$XDG_STATE_HOME/heliograph`, or the same under `~/.local/state`.
-pub(crate) fn state_folder() -> CliResult<PathBuf> {
+pub fn state_folder() -> CliResult<PathBuf> {
     Ok(user_folder("XDG_STATE_HOME", ".local/state")?.join("heliograph"))
 }
 
 /// A user's folder by its XDG variable, or below the home folder.
-pub(crate) fn user_folder(name: &str, in_home: &str) -> CliResult<PathBuf> {
+pub fn user_folder(name: &str, in_home: &str) -> CliResult<PathBuf> {
     let folder = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let found = folder(name).or_else(|| Some(folder("HOME")?.join(in_home)));
     found.ok_or_else(|| CliError::Usage(format!("there is no home folder; set {name} or HOME")))
 }
 
 /// Connects to an existing bus. It creates no journal, so that a mistyped path leaves nothing.
-pub(crate) fn look(given: Option<&str>) -> CliResult<Bus> {
+pub fn look(given: Option<&str>) -> CliResult<Bus> {
     Ok(Bus::connect(&existing_url(given)?)?)
 }
 
 /// The same for commands that change nothing: a journal is opened for reading.
-pub(crate) fn look_only(given: Option<&str>) -> CliResult<Bus> {
+pub fn look_only(given: Option<&str>) -> CliResult<Bus> {
     Ok(Bus::builder().read_only().connect(&existing_url(given)?)?)
 }
 
@@ -56,7 +56,7 @@ fn existing_url(given: Option<&str>) -> CliResult<String> {
 }
 
 /// The folder of a journal's URL, if it is empty or missing.
-pub(crate) fn empty_folder(url: &str) -> CliResult<Option<PathBuf>> {
+pub fn empty_folder(url: &str) -> CliResult<Option<PathBuf>> {
     let url: BusUrl = url.parse()?;
     let path = url.rest().strip_prefix("//").unwrap_or(url.rest());
     if url.scheme() != "journal" || path.is_empty() {
@@ -71,12 +71,12 @@ pub(crate) fn empty_folder(url: &str) -> CliResult<Option<PathBuf>> {
 }
 
 /// Connects, under the producer's name if given.
-pub(crate) fn connect(given: Option<&str>, producer: Option<&str>) -> CliResult<Bus> {
+pub fn connect(given: Option<&str>, producer: Option<&str>) -> CliResult<Bus> {
     Ok(builder(producer).connect(&url(given)?)?)
 }
 
 /// A builder with the producer's name, if given.
-pub(crate) fn builder(producer: Option<&str>) -> Builder {
+pub fn builder(producer: Option<&str>) -> Builder {
     match producer {
         Some(name) => Bus::builder().producer(name),
         None => Bus::builder(),
@@ -84,19 +84,19 @@ pub(crate) fn builder(producer: Option<&str>) -> Builder {
 }
 
 /// A topic's name of the command line.
-pub(crate) fn name(text: &str) -> CliResult<TopicName> {
+pub fn name(text: &str) -> CliResult<TopicName> {
     TopicName::new(text).map_err(|e| CliError::Usage(e.to_string()))
 }
 
 /// A quality-of-service profile by name.
-pub(crate) fn profile(name: &str) -> CliResult<Qos> {
+pub fn profile(name: &str) -> CliResult<Qos> {
     Qos::profile(name).ok_or_else(|| {
         CliError::Usage(format!("no profile is named {name:?}; `helio help pub` lists them"))
     })
 }
 
 /// Opens an existing topic with its newest declared schema.
-pub(crate) fn existing(bus: &Bus, name: &TopicName) -> CliResult<Option<Topic>> {
+pub fn existing(bus: &Bus, name: &TopicName) -> CliResult<Option<Topic>> {
     let Some(schemas) = bus.schemas_of(name)? else { return Ok(None) };
     let mut spec = TopicSpec::of(name.clone());
     if let Some(&id) = schemas.last() {
@@ -107,7 +107,7 @@ pub(crate) fn existing(bus: &Bus, name: &TopicName) -> CliResult<Option<Topic>> 
 
 /// The same without a schema, for commands that read samples as they were written, or none: a
 /// missing or edited text of a schema does not stop them.
-pub(crate) fn existing_untyped(bus: &Bus, name: &TopicName) -> CliResult<Option<Topic>> {
+pub fn existing_untyped(bus: &Bus, name: &TopicName) -> CliResult<Option<Topic>> {
     match bus.topic(TopicSpec::of(name.clone())) {
         Ok(topic) => Ok(Some(topic)),
         Err(TopicError::NoSuchTopic(_)) => Ok(None),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Parses `30`, `30s`, `250ms`, `5m`, `2h`, `7d`; the default unit is seconds.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("invalid duration {text:?}; write 30s, 250ms, 5m or 2h");
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
@@ -21,7 +21,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Parses a duration of at least a millisecond.
-pub(crate) fn interval(text: &str) -> Result<Duration, String> {
+pub fn interval(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         short if short < Duration::from_millis(1) => {
             Err(format!("{text:?} is too short; the minimum is 1ms"))
@@ -32,7 +32,7 @@ pub(crate) fn interval(text: &str) -> Result<Duration, String> {
 
 /// Parses `6144`, `6k`, `1M`, `1MiB`: powers of 1,024 with `k`, `M`, `G`, and an optional `iB` or
 /// `B`.
-pub(crate) fn bytes(text: &str) -> Result<usize, String> {
+pub fn bytes(text: &str) -> Result<usize, String> {
     let wrong = || format!("invalid size {text:?}; write 256, 6k or 1M");
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
@@ -48,7 +48,7 @@ pub(crate) fn bytes(text: &str) -> Result<usize, String> {
 }
 
 /// Parses a rate in hertz: finite and above zero.
-pub(crate) fn rate(text: &str) -> Result<f64, String> {
+pub fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(hz) if hz.is_finite() && hz > 0.0 => Ok(hz),
         _ => Err(format!("invalid rate {text:?}; write hertz above zero, such as 20")),
@@ -56,7 +56,7 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
 }
 
 /// Formats a number of bytes: `139.1 kB`, `3.2 MB` (powers of 1,000).
-pub(crate) fn human_bytes(bytes: f64) -> String {
+pub fn human_bytes(bytes: f64) -> String {
     let (mut value, mut unit) = (bytes, "B");
     for next in ["kB", "MB", "GB", "TB"] {
         if value.abs() < 1000.0 {
@@ -68,7 +68,7 @@ pub(crate) fn human_bytes(bytes: f64) -> String {
 }
 
 /// Formats a count with thousands separators: `1,234,567`.
-pub(crate) fn human_count(count: u64) -> String {
+pub fn human_count(count: u64) -> String {
     let digits = count.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, digit) in digits.chars().enumerate() {

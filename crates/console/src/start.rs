@@ -3,7 +3,7 @@
 use helio_bus::Start;
 
 /// Parses where a subscription begins.
-pub(crate) fn start(text: &str) -> Result<Start, String> {
+pub fn start(text: &str) -> Result<Start, String> {
     let wrong = || {
         format!(
             "invalid start {text:?}; write latest, earliest, last, last:N, offset:N, \
