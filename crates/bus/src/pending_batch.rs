@@ -1,5 +1,7 @@
 //! A pending batch: an outcome for each of its samples.
 
+use std::time::{Duration, Instant};
+
 use crate::error::PublishError;
 use crate::receipts::{Outcome, PendingPublish, Receipt};
 
@@ -118,6 +120,18 @@ impl PendingBatch {
         let runs = std::mem::take(&mut self.runs);
         let places = runs.iter().map(|run| (run.place, run.samples)).collect();
         self.each(places, runs.into_iter().map(|run| run.last.wait()).collect())
+    }
+
+    /// The same, at most for `timeout`. A sample whose outcome is not known by then has
+    /// [`PublishError::Timeout`]; it may still be stored, unless it was blocked.
+    #[must_use]
+    pub fn wait_each_timeout(mut self, timeout: Duration) -> Vec<Outcome> {
+        let until = Instant::now().checked_add(timeout);
+        let left =
+            || until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
+        let runs = std::mem::take(&mut self.runs);
+        let places = runs.iter().map(|run| (run.place, run.samples)).collect();
+        self.each(places, runs.into_iter().map(|run| run.last.wait_timeout(left())).collect())
     }
 
     /// The same, for tasks.

@@ -8,7 +8,9 @@
 //! - [`fits`]: the files of stamps. [`stamps`]: an alert's stamps as a sample of its own.
 //! - [`packet`], [`row`]: packets from numbers. [`generator`]: packets that look like a survey's.
 //! - [`visit`]: openings, manifests and closing records, as a protocol without I/O.
-//! - [`producer`]: the alerts of a detector, published.
+//! - [`topics`]: the topics of a stream. [`producer`]: the alerts of a detector, published.
+//! - [`reader`]: the alerts of a stream, and what becomes of visits. Audits of what is
+//!   stored.
 
 pub mod fits;
 pub mod framing;
@@ -16,7 +18,9 @@ pub mod generator;
 pub mod layout;
 pub mod packet;
 pub mod producer;
+pub mod reader;
 pub mod row;
 pub mod rubin;
 pub mod stamps;
+pub mod topics;
 pub mod visit;

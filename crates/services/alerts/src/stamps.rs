@@ -29,6 +29,8 @@ const ABSENT: u16 = u16::MAX;
 pub const MAX_STAMPS: usize = 16;
 /// The most parts of one stamp: Rubin's have three.
 pub const MAX_PARTS: usize = 64;
+/// The most shared parts of an alert: two for each of Rubin's stamps, with room in the headers.
+pub const MAX_LINKED_PARTS: usize = 64;
 /// The most bytes of all stamps of an alert: fifty times Rubin's largest.
 pub const MAX_STAMPS_BYTES: usize = 64 << 20;
 /// The level of zstd: the highest that keeps up with a CCD's producer.
@@ -128,16 +130,13 @@ impl SharedParts {
         self.counts.get(&hash).is_some_and(|count| *count >= MIN_OCCURRENCES)
     }
 
-    /// Takes the shared parts of an alert's stamps that were not taken before: what to publish
-    /// before the stamps.
-    pub fn take<'a>(
-        &self,
-        stamps: &[Option<&'a [u8]>],
-        taken: &mut std::collections::HashSet<PartHash>,
-    ) -> Vec<(PartHash, &'a [u8])> {
+    /// Returns the shared parts of an alert's stamps: what to publish before them.
+    #[must_use]
+    pub fn of<'a>(&self, stamps: &[Option<&'a [u8]>]) -> Vec<(PartHash, &'a [u8])> {
         let parts = stamps.iter().flatten().flat_map(|stamp| parts(stamp));
-        let hashed = parts.map(|part| (xxh3_128(part.bytes), part.bytes));
-        hashed.filter(|(hash, _)| self.contains(*hash) && taken.insert(*hash)).collect()
+        let large = parts.filter(|part| part.bytes.len() >= MIN_SHARED_BYTES);
+        let hashed = large.map(|part| (xxh3_128(part.bytes), part.bytes));
+        hashed.filter(|(hash, _)| self.contains(*hash)).collect()
     }
 }
 
@@ -233,6 +232,35 @@ fn unshuffle(planes: &[u8], width: usize, out: &mut Vec<u8>) {
         for (place, byte) in out[start + plane..].iter_mut().step_by(width).zip(bytes) {
             *place = *byte;
         }
+    }
+}
+
+/// Where an alert's stamps are: offsets in the partition of the topic of stamps that has the number
+/// of the alert's own partition. The header [`LINK_HEADER`](crate::topics::LINK_HEADER) has them,
+/// separated by spaces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// The sample with the stamps.
+    pub stamps: u64,
+    /// The samples with the shared parts to which it refers.
+    pub parts: Vec<u64>,
+}
+
+impl std::fmt::Display for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.stamps)?;
+        self.parts.iter().try_for_each(|part| write!(f, " {part}"))
+    }
+}
+
+impl Link {
+    /// Reads the header's value; `None` if it is no link, or has too many parts.
+    #[must_use]
+    pub fn parse(value: &[u8]) -> Option<Self> {
+        let mut offsets = std::str::from_utf8(value).ok()?.split(' ').map(str::parse);
+        let stamps = offsets.next()?.ok()?;
+        let parts = offsets.take(MAX_LINKED_PARTS + 1).collect::<Result<Vec<_>, _>>().ok()?;
+        (parts.len() <= MAX_LINKED_PARTS).then_some(Self { stamps, parts })
     }
 }
 

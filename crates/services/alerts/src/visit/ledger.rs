@@ -70,6 +70,11 @@ impl Visit {
         self.manifests.get(&detector)
     }
 
+    /// The manifests, by detector.
+    pub fn manifests(&self) -> impl Iterator<Item = &Manifest> {
+        self.manifests.values()
+    }
+
     /// The detectors that are expected or sent a manifest.
     #[must_use]
     pub fn detectors(&self) -> BTreeSet<i32> {
@@ -144,6 +149,11 @@ impl Ledger {
     pub fn announced(&self, visit: i64) -> Digest {
         let manifests = self.visits.get(&visit).into_iter().flat_map(|v| v.manifests.values());
         manifests.fold(Digest::default(), |all, manifest| all.and(manifest.alerts))
+    }
+
+    /// The visits in the order of their first record.
+    pub fn visits(&self) -> impl DoubleEndedIterator<Item = (i64, &Visit)> {
+        self.order.iter().filter_map(|id| Some((*id, self.visits.get(id)?)))
     }
 
     fn visit_mut(&mut self, id: i64) -> &mut Visit {

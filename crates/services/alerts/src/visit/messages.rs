@@ -18,7 +18,7 @@ pub enum Control {
 }
 
 /// A visit begins.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Opening {
     /// The visit.
     pub visit: i64,
@@ -29,6 +29,9 @@ pub struct Opening {
     /// How long after this record's arrival a reader may close the visit, nanoseconds. It is a
     /// duration, so that no clock of day that jumps closes a visit.
     pub window_ns: i64,
+    /// The end of each partition of the topic of alerts before this record was published. Alerts of
+    /// the visit that are published later lie behind. Empty if the ends are unknown.
+    pub starts: Vec<i64>,
 }
 
 /// A detector's alerts are all published.
@@ -46,6 +49,24 @@ pub struct Manifest {
     pub stamps: Option<Digest>,
     /// When the last of them was published, TAI nanoseconds since 1970.
     pub published_ns: i64,
+    /// Where they are. `None` without alerts, or if an attempt to publish failed, so that further
+    /// copies may lie elsewhere.
+    pub extent: Option<Extent>,
+}
+
+/// Where a detector's alerts of a visit are on the topic of alerts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Extent {
+    /// The partition.
+    pub partition: i32,
+    /// The offset of the first alert.
+    pub first: i64,
+    /// The offset behind the last alert. Alerts of other detectors may lie between.
+    pub end: i64,
+    /// The lowest identifier.
+    pub lowest_id: i64,
+    /// The highest identifier.
+    pub highest_id: i64,
 }
 
 /// A visit ends. The first of a visit in the log decides.
@@ -72,6 +93,15 @@ helio_core::has_schema!(Opening, "helio.alerts.Opening", {
     detectors: Vec<i32> [description("detectors from which a manifest is expected")],
     shutter_close_ns: i64 [units("ns"), description("TAI since 1970")],
     window_ns: i64 [units("ns"), description("from this record's arrival to the deadline")],
+    starts: Vec<i64> [description("ends of the partitions before this record; none is unknown")],
+});
+
+helio_core::has_schema!(Extent, "helio.alerts.Extent", {
+    partition: i32 [],
+    first: i64 [description("offset of the first alert")],
+    end: i64 [description("offset behind the last alert")],
+    lowest_id: i64 [],
+    highest_id: i64 [],
 });
 
 helio_core::has_schema!(Manifest, "helio.alerts.Manifest", {
@@ -81,6 +111,7 @@ helio_core::has_schema!(Manifest, "helio.alerts.Manifest", {
     alerts: Digest [description("distinct alerts on the topic of alerts")],
     stamps: Option<Digest> [description("the same of the topic of stamps, if there is one")],
     published_ns: i64 [units("ns"), description("TAI since 1970")],
+    extent: Option<Extent> [description("where the alerts are, if known")],
 });
 
 helio_core::has_schema!(Closing, "helio.alerts.Closing", {

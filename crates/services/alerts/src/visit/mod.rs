@@ -24,6 +24,6 @@ mod tally;
 pub use audit::{Audit, DetectorAudit, Finding};
 pub use digest::{Digest, DigestError, PayloadHash, payload_hash};
 pub use ledger::{Fact, Ledger, MAX_EXPECTED_DETECTORS, MAX_VISITS, Rejection, Visit};
-pub use messages::{Closing, Control, Manifest, Opening};
+pub use messages::{Closing, Control, Extent, Manifest, Opening};
 pub use reader::{Effect, MAX_TALLIES, Reader, Role};
 pub use tally::{MAX_ALERTS, Position, ReadAlert, Seen, Tally};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::audit::{Audit, Finding};
-use super::{Closing, Control, Fact, Ledger, ReadAlert, Rejection, Seen, Tally, Visit};
+use super::{Closing, Control, Fact, Ledger, MAX_VISITS, ReadAlert, Rejection, Seen, Tally, Visit};
 
 /// The visits of which a reader counts alerts, unless it is given another number: with 10,000
 /// alerts each they take 50 MB. Visits that are decided are forgotten first, the oldest before
@@ -61,6 +61,8 @@ pub struct Reader {
     ledger: Ledger,
     tallies: BTreeMap<i64, Tally>,
     max_tallies: usize,
+    /// Visits that were counted, and are not any more.
+    forgotten: BTreeSet<i64>,
     open: BTreeMap<i64, Open>,
     /// The next offset of each partition.
     positions: Vec<u64>,
@@ -77,6 +79,7 @@ impl Reader {
             ledger: Ledger::default(),
             tallies: BTreeMap::new(),
             max_tallies: MAX_TALLIES,
+            forgotten: BTreeSet::new(),
             open: BTreeMap::new(),
             positions,
             late: 0,
@@ -120,9 +123,9 @@ impl Reader {
                 self.late += 1;
                 return (Seen::Late, Vec::new());
             }
-            if !self.tallies.contains_key(&alert.visit) {
-                return (Seen::Forgotten, Vec::new());
-            }
+        }
+        if self.forgotten.contains(&alert.visit) {
+            return (Seen::Forgotten, Vec::new());
         }
         let seen = self.tallies.entry(alert.visit).or_default().add(alert);
         let mut effects: Vec<_> = self.propose_if_complete(alert.visit).into_iter().collect();
@@ -163,6 +166,20 @@ impl Reader {
         self.propose_overdue()
     }
 
+    /// The earliest deadline of the open visits, on the clock of [`Reader::tick`]: when to call it.
+    /// `None` for a member of a group, and if no visit is open or all deadlines are over.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<u64> {
+        let pending = self.open.values().filter(|open| !open.has_queried);
+        pending.filter_map(|open| open.deadline_ns).min().filter(|_| self.role == Role::Whole)
+    }
+
+    /// Forgets what was read of a partition, as it is read again from an earlier offset, or by
+    /// another member of the group.
+    pub fn forget_partition(&mut self, partition: u32) {
+        self.tallies.values_mut().for_each(|tally| tally.forget_partition(partition));
+    }
+
     /// Notes that a proposal failed, so that it is made again.
     pub fn proposal_failed(&mut self, visit: i64) {
         if let Some(open) = self.open.get_mut(&visit) {
@@ -199,7 +216,8 @@ impl Reader {
 
     fn decide(&mut self, closing: Closing) -> Effect {
         self.open.remove(&closing.visit);
-        let late = self.tallies.entry(closing.visit).or_default().close(&closing);
+        let tally = self.tallies.get_mut(&closing.visit);
+        let late = tally.map(|tally| tally.close(&closing)).unwrap_or_default();
         self.late += late.len() as u64;
         self.forget();
         Effect::Decided { closing, late }
@@ -280,11 +298,15 @@ impl Reader {
             let oldest = decided.or(visits.clone().find(is_unknown)).or(visits.next());
             if let Some(visit) = oldest {
                 self.tallies.remove(&visit);
+                self.forgotten.insert(visit);
                 // What is not counted is not closed by this reader.
                 self.open.remove(&visit);
             }
         }
         let ledger = &self.ledger;
         self.open.retain(|visit, _| ledger.visit(*visit).is_some());
+        if self.forgotten.len() > 2 * MAX_VISITS {
+            self.forgotten.retain(|visit| ledger.visit(*visit).is_some());
+        }
     }
 }

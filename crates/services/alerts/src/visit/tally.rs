@@ -57,6 +57,8 @@ pub struct Tally {
 
 #[derive(Debug, Clone, Default)]
 struct DetectorTally {
+    /// Where its first alert was read. All of a detector's alerts are in one partition.
+    partition: u32,
     alerts: HashMap<i64, (PayloadHash, Position)>,
     digest: Digest,
     /// Where duplicates and conflicts were read.
@@ -69,7 +71,10 @@ const MAX_REPEATS: usize = 1_000;
 impl Tally {
     /// Counts an alert.
     pub fn add(&mut self, alert: &ReadAlert) -> Seen {
-        let detector = self.detectors.entry(alert.detector).or_default();
+        let detector = self.detectors.entry(alert.detector).or_insert_with(|| DetectorTally {
+            partition: alert.at.partition,
+            ..DetectorTally::default()
+        });
         if let Some((payload, _)) = detector.alerts.get(&alert.id) {
             if detector.repeats.len() < MAX_REPEATS {
                 detector.repeats.push(alert.at);
@@ -138,6 +143,22 @@ impl Tally {
     #[must_use]
     pub fn digests(&self) -> BTreeMap<i32, Digest> {
         self.detectors.iter().map(|(number, tally)| (*number, tally.digest)).collect()
+    }
+
+    /// Returns the digests of the detectors whose alerts are in a partition.
+    #[must_use]
+    pub fn digests_in(&self, partition: u32) -> BTreeMap<i32, Digest> {
+        let detectors = self.detectors.iter().filter(|(_, tally)| tally.partition == partition);
+        detectors.map(|(number, tally)| (*number, tally.digest)).collect()
+    }
+
+    /// Forgets the alerts of a partition: they are read again, or by another member of the group.
+    pub fn forget_partition(&mut self, partition: u32) {
+        self.detectors.retain(|_, tally| {
+            let is_kept = tally.partition != partition;
+            self.alerts -= if is_kept { 0 } else { tally.alerts.len() };
+            is_kept
+        });
     }
 
     /// The identifiers of the alerts that count, by detector.

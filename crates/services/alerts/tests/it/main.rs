@@ -5,6 +5,7 @@ mod generator;
 mod others;
 mod packets;
 mod producer;
+mod reader;
 mod schemas;
 mod stamps;
 mod support;

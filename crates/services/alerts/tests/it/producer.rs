@@ -4,80 +4,20 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use helio_alerts::framing::{Schemas, put_single_object};
-use helio_alerts::generator::{AlertNumber, Generator, GeneratorOptions};
 use helio_alerts::layout::{Ccd, Layout};
-use helio_alerts::producer::{
-    CcdOutcome, CcdProducer, DETECTOR_HEADER, ProducerOptions, TopicLayout, VISIT_HEADER,
-    control_topic,
-};
+use helio_alerts::producer::{CcdOutcome, CcdProducer, ProducerOptions, TopicLayout};
 use helio_alerts::rubin::Version;
 use helio_alerts::stamps::{Packing, alert_of, unpack};
+use helio_alerts::topics::{DETECTOR_HEADER, VISIT_HEADER, control_topic};
 use helio_alerts::visit::{
-    Closing, Control, Effect, Opening, Position, ReadAlert, Reader, Role, payload_hash,
+    Closing, Control, Effect, Position, ReadAlert, Reader, Role, payload_hash,
 };
 use helio_bus::transport::fault::{FaultPlan, FaultTransport};
 use helio_bus::{Bus, Event, Sample, Start, Subscribe, TopicSpec};
-use helio_core::Qos;
 use helio_core::codec::Codec;
 use helio_core::schema::HasSchema;
 
-const TOPIC: &str = "alerts";
-const PARTITIONS: u32 = 3;
-const DETECTORS: u16 = 4;
-
-fn options() -> ProducerOptions {
-    ProducerOptions { partitions: PARTITIONS, ..ProducerOptions::default() }
-}
-
-fn bus(url: &str, name: &str) -> Bus {
-    Bus::builder().producer(name).connect(url).unwrap()
-}
-
-/// The packets of a visit, by detector.
-fn packets() -> (i64, Vec<Vec<Vec<u8>>>) {
-    let options = GeneratorOptions {
-        alerts_per_visit: 22,
-        detectors: DETECTORS,
-        ..GeneratorOptions::default()
-    };
-    let mut generator = Generator::new(options);
-    let mut all = Vec::new();
-    for detector in 0..DETECTORS {
-        let mut packets = Vec::new();
-        for number in 0..generator.alerts(detector) {
-            let mut datum = Vec::new();
-            generator.write(AlertNumber { visit: 0, detector, number }, &mut datum);
-            packets.push(datum);
-        }
-        all.push(packets);
-    }
-    (generator.visit_id(0), all)
-}
-
-fn opening(visit: i64) -> Opening {
-    Opening {
-        visit,
-        detectors: (0..DETECTORS.into()).collect(),
-        shutter_close_ns: 0,
-        window_ns: 60_000_000_000,
-    }
-}
-
-/// Publishes a visit, each detector by a producer with a name of its own.
-fn publish(url: &str, options: &ProducerOptions) -> Vec<CcdOutcome> {
-    let (visit, all) = packets();
-    let schema = Version::LATEST.schema();
-    let mut outcomes = Vec::new();
-    for (detector, packets) in (0..).zip(&all) {
-        let bus = bus(url, &format!("ccd-{detector}"));
-        let producer = CcdProducer::open(&bus, TOPIC, schema, options.clone()).unwrap();
-        if detector == 0 {
-            producer.open_visit(opening(visit)).unwrap();
-        }
-        outcomes.push(producer.publish(Ccd { visit, detector }, packets).unwrap());
-    }
-    outcomes
-}
+use crate::support::{DETECTORS, PARTITIONS, TOPIC, bus, opening, options, packets, publish};
 
 /// All samples of a topic.
 fn samples(bus: &Bus, spec: TopicSpec) -> Vec<Sample> {
@@ -97,8 +37,7 @@ fn samples(bus: &Bus, spec: TopicSpec) -> Vec<Sample> {
 }
 
 fn alerts(bus: &Bus) -> Vec<Sample> {
-    let qos = Qos { partitions: PARTITIONS, ..Qos::stream() };
-    samples(bus, TopicSpec::new(TOPIC).unwrap().qos(qos).schema(Version::LATEST.schema()))
+    samples(bus, TopicSpec::new(TOPIC).unwrap().schema(Version::LATEST.schema()))
 }
 
 /// Has a reader read the visit, in the order of the subscription, and returns it with its proposal.
@@ -171,8 +110,7 @@ fn split_packets_are_whole_again() {
     let bus = bus(&url, "reader");
     let (reader, closing) = read(&bus);
     assert!(reader.audit(closing.unwrap().visit).unwrap().is_equal());
-    let qos = Qos { partitions: PARTITIONS, ..Qos::stream() };
-    let stamps = samples(&bus, TopicSpec::new("alerts/stamps").unwrap().qos(qos));
+    let stamps = samples(&bus, TopicSpec::new("alerts/stamps").unwrap());
     let mut parts = HashMap::new();
     let mut by_alert = HashMap::new();
     for sample in &stamps {

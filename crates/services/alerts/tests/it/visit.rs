@@ -19,6 +19,7 @@ fn opening(detectors: &[i32]) -> Control {
         detectors: detectors.to_vec(),
         shutter_close_ns: 0,
         window_ns: WINDOW_NS as i64,
+        starts: Vec::new(),
     })
 }
 
@@ -40,6 +41,7 @@ fn manifest(detector: i32, ids: &[i64]) -> Control {
         alerts: digest(ids),
         stamps: None,
         published_ns: 0,
+        extent: None,
     })
 }
 
