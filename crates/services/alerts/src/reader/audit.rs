@@ -16,7 +16,7 @@ use crate::visit::{Audit, Control, Digest, Ledger, PayloadHash, Visit, payload_h
 
 use super::error::ReaderError;
 use super::packets::{DEFAULT_PINNED_BYTES, Packets, ccd_of};
-use super::start::{Index, STORED_TIMEOUT, end, starts};
+use super::start::{Index, STORED_TIMEOUT, Stream, end, starts};
 
 /// What a member of a group has read of a visit in a partition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,11 +116,11 @@ struct Subject {
 }
 
 impl Subject {
-    fn new(bus: &Bus, stream: &str, visit: i64) -> Result<Self, ReaderError> {
-        let topic = bus.topic(TopicSpec::of(Part::Alerts.name(stream)?))?;
-        let ledger = read_ledger(bus, stream)?;
+    fn new(stream: Stream<'_>, visit: i64) -> Result<Self, ReaderError> {
+        let topic = stream.topic()?;
+        let ledger = stream.read_ledger()?;
         let partitions = topic.partitions()?;
-        let index = Index { bus, stream, topic: &topic, partitions: &partitions, ledger: &ledger };
+        let index = Index { stream, topic: &topic, partitions: &partitions, ledger: &ledger };
         let begin = index.visit(visit)?;
         let closing = ledger.visit(visit).and_then(Visit::closing).cloned();
         let range = |(begin, info): (u64, &PartitionInfo)| {
@@ -142,117 +142,103 @@ impl Subject {
     }
 }
 
-/// Compares the alerts that a stream has stored of a visit with the visit's manifests and closing
-/// record. All packets between the visit's first and last are read.
-///
-/// # Errors
-/// [`ReaderError::NoSuchVisit`]; [`ReaderError::Removed`] if retention has removed some.
-pub fn audit_log(bus: &Bus, stream: &str, visit: i64) -> Result<Audit, ReaderError> {
-    let subject = Subject::new(bus, stream, visit)?;
-    let found = count(bus, &subject.topic, visit, &subject.ranges)?;
-    subject.audit(visit, &found)
-}
-
-/// Compares what the members of a group have committed of a visit with the visit's manifests and
-/// closing record.
-///
-/// # Errors
-/// [`ReaderError`].
-pub fn audit_group(
-    bus: &Bus,
-    stream: &str,
-    group: &str,
-    visit: i64,
-) -> Result<GroupAudit, ReaderError> {
-    let ledger = read_ledger(bus, stream)?;
-    let of_ledger = ledger.visit(visit).ok_or(ReaderError::NoSuchVisit { visit })?;
-    let topic = bus.topic(TopicSpec::of(Part::Alerts.name(stream)?))?;
-    let starts = starts(of_ledger, topic.qos().partitions as usize);
-    let (mut members, mut by_partition) = (BTreeMap::new(), BTreeMap::new());
-    for record in committed(bus, stream, group, visit)? {
-        let partition = record.partition as u32;
-        members.insert(partition, record.member);
-        by_partition.insert(partition, record.detectors);
+impl Stream<'_> {
+    /// Compares the alerts that are stored of a visit with the visit's manifests and closing
+    /// record. All packets between the visit's first and last are read.
+    ///
+    /// # Errors
+    /// [`ReaderError::NoSuchVisit`]; [`ReaderError::Removed`] if retention has removed some.
+    pub fn audit(self, visit: i64) -> Result<Audit, ReaderError> {
+        let subject = Subject::new(self, visit)?;
+        let found = count(self.bus, &subject.topic, visit, &subject.ranges)?;
+        subject.audit(visit, &found)
     }
-    let mut digests: BTreeMap<i32, Digest> = BTreeMap::new();
-    for DetectorDigest { detector, alerts } in by_partition.into_values().flatten() {
-        let digest = digests.entry(detector).or_default();
-        *digest = digest.and(alerts);
-    }
-    let needed = (0..).zip(starts).filter(|(_, start)| start.may_have_alerts);
-    let missing = needed.map(|(partition, _)| partition);
-    let missing = missing.filter(|partition| !members.contains_key(partition)).collect();
-    Ok(GroupAudit { audit: Audit::of(of_ledger, &digests), members, missing })
-}
 
-/// Compares the alerts that a copy of a stream has of a visit with the stream's manifests and
-/// closing record. The copy's offsets are its own: all that it has stored is read. Alerts that were
-/// late in the stream may be in the copy.
-///
-/// # Errors
-/// [`ReaderError`] as of [`audit_log`].
-pub fn audit_copy(
-    original: (&Bus, &str),
-    copy: (&Bus, &str),
-    visit: i64,
-) -> Result<Audit, ReaderError> {
-    let (bus, stream) = original;
-    let subject = Subject::new(bus, stream, visit)?;
-    let (copy_bus, copy_stream) = copy;
-    let topic = copy_bus.topic(TopicSpec::of(Part::Alerts.name(copy_stream)?))?;
-    let stored = topic.partitions()?;
-    let stored: Vec<_> = stored.iter().map(|info| info.first..info.end).collect();
-    let mut found = count(copy_bus, &topic, visit, &stored)?;
-    let counted = count(bus, &subject.topic, visit, &subject.ranges)?;
-    if found.keys().any(|alert| !counted.contains_key(alert)) {
-        let behind = subject.ranges.iter().zip(&subject.stored);
-        let behind: Vec<_> = behind.map(|(counts, stored)| counts.end..stored.end).collect();
-        let late = count(bus, &subject.topic, visit, &behind)?;
-        found.retain(|alert, _| counted.contains_key(alert) || !late.contains_key(alert));
-    }
-    subject.audit(visit, &found)
-}
-
-/// Reads the control topic of a stream.
-fn read_ledger(bus: &Bus, stream: &str) -> Result<Ledger, ReaderError> {
-    let mut ledger = Ledger::default();
-    let codec = Codec::new(&schema_of::<Control>());
-    for_stored(&control_topic(bus, stream)?, Subscribe::from(Start::Earliest), |sample| {
-        // Another program's record has no effect.
-        if let Ok(record) = codec.deserialize(&sample.payload) {
-            ledger.take(record);
+    /// Compares what the members of a group have committed of a visit with the visit's manifests
+    /// and closing record.
+    ///
+    /// # Errors
+    /// [`ReaderError::NoSuchVisit`].
+    pub fn audit_group(self, group: &str, visit: i64) -> Result<GroupAudit, ReaderError> {
+        let ledger = self.read_ledger()?;
+        let of_ledger = ledger.visit(visit).ok_or(ReaderError::NoSuchVisit { visit })?;
+        let starts = starts(of_ledger, self.topic()?.qos().partitions as usize);
+        let (mut members, mut by_partition) = (BTreeMap::new(), BTreeMap::new());
+        for record in self.committed(group, visit)? {
+            let partition = record.partition as u32;
+            members.insert(partition, record.member);
+            by_partition.insert(partition, record.detectors);
         }
-        ControlFlow::Continue(())
-    })?;
-    Ok(ledger)
-}
+        let mut digests: BTreeMap<i32, Digest> = BTreeMap::new();
+        for DetectorDigest { detector, alerts } in by_partition.into_values().flatten() {
+            let digest = digests.entry(detector).or_default();
+            *digest = digest.and(alerts);
+        }
+        let needed = (0..).zip(starts).filter(|(_, start)| start.may_have_alerts);
+        let missing = needed.map(|(partition, _)| partition);
+        let missing = missing.filter(|partition| !members.contains_key(partition)).collect();
+        Ok(GroupAudit { audit: Audit::of(of_ledger, &digests), members, missing })
+    }
 
-/// What members of a group have committed of a visit, in the order of the log.
-fn committed(
-    bus: &Bus,
-    stream: &str,
-    group: &str,
-    visit: i64,
-) -> Result<Vec<ReadDigest>, ReaderError> {
-    let topic = digests_topic(bus, stream)?;
-    let codec = Codec::new(&schema_of::<ReadDigest>());
-    let prefix = format!("{group}/{visit}/");
-    let options = Subscribe::from(Start::Earliest).key_prefix(prefix.as_bytes());
-    let mut records = Vec::new();
-    for_stored(&topic, options, |sample| {
-        let record = codec.deserialize::<ReadDigest>(&sample.payload).ok();
-        records.extend(record.filter(|one| one.group == group && one.visit == visit));
-        ControlFlow::Continue(())
-    })?;
-    Ok(records)
+    /// Compares the alerts that a copy of this stream has of a visit with this stream's manifests
+    /// and closing record. The copy's offsets are its own: all that it has stored is read. Alerts
+    /// that were late here may be in the copy.
+    ///
+    /// # Errors
+    /// [`ReaderError`] as of [`Stream::audit`].
+    pub fn audit_copy(self, copy: Stream<'_>, visit: i64) -> Result<Audit, ReaderError> {
+        let subject = Subject::new(self, visit)?;
+        let topic = copy.topic()?;
+        let stored = topic.partitions()?;
+        let stored: Vec<_> = stored.iter().map(|info| info.first..info.end).collect();
+        let mut found = count(copy.bus, &topic, visit, &stored)?;
+        let counted = count(self.bus, &subject.topic, visit, &subject.ranges)?;
+        if found.keys().any(|alert| !counted.contains_key(alert)) {
+            let behind = subject.ranges.iter().zip(&subject.stored);
+            let behind: Vec<_> = behind.map(|(counts, stored)| counts.end..stored.end).collect();
+            let late = count(self.bus, &subject.topic, visit, &behind)?;
+            found.retain(|alert, _| counted.contains_key(alert) || !late.contains_key(alert));
+        }
+        subject.audit(visit, &found)
+    }
+
+    /// Reads the control topic.
+    fn read_ledger(self) -> Result<Ledger, ReaderError> {
+        let mut ledger = Ledger::default();
+        let codec = Codec::new(&schema_of::<Control>());
+        let topic = control_topic(self.bus, self.name)?;
+        for_stored(&topic, Subscribe::from(Start::Earliest), |sample| {
+            // Another program's record has no effect.
+            if let Ok(record) = codec.deserialize(&sample.payload) {
+                ledger.take(record);
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(ledger)
+    }
+
+    /// What members of a group have committed of a visit, in the order of the log.
+    fn committed(self, group: &str, visit: i64) -> Result<Vec<ReadDigest>, ReaderError> {
+        let topic = digests_topic(self)?;
+        let codec = Codec::new(&schema_of::<ReadDigest>());
+        let prefix = format!("{group}/{visit}/");
+        let options = Subscribe::from(Start::Earliest).key_prefix(prefix.as_bytes());
+        let mut records = Vec::new();
+        for_stored(&topic, options, |sample| {
+            let record = codec.deserialize::<ReadDigest>(&sample.payload).ok();
+            records.extend(record.filter(|one| one.group == group && one.visit == visit));
+            ControlFlow::Continue(())
+        })?;
+        Ok(records)
+    }
 }
 
 /// Opens the topic of digests of a stream, or creates it.
-pub(super) fn digests_topic(bus: &Bus, stream: &str) -> Result<Topic, TopicError> {
-    let spec = TopicSpec::of(Part::Digests.name(stream)?).schema(schema_of::<ReadDigest>());
+pub(super) fn digests_topic(stream: Stream<'_>) -> Result<Topic, TopicError> {
+    let spec = TopicSpec::of(Part::Digests.name(stream.name)?).schema(schema_of::<ReadDigest>());
     let age = Some(Duration::from_secs(u64::from(Keep::MOST_DAYS) * 24 * 3_600));
     let retention = || Retention { bytes: None, age, last_value: false, default: true };
-    open_or_create(bus, spec, || Qos { retention: retention(), ..Qos::stream() })
+    open_or_create(stream.bus, spec, || Qos { retention: retention(), ..Qos::stream() })
 }
 
 /// Reads ranges of offsets, one for each partition, and counts the alerts of a visit.

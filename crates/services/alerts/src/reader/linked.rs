@@ -8,6 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use helio_bus::transport::Position;
 use helio_bus::{Event, Gap, GapCause, Start, Subscribe, Subscription, Topic, TopicError};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -123,8 +124,12 @@ impl LinkedStamps {
         }
         let missing = || format!("no stamps at offset {offset} of partition {partition}");
         let subscription = self.subscription.as_mut().ok_or_else(missing)?;
-        let next = subscription.positions().into_iter().find(|at| at.partition == partition);
-        let next = next.ok_or_else(missing)?.next;
+        let place = subscription.positions().into_iter().find(|at| at.partition == partition);
+        let Position { next, end, .. } = place.ok_or_else(missing)?;
+        // Stamps are published before their alert: what is not stored now never comes.
+        if offset >= end && offset >= end_of(&self.topic, partition)? {
+            return Err(missing());
+        }
         if offset < next || offset - next > MAX_PASSED {
             subscription.seek(partition, offset).map_err(|error| error.to_string())?;
         }
@@ -154,6 +159,13 @@ impl LinkedStamps {
             }
         }
     }
+}
+
+/// The end of a partition, by the engine.
+fn end_of(topic: &Topic, partition: u32) -> Result<u64, String> {
+    let partitions = topic.partitions().map_err(|error| error.to_string())?;
+    let found = partitions.iter().find(|info| info.partition == partition);
+    Ok(found.map_or(0, |info| info.end))
 }
 
 /// Whether an offset is in a gap.

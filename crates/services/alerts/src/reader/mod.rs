@@ -38,11 +38,11 @@ use crate::topics::{LINK_HEADER, PRODUCED_HEADER, Part, SHUTTER_HEADER, control_
 use crate::visit::{self, Control, Position, ReadAlert, Role, Seen, payload_hash};
 
 pub use alert::{Alert, Read, Stages, UNKNOWN_VISIT, VisitEvent};
-pub use audit::{DetectorDigest, GroupAudit, ReadDigest, audit_copy, audit_group, audit_log};
+pub use audit::{DetectorDigest, GroupAudit, ReadDigest};
 pub use drops::{DropCause, Dropped, Drops, MAX_NAMED_DROPS};
 pub use error::ReaderError;
 pub use packets::DEFAULT_PINNED_BYTES;
-pub use start::{Checkpoint, Night, NightError, Start};
+pub use start::{Checkpoint, Night, NightError, Start, Stream};
 
 use alert::gap_end;
 use linked::LinkedStamps;
@@ -105,7 +105,7 @@ impl Default for ReaderOptions {
 /// Dropping it leaves its group. Alerts that were not committed are returned to the next member.
 pub struct AlertReader {
     bus: Bus,
-    stream: String,
+    name: String,
     options: ReaderOptions,
     topic: Topic,
     set: WaitSet,
@@ -169,28 +169,29 @@ impl Filling {
 }
 
 impl AlertReader {
-    /// Opens a stream, which must exist.
+    /// Opens the stream of that name, which must exist.
     ///
     /// # Errors
     /// [`ReaderError`]: the start is unknown, or retention has removed what follows it.
-    pub fn open(bus: &Bus, stream: &str, options: ReaderOptions) -> Result<Self, ReaderError> {
-        let topic = bus.topic(TopicSpec::of(Part::Alerts.name(stream)?))?;
+    pub fn open(bus: &Bus, name: &str, options: ReaderOptions) -> Result<Self, ReaderError> {
+        let stream = Stream { bus, name };
+        let topic = stream.topic()?;
         let stamps = match options.stamps {
             Stamps::None => None,
-            Stamps::Linked | Stamps::Inline => stamps_topic(bus, stream)?,
+            Stamps::Linked | Stamps::Inline => stamps_topic(stream)?,
         };
         let stamps = stamps.map(|topic| LinkedStamps::new(topic, options.pinned_bytes));
         let role = match &options.group {
             None if options.verify => Role::Whole,
             _ => Role::Member,
         };
-        let mut progress = Progress::new(bus, stream, role, topic.clone(), options.visits);
+        let mut progress = Progress::new(stream, role, topic.clone(), options.visits);
         let control_codec = Codec::new(&schema_of::<Control>());
-        let control = read_control(bus, stream, &control_codec, &mut progress)?;
+        let control = read_control(stream, &control_codec, &mut progress)?;
         let mut packets = Packets::new(bus);
         let partitions = topic.partitions()?;
         let ledger = progress.ledger();
-        let index = Index { bus, stream, topic: &topic, partitions: &partitions, ledger };
+        let index = Index { stream, topic: &topic, partitions: &partitions, ledger };
         let begin = index.find(&options.start, &mut packets)?;
         let mut subscribe = Subscribe::from(helio_bus::Start::Earliest);
         subscribe = subscribe.pinned(options.pinned_bytes).lagging(helio_bus::Lagging::Lossless);
@@ -202,7 +203,7 @@ impl AlertReader {
         let control = set.add(control);
         let mut reader = Self {
             bus: bus.clone(),
-            stream: stream.to_owned(),
+            name: name.to_owned(),
             topic,
             set,
             alerts,
@@ -228,8 +229,8 @@ impl AlertReader {
     fn start_whole(&mut self) -> Result<(), ReaderError> {
         let partitions = self.topic.partitions()?;
         let index = self.index(&partitions);
-        let warm = index.warm_up(&self.begin.offsets);
-        let all: Vec<u32> = (0..warm.len() as u32).collect();
+        let all: Vec<u32> = partitions.iter().map(|partition| partition.partition).collect();
+        let warm = index.warm_up(&self.begin.offsets, &all);
         if let Some(subscription) = self.set.get_mut(self.alerts) {
             for (partition, offset) in all.iter().zip(&warm) {
                 subscription.seek(*partition, *offset)?;
@@ -258,20 +259,20 @@ impl AlertReader {
     }
 
     fn index<'a>(&'a self, partitions: &'a [helio_bus::transport::PartitionInfo]) -> Index<'a> {
-        let (bus, stream, topic) = (&self.bus, &self.stream[..], &self.topic);
-        Index { bus, stream, topic, partitions, ledger: self.progress.ledger() }
+        let stream = Stream { bus: &self.bus, name: &self.name };
+        Index { stream, topic: &self.topic, partitions, ledger: self.progress.ledger() }
     }
 
     /// Starts again elsewhere, as if the reader was opened there. A group is moved by
-    /// [`rewind_group`].
+    /// [`Stream::rewind_group`].
     ///
     /// # Errors
     /// As [`AlertReader::open`]; the reader is unchanged then.
     pub fn rewind(&mut self, start: Start) -> Result<(), ReaderError> {
         let options = ReaderOptions { start, ..self.options.clone() };
-        let (bus, stream) = (self.bus.clone(), self.stream.clone());
+        let (bus, name) = (self.bus.clone(), self.name.clone());
         let total = std::mem::take(&mut self.total);
-        match Self::open(&bus, &stream, options) {
+        match Self::open(&bus, &name, options) {
             Ok(reader) => *self = Self { total, ..reader },
             Err(error) => {
                 self.total = total;
@@ -323,9 +324,8 @@ impl AlertReader {
         if filling.is_full() {
             return Ok(ControlFlow::Break(()));
         }
-        let pushed_back = self.pushed_back.take();
-        let is_open = self.gate.is_none();
-        if let Some(sample) = pushed_back.or_else(|| self.held.pop_front().filter(|_| is_open)) {
+        let held = || if self.gate.is_none() { self.held.pop_front() } else { None };
+        if let Some(sample) = self.pushed_back.take().or_else(held) {
             self.take(sample, filling);
             return Ok(self.is_pushed_back());
         }
@@ -371,6 +371,7 @@ impl AlertReader {
             Event::Gap(gap) => {
                 if let Some(to) = gap_end(&gap) {
                     self.progress.advance(gap.partition, to);
+                    self.gate.iter_mut().for_each(|gate| gate.pass(gap.partition, to));
                 }
                 self.progress.gap(Part::Alerts, gap);
             }
@@ -409,7 +410,7 @@ impl AlertReader {
                 *offset = position.next;
             }
         }
-        let warm = self.index(&partitions).warm_up(&begin);
+        let warm = self.index(&partitions).warm_up(&begin, own);
         if let Some(subscription) = self.set.get_mut(self.alerts) {
             for partition in &gained {
                 subscription.seek(*partition, warm[*partition as usize])?;
@@ -425,8 +426,8 @@ impl AlertReader {
 }
 
 /// The topic of stamps; `None` if the stream's layout is inline.
-fn stamps_topic(bus: &Bus, stream: &str) -> Result<Option<Topic>, ReaderError> {
-    match bus.topic(TopicSpec::of(Part::Stamps.name(stream)?)) {
+fn stamps_topic(stream: Stream<'_>) -> Result<Option<Topic>, ReaderError> {
+    match stream.bus.topic(TopicSpec::of(Part::Stamps.name(stream.name)?)) {
         Ok(topic) => Ok(Some(topic)),
         Err(TopicError::NoSuchTopic(_)) => Ok(None),
         Err(error) => Err(error.into()),
@@ -435,12 +436,11 @@ fn stamps_topic(bus: &Bus, stream: &str) -> Result<Option<Topic>, ReaderError> {
 
 /// Reads all of the control topic that is stored; returns the subscription behind it.
 fn read_control(
-    bus: &Bus,
-    stream: &str,
+    stream: Stream<'_>,
     codec: &Codec,
     progress: &mut Progress,
 ) -> Result<Subscription, ReaderError> {
-    let topic = control_topic(bus, stream)?;
+    let topic = control_topic(stream.bus, stream.name)?;
     let mut control = topic.subscribe(Subscribe::from(helio_bus::Start::Earliest))?;
     control.set_fence()?;
     while let Some(event) = control.next_stored(STORED_TIMEOUT)? {
@@ -451,45 +451,42 @@ fn read_control(
     Ok(control)
 }
 
-/// Moves a group without live members to a start, at which its next members resume.
-///
-/// # Errors
-/// [`ReaderError::GroupInUse`]; as [`AlertReader::open`].
-pub fn rewind_group(
-    bus: &Bus,
-    stream: &str,
-    group: &str,
-    start: &Start,
-) -> Result<(), ReaderError> {
-    let topic = bus.topic(TopicSpec::of(Part::Alerts.name(stream)?))?;
-    let mut progress = Progress::new(bus, stream, Role::Member, topic.clone(), 1);
-    read_control(bus, stream, &Codec::new(&schema_of::<Control>()), &mut progress)?;
-    let partitions = topic.partitions()?;
-    let ledger = progress.ledger();
-    let index = Index { bus, stream, topic: &topic, partitions: &partitions, ledger };
-    let begin = index.find(start, &mut Packets::new(bus))?;
-    let in_use = |members: String| ReaderError::GroupInUse { group: group.to_owned(), members };
-    let known = topic.groups()?.into_iter().find(|known| known.name == group);
-    let members: Vec<_> = known.into_iter().flat_map(|known| known.members).collect();
-    if !members.is_empty() {
-        let names: Vec<_> = members.into_iter().map(|member| member.name).collect();
-        return Err(in_use(names.join(", ")));
-    }
-    let options = Subscribe::from(helio_bus::Start::Earliest).group(group);
-    let mut subscription = topic.subscribe(options)?;
-    let until = Instant::now() + STORED_TIMEOUT;
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        match subscription.next_timeout(left)? {
-            Some(Event::Assigned(own)) if own.len() == partitions.len() => break,
-            Some(_) => {}
-            None => return Err(in_use("it does not get all partitions".to_owned())),
+impl Stream<'_> {
+    /// Moves a group without live members to a start, at which its next members resume.
+    ///
+    /// # Errors
+    /// [`ReaderError::GroupInUse`]; as [`AlertReader::open`].
+    pub fn rewind_group(self, group: &str, start: &Start) -> Result<(), ReaderError> {
+        let topic = self.topic()?;
+        let mut progress = Progress::new(self, Role::Member, topic.clone(), 1);
+        read_control(self, &Codec::new(&schema_of::<Control>()), &mut progress)?;
+        let partitions = topic.partitions()?;
+        let ledger = progress.ledger();
+        let index = Index { stream: self, topic: &topic, partitions: &partitions, ledger };
+        let begin = index.find(start, &mut Packets::new(self.bus))?;
+        let in_use = |members: String| ReaderError::GroupInUse { group: group.to_owned(), members };
+        let known = topic.groups()?.into_iter().find(|known| known.name == group);
+        let members: Vec<_> = known.into_iter().flat_map(|known| known.members).collect();
+        if !members.is_empty() {
+            let names: Vec<_> = members.into_iter().map(|member| member.name).collect();
+            return Err(in_use(names.join(", ")));
         }
+        let options = Subscribe::from(helio_bus::Start::Earliest).group(group);
+        let mut subscription = topic.subscribe(options)?;
+        let until = Instant::now() + STORED_TIMEOUT;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match subscription.next_timeout(left)? {
+                Some(Event::Assigned(own)) if own.len() == partitions.len() => break,
+                Some(_) => {}
+                None => return Err(in_use("it does not get all partitions".to_owned())),
+            }
+        }
+        for (partition, offset) in (0..).zip(begin.offsets) {
+            subscription.commit_at(partition, offset)?;
+        }
+        Ok(())
     }
-    for (partition, offset) in (0..).zip(begin.offsets) {
-        subscription.commit_at(partition, offset)?;
-    }
-    Ok(())
 }
 
 fn position(sample: &Sample) -> Position {
@@ -659,9 +656,7 @@ fn take_out(packet: &Packet, wanted: Stamps) -> Result<WithStamps, String> {
 
 impl Gate {
     fn admit(&mut self, sample: &Sample, packets: &[Result<Packet, BadPacket>]) -> Admission {
-        if let Some(next) = self.next.get_mut(sample.partition as usize) {
-            *next = (sample.offset + 1).max(*next);
-        }
+        self.pass(sample.partition, sample.offset + 1);
         let is_target = |packet: &Packet| match self.target {
             Target::Visit(visit) => packet.ccd.visit == visit,
             Target::Alert(id) => packet.id == id,
@@ -675,6 +670,13 @@ impl Gate {
             return Admission::Hold;
         }
         Admission::Pass
+    }
+
+    /// Notes that all of a partition before an offset was read or held.
+    fn pass(&mut self, partition: u32, to: u64) {
+        if let Some(next) = self.next.get_mut(partition as usize) {
+            *next = to.max(*next);
+        }
     }
 
     /// Whether the target was not found in all that was stored, or too much is held.
@@ -763,7 +765,7 @@ impl AlertReader {
 impl std::fmt::Debug for AlertReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("AlertReader")
-            .field("stream", &self.stream)
+            .field("name", &self.name)
             .field("options", &self.options)
             .finish_non_exhaustive()
     }

@@ -18,7 +18,7 @@ use crate::visit::{
 use super::alert::{VisitEvent, gap_end};
 use super::audit::{ReadDigest, digests_topic};
 use super::error::ReaderError;
-use super::start::{Checkpoint, checkpoints_topic, end, starts};
+use super::start::{Checkpoint, Stream, checkpoints_topic, end, starts};
 
 /// How long a receipt is waited for.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -48,7 +48,7 @@ struct Decision {
 /// See the module.
 pub(super) struct Progress {
     bus: Bus,
-    stream: String,
+    name: String,
     topic: Topic,
     reader: Reader,
     cursors: Vec<Cursor>,
@@ -67,12 +67,13 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new(bus: &Bus, stream: &str, role: Role, topic: Topic, visits: usize) -> Self {
+    pub(super) fn new(stream: Stream<'_>, role: Role, topic: Topic, visits: usize) -> Self {
+        let Stream { bus, name } = stream;
         let partitions = topic.qos().partitions as usize;
         let reader = Reader::new(bus.producer().as_str(), role, vec![0; partitions]);
         Self {
             bus: bus.clone(),
-            stream: stream.to_owned(),
+            name: name.to_owned(),
             topic,
             reader: reader.with_tallies(visits),
             cursors: vec![Cursor::default(); partitions],
@@ -86,6 +87,10 @@ impl Progress {
             unpublished: BTreeSet::new(),
             events: Vec::new(),
         }
+    }
+
+    fn stream(&self) -> Stream<'_> {
+        Stream { bus: &self.bus, name: &self.name }
     }
 
     pub(super) fn ledger(&self) -> &Ledger {
@@ -128,11 +133,21 @@ impl Progress {
                 let (from, begin) = (warm[partition], begin[partition]);
                 *cursor = Cursor { is_own, from, begin, next: from };
                 self.reader.advance(info.partition, from);
+                self.expect_decisions(partition, begin);
             }
-            cursor.is_own = is_own;
+            self.cursors[partition].is_own = is_own;
         }
         if !std::mem::replace(&mut self.has_started, true) {
             self.forget_past();
+        }
+    }
+
+    /// Reports decisions again of visits whose ends are not read in a partition.
+    fn expect_decisions(&mut self, partition: usize, begin: u64) {
+        let closings = self.reader.ledger().visits().filter_map(|(_, visit)| visit.closing());
+        for closing in closings.filter(|closing| end(closing, partition) > begin) {
+            let again = || Decision { closing: closing.clone(), late: Vec::new(), is_past: false };
+            self.decisions.entry(closing.visit).or_insert_with(again);
         }
     }
 
@@ -210,7 +225,7 @@ impl Progress {
         if part == Part::Alerts && gap_end(&gap).is_some_and(is_past) {
             return;
         }
-        let topic = part.name(&self.stream).map(|name| name.to_string()).unwrap_or_default();
+        let topic = part.name(&self.name).map(|name| name.to_string()).unwrap_or_default();
         self.events.push(VisitEvent::Gap { topic, gap });
     }
 
@@ -316,7 +331,7 @@ impl Progress {
         let publisher = match &self.proposer {
             Some(publisher) => publisher,
             None => {
-                let publisher = control_topic(&self.bus, &self.stream)?.publisher()?;
+                let publisher = control_topic(&self.bus, &self.name)?.publisher()?;
                 self.proposer.insert(publisher)
             }
         };
@@ -359,7 +374,7 @@ impl Progress {
                 records.push((record.key(), record));
             }
         }
-        publish_records(&digests_topic(&self.bus, &self.stream)?, &records)?;
+        publish_records(&digests_topic(self.stream())?, &records)?;
         self.unpublished.clear();
         Ok(())
     }
@@ -376,7 +391,7 @@ impl Progress {
             (format!("{name}/{partition}"), record)
         };
         let records: Vec<_> = self.positions().map(record).collect();
-        publish_records(&checkpoints_topic(&self.bus, &self.stream)?, &records)
+        publish_records(&checkpoints_topic(self.stream())?, &records)
     }
 }
 

@@ -28,10 +28,32 @@ pub(super) const STORED_TIMEOUT: Duration = Duration::from_secs(30);
 /// start: in a survey two are open at a time.
 const MAX_OPEN_VISITS: usize = 8;
 
+/// A stream of alerts on a bus.
+#[derive(Clone, Copy)]
+pub struct Stream<'a> {
+    /// The bus.
+    pub bus: &'a Bus,
+    /// The name of the topic of packets.
+    pub name: &'a str,
+}
+
+impl fmt::Debug for Stream<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stream({})", self.name)
+    }
+}
+
+impl Stream<'_> {
+    /// Opens the topic of packets, which must exist.
+    pub(super) fn topic(self) -> Result<Topic, ReaderError> {
+        Ok(self.bus.topic(TopicSpec::of(Part::Alerts.name(self.name)?))?)
+    }
+}
+
 /// Where a reader starts.
 ///
 /// A member of a group resumes at the committed position of each partition; the start counts for
-/// partitions without one. [`rewind_group`](super::rewind_group) moves a group.
+/// partitions without one. [`Stream::rewind_group`] moves a group.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Start {
     /// With alerts that are published from now on.
@@ -146,15 +168,15 @@ helio_core::has_schema!(Checkpoint, "helio.alerts.Checkpoint", {
 });
 
 /// Opens the topic of checkpoints of a stream, or creates it.
-pub(super) fn checkpoints_topic(bus: &Bus, stream: &str) -> Result<Topic, ReaderError> {
-    let spec = TopicSpec::of(Part::Checkpoints.name(stream)?).schema(schema_of::<Checkpoint>());
-    Ok(open_or_create(bus, spec, Qos::event)?)
+pub(super) fn checkpoints_topic(stream: Stream<'_>) -> Result<Topic, ReaderError> {
+    let spec =
+        TopicSpec::of(Part::Checkpoints.name(stream.name)?).schema(schema_of::<Checkpoint>());
+    Ok(open_or_create(stream.bus, spec, Qos::event)?)
 }
 
 /// Finds starts in a stream.
 pub(super) struct Index<'a> {
-    pub bus: &'a Bus,
-    pub stream: &'a str,
+    pub stream: Stream<'a>,
     pub topic: &'a Topic,
     pub partitions: &'a [PartitionInfo],
     pub ledger: &'a Ledger,
@@ -287,7 +309,7 @@ impl Index<'_> {
 
     fn checkpoint(&self, name: &str) -> Result<Vec<u64>, ReaderError> {
         let unknown = || ReaderError::NoSuchCheckpoint { name: name.to_owned() };
-        let found = checkpoint(self.bus, self.stream, name)?;
+        let found = checkpoint(self.stream, name)?;
         if found.is_empty() {
             return Err(unknown());
         }
@@ -307,9 +329,9 @@ impl Index<'_> {
         Ok(offsets)
     }
 
-    /// From where on a reader reads in order to know the alerts that it starts amidst: so it notices
-    /// repetitions, and can close open visits.
-    pub(super) fn warm_up(&self, begin: &[u64]) -> Vec<u64> {
+    /// From where on a reader of these partitions reads in order to know the visits that it starts
+    /// amidst: so it notices repetitions, and can close open visits.
+    pub(super) fn warm_up(&self, begin: &[u64], own: &[u32]) -> Vec<u64> {
         let mut warm = begin.to_vec();
         let mut open = 0;
         for (_, visit) in self.ledger.visits().rev() {
@@ -320,14 +342,16 @@ impl Index<'_> {
             if visit.closing().is_none() && open > MAX_OPEN_VISITS {
                 continue;
             }
-            let starts = starts(visit, begin.len());
-            for (partition, start) in starts.iter().enumerate() {
-                let end = visit.closing().map_or(u64::MAX, |closing| end(closing, partition));
-                if start.may_have_alerts
-                    && start.offset < begin[partition]
-                    && end > begin[partition]
-                {
-                    warm[partition] = warm[partition].min(start.offset);
+            // What was read of it is committed as a whole, so that it is known whole until then.
+            let is_read = |closing: &Closing| {
+                own.iter().all(|p| end(closing, *p as usize) <= begin[*p as usize])
+            };
+            if visit.closing().is_some_and(is_read) {
+                continue;
+            }
+            for (warm, start) in warm.iter_mut().zip(starts(visit, begin.len())) {
+                if start.may_have_alerts {
+                    *warm = start.offset.min(*warm);
                 }
             }
         }
@@ -398,9 +422,9 @@ fn find_alert(sample: &Sample, id: i64, packets: &mut Packets) -> Option<FoundAl
 }
 
 /// The positions of a checkpoint, by partition; empty if there is none.
-fn checkpoint(bus: &Bus, stream: &str, name: &str) -> Result<BTreeMap<u32, u64>, ReaderError> {
+fn checkpoint(stream: Stream<'_>, name: &str) -> Result<BTreeMap<u32, u64>, ReaderError> {
     let codec = Codec::new(&schema_of::<Checkpoint>());
-    let topic = checkpoints_topic(bus, stream)?;
+    let topic = checkpoints_topic(stream)?;
     let prefix = format!("{name}/");
     let options = Subscribe::from(helio_bus::Start::Last(1)).key_prefix(prefix.as_bytes());
     let mut subscription = topic.subscribe(options)?;

@@ -15,6 +15,8 @@ pub struct Visit {
     opening: Option<Opening>,
     /// The newest manifest of each detector.
     manifests: BTreeMap<i32, Manifest>,
+    /// The number of alerts in the manifests.
+    announced: u64,
     /// Detectors that sent more than one.
     repeated: BTreeSet<i32>,
     closing: Option<Closing>,
@@ -68,6 +70,12 @@ impl Visit {
     #[must_use]
     pub fn manifest(&self, detector: i32) -> Option<&Manifest> {
         self.manifests.get(&detector)
+    }
+
+    /// The number of alerts that the manifests announce.
+    #[must_use]
+    pub fn announced(&self) -> u64 {
+        self.announced
     }
 
     /// The manifests, by detector.
@@ -127,7 +135,9 @@ impl Ledger {
                 // Manifests may overtake the opening record; of others nothing is expected.
                 let unexpected: Vec<_> =
                     visit.manifests.keys().copied().filter(|d| !visit.expects(*d)).collect();
-                unexpected.iter().for_each(|detector| _ = visit.manifests.remove(detector));
+                for manifest in unexpected.iter().filter_map(|one| visit.manifests.remove(one)) {
+                    visit.announced -= manifest.alerts.count();
+                }
                 Fact::Opened(id)
             }
             Control::Manifest(manifest) => visit.take_manifest(manifest),
@@ -170,7 +180,7 @@ impl Ledger {
 }
 
 impl Visit {
-    fn take_manifest(&mut self, manifest: Manifest) -> Fact {
+    fn take_manifest(&mut self, mut manifest: Manifest) -> Fact {
         let (visit, detector) = (manifest.visit, manifest.detector);
         if !self.expects(detector) {
             return Fact::Rejected(Rejection::UnexpectedDetector);
@@ -179,7 +189,15 @@ impl Visit {
         {
             return Fact::Rejected(Rejection::Limit);
         }
-        if self.manifests.insert(detector, manifest).is_some() {
+        self.announced += manifest.alerts.count();
+        // The alerts of the former lie where they were.
+        if let Some(former) = self.manifests.get(&detector)
+            && former.alerts.count() > 0
+        {
+            manifest.extent = former.extent.zip(manifest.extent).and_then(|(a, b)| a.and(b));
+        }
+        if let Some(former) = self.manifests.insert(detector, manifest) {
+            self.announced -= former.alerts.count();
             self.repeated.insert(detector);
         }
         Fact::Manifest { visit, detector }

@@ -142,6 +142,19 @@ impl Control {
     }
 }
 
+impl Extent {
+    /// Returns the extent of two publishes; `None` if they are in several partitions.
+    pub(super) fn and(self, other: Self) -> Option<Self> {
+        (self.partition == other.partition).then(|| Self {
+            partition: self.partition,
+            first: self.first.min(other.first),
+            end: self.end.max(other.end),
+            lowest_id: self.lowest_id.min(other.lowest_id),
+            highest_id: self.highest_id.max(other.highest_id),
+        })
+    }
+}
+
 impl Closing {
     /// Whether all manifests are there and match.
     #[must_use]

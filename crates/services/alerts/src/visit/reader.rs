@@ -224,12 +224,11 @@ impl Reader {
     }
 
     fn propose_if_complete(&mut self, visit: i64) -> Option<Effect> {
-        let has_all = self.ledger.visit(visit).is_some_and(Visit::has_all_manifests);
-        let read = self.tallies.get(&visit).map_or(0, Tally::len);
+        let read = self.tallies.get(&visit).map_or(0, Tally::len) as u64;
         // Before the numbers are equal, no audit can be.
-        let is_candidate = self.role == Role::Whole
-            && has_all
-            && read as u64 == self.ledger.announced(visit).count();
+        let is_equal = |known: &Visit| known.announced() == read && known.has_all_manifests();
+        let is_candidate =
+            self.role == Role::Whole && self.ledger.visit(visit).is_some_and(is_equal);
         if !is_candidate || self.open.get(&visit).is_none_or(|open| open.has_proposed) {
             return None;
         }

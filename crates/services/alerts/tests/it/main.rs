@@ -1,11 +1,14 @@
 //! The tests of `helio-alerts` that are quick.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod faults;
 mod generator;
+mod groups;
 mod others;
 mod packets;
 mod producer;
 mod reader;
+mod rewind;
 mod schemas;
 mod stamps;
 mod support;

@@ -1,21 +1,17 @@
-//! Readers of a stream: alone, in groups, with stamps.
+//! Readers of a stream: alone, with stamps.
 
 use std::collections::BTreeMap;
 
-use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
-
 use helio_alerts::layout::Layout;
 use helio_alerts::producer::{ProducerOptions, TopicLayout};
-use helio_alerts::reader::{
-    Alert, AlertReader, Drops, Read, ReaderOptions, Stamps, Start, VisitEvent,
-};
+use helio_alerts::reader::{Stamps, Start, VisitEvent};
 use helio_alerts::rubin::Version;
 use helio_alerts::stamps::Packing;
-use helio_alerts::visit::Closing;
-use helio_bus::Bus;
 
-use crate::support::{DETECTORS, SHUTTER_CLOSE_NS, TOPIC, bus, options, packets_of, publish_visit};
+use crate::support::{
+    DETECTORS, SHUTTER_CLOSE_NS, bus, made, open, options, packets_of, places, publish_visit,
+    read_until,
+};
 
 #[test]
 fn a_reader_returns_a_visit_closes_it_and_audits_it() {
@@ -61,8 +57,7 @@ fn stamps_come_from_any_layout_as_any_kind_with_equal_bytes() {
                 let mut reader = open(&bus, Start::Earliest, stamps);
                 let found = read_until(&mut reader, |found| found.alerts.len() == whole.len());
                 for alert in &found.alerts {
-                    let datum =
-                        &whole[whole.binary_search_by_key(&alert.id, |one| one.0).unwrap()].1;
+                    let datum = &whole[&alert.id];
                     let mut metadata = Vec::new();
                     let files = layout.split(datum, &mut metadata).unwrap();
                     match stamps {
