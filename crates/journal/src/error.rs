@@ -36,6 +36,41 @@ pub enum JournalError {
         /// The file or folder.
         path: PathBuf,
     },
+    /// The user has no read permission.
+    #[error(
+        "{}: no permission to read; ask the owner for it (`helio topic grant`)",
+        path.display()
+    )]
+    NotReadable {
+        /// The file or folder.
+        path: PathBuf,
+    },
+    /// Only the owner of files can let others read them.
+    #[error(
+        "{}: only the owner of its files, or root, can change who may read it; run this as the \
+         user who writes the journal",
+        path.display()
+    )]
+    NotOwner {
+        /// The file or folder.
+        path: PathBuf,
+    },
+    /// The file system cannot store who may read a file.
+    #[error(
+        "{}: the file system has no access control lists; use one that has (ext4, XFS, Btrfs, \
+         tmpfs)",
+        path.display()
+    )]
+    NoAccessLists {
+        /// The file or folder.
+        path: PathBuf,
+    },
+    /// The machine has no such user.
+    #[error("this machine has no user {user:?}; name one by its name or number")]
+    NoUser {
+        /// The name or number.
+        user: String,
+    },
     /// The disk or the quota is full.
     #[error("{}: no room on the disk; free some, or lower the topics' retention", path.display())]
     NoRoom {
@@ -337,6 +372,9 @@ impl JournalError {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoRoom { path },
             // A file size limit (RLIMIT_FSIZE) counts as a full disk.
             io::ErrorKind::FileTooLarge => Self::NoRoom { path },
+            io::ErrorKind::PermissionDenied if ["read", "list"].contains(&action) => {
+                Self::NotReadable { path }
+            }
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                 Self::NotPermitted { path }
             }

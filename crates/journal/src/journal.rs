@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use helio_core::{Schema, SchemaId, TopicName};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
+use crate::access;
 use crate::bell::Bell;
 use crate::budget;
 use crate::description;
@@ -242,6 +243,7 @@ impl Journal {
         }
         let Some(config) = description::read(&dir)? else { return Ok(false) };
         let next = topic::prepare(env, &config)?;
+        access::copy(&dir, &next)?;
         self.mark_deleted(name)?;
         // At each moment, one of the two has the name.
         let flags = RenameFlags::EXCHANGE;
@@ -276,6 +278,58 @@ impl Journal {
         // Opened again with the new configuration.
         self.open_topics().remove(name);
         Ok(true)
+    }
+
+    /// Lets a user, by id, read a topic, its new files included; returns whether there is one. All
+    /// others are excluded, except the owner, users to whom it was granted before, and the folder's
+    /// group if that may write. The user can also read the journal's own file, its schemas and the
+    /// names of its topics, and can write nothing. Purging keeps the grants; removing ends them.
+    ///
+    /// # Errors
+    /// [`JournalError::NotOwner`] and [`JournalError::NoAccessLists`].
+    pub fn grant(&self, name: &TopicName, user: u32) -> Result<bool, JournalError> {
+        self.admit(name, user, access::grant)
+    }
+
+    /// The same for a topic that all users of the journal may need: nobody is excluded.
+    ///
+    /// # Errors
+    /// As [`Journal::grant`].
+    pub fn share(&self, name: &TopicName, user: u32) -> Result<bool, JournalError> {
+        self.admit(name, user, access::share)
+    }
+
+    fn admit(
+        &self,
+        name: &TopicName,
+        user: u32,
+        admit: fn(&Path, u32) -> Result<(), JournalError>,
+    ) -> Result<bool, JournalError> {
+        let env = &self.inner.env;
+        let _lock = self.lock_topics()?;
+        if self.topic(name)?.is_none() {
+            return Ok(false);
+        }
+        admit(&topic::dir(env, name), user)?;
+        access::share_only(&env.dir, user, access::ENTER)?;
+        access::share_only(&env.file_path(), user, access::READ)?;
+        access::share_only(&env.dir.join("topics"), user, access::BROWSE)?;
+        access::share(&env.dir.join("schemas"), user)?;
+        Ok(true)
+    }
+
+    /// Ends a user's [grant](Journal::grant); returns whether there was one. The topic stays closed
+    /// to others. Files that the user's processes have open stay readable for them, new ones do not
+    /// open.
+    ///
+    /// # Errors
+    /// As [`Journal::grant`].
+    pub fn revoke(&self, name: &TopicName, user: u32) -> Result<bool, JournalError> {
+        let _lock = self.lock_topics()?;
+        match self.topic(name)? {
+            Some(_) => access::revoke(&topic::dir(&self.inner.env, name), user),
+            None => Ok(false),
+        }
     }
 
     /// Marks the partitions of a topic as deleted, then removes it. A process that dies in between
@@ -313,7 +367,7 @@ impl Journal {
         }
     }
 
-    /// Lists all topics, by name.
+    /// Lists all topics that this process may read, by name.
     ///
     /// # Errors
     /// [`JournalError`] if a topic's description cannot be read.
@@ -325,8 +379,10 @@ impl Journal {
             if let Some(name) = entry.file_name().to_str().and_then(topic::unescape)
                 && !topic::was_deleted(&entry.path())
             {
-                let config = description::read(&entry.path())?;
-                found.extend(config.map(|config| TopicInfo { name, config }));
+                match description::read(&entry.path()) {
+                    Err(JournalError::NotReadable { .. }) => {}
+                    config => found.extend(config?.map(|config| TopicInfo { name, config })),
+                }
             }
         }
         found.sort_by(|a, b| a.name.cmp(&b.name));

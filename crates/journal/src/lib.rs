@@ -12,13 +12,14 @@
 //! - A [`Bell`] blocks a thread until any of its readers has a new record.
 //!
 //! Modules, from the ground up: `map`, `sigbus`, `lock` and `futex` are the only ones with
-//! `unsafe`, besides `segment` and `presence`. `env` holds what everything refers to: folder,
+//! `unsafe`, besides `segment`, `presence` and `users`. `access` sets who may read. `env` holds what everything refers to: folder,
 //! options, process identity, `doorbells`, `locks`. `partition` is one log; `writer`, `reader`,
 //! `sync`, `retention`, `recovery` (with `log_scan` and `rebuild`), `repair` and `keys` are its
 //! operations; `group_positions` lies below it. `bell`, `groups` and `producers` stand beside it.
 //! `maintenance` lists the open partitions, groups and bells, and runs the background work. `pins`
 //! keeps payloads in place for readers. `topic` and `journal` are the public entry points.
 
+mod access;
 mod bell;
 mod budget;
 mod control;
@@ -62,6 +63,7 @@ mod signal;
 mod sync;
 mod syncers;
 mod topic;
+mod users;
 mod waiters;
 mod wake_hints;
 mod writer;
@@ -85,5 +87,6 @@ pub use producers::{Lease, Ownership, ProducerInfo, WriterOptions};
 pub use reader::{From, Item, Reader, ReaderWatch, SampleRef};
 pub use repair::{Damage, DamagedFiles};
 pub use topic::{PartitionInfo, ProducerClaim, Topic};
+pub use users::user_id;
 pub use wake_hints::{Hint, Hints, WakeTargets};
 pub use writer::{AppendedBatch, Record, Writer};

@@ -207,7 +207,8 @@ impl TopicInner {
         let named = match control::identity(&first_control(&self.dir)) {
             Some((seed, deleted)) => !deleted && (seed == known || known == 0),
             // Opening the partition rebuilds it.
-            None => self.dir.join("topic.json").exists(),
+            // Without permission, opening it returns that error.
+            None => self.dir.join("topic.json").try_exists().unwrap_or(true),
         };
         named && self.partitions.iter().filter_map(OnceLock::get).all(|p| p.check_present().is_ok())
     }

@@ -31,6 +31,7 @@ pub(crate) const UNSAFE_MODULES: &[(&str, &str)] = &[
     ("crates/journal/src/presence.rs", "locks of an open file's bytes come from libc"),
     ("crates/journal/src/sigbus.rs", "a mapped file that is cut short reads as zeros"),
     ("crates/journal/src/segment.rs", "copies in and out of a mapped segment"),
+    ("crates/journal/src/users.rs", "the machine's users are looked up by libc"),
     ("crates/services/log-c/src/calls.rs", "the functions are called by C"),
     (
         "crates/services/log-c/src/foreign.rs",

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::support::damage::*;
+use crate::support::users::{NOBODY, as_user, is_root, open_folder};
 use helio_core::{Tai, TopicName};
 use helio_journal::{
     Access, AppendError, From, Item, Journal, JournalError, JournalOptions, LastValue,
@@ -122,32 +123,15 @@ fn a_folder_opened_for_reading_is_read_and_not_changed() {
     assert!(matches!(reader.next().unwrap(), Some(Item::Sample(s)) if s.offset == RECORDS));
 }
 
-/// Whether the test may mount and change users.
-fn is_root(test: &str) -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        eprintln!("{test}: skipped, it needs root");
-    }
-    root
-}
-
 #[test]
 fn a_user_without_permission_gets_an_error_that_says_so() {
     if !is_root("two users") {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
-    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let dir = open_folder();
     let dir = dir.path().join("j");
     make(&dir);
-    // A thread has its own user: this one becomes nobody, and ends.
-    std::thread::spawn(move || {
-        let nobody = 65_534;
-        let (uid, gid) =
-            (rustix::process::Uid::from_raw(nobody), rustix::process::Gid::from_raw(nobody));
-        rustix::thread::set_thread_groups(&[]).unwrap();
-        rustix::thread::set_thread_res_gid(gid, gid, gid).unwrap();
-        rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
+    as_user(NOBODY, || {
         let refused = Journal::open(&dir, options()).unwrap_err();
         assert!(matches!(refused, JournalError::NotPermitted { .. }), "{refused}");
         let access = Access::ReadOnly;
@@ -155,9 +139,7 @@ fn a_user_without_permission_gets_an_error_that_says_so() {
         let topic = journal.topic(&name()).unwrap().unwrap();
         let mut reader = topic.reader(0, From::Earliest).unwrap();
         assert!(reader.next().unwrap().is_some());
-    })
-    .join()
-    .unwrap();
+    });
 }
 
 #[test]

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crate::support::damage::in_memory;
 use crate::support::matrix::damage;
+use crate::support::users::{NOBODY, become_user, is_root, open_folder};
 use crate::support::{HANG_TIMEOUT, child_test};
 use helio_core::{ProducerName, TopicName};
 use helio_journal::{
@@ -19,9 +20,6 @@ use helio_journal::{
     PidNamespaces, Record, Topic, TopicConfig, Writer, WriterOptions,
 };
 use rustix::fs::{FlockOperation, flock};
-
-/// The user and group of those who may only read.
-const NOBODY: u32 = 65_534;
 
 fn options() -> JournalOptions {
     JournalOptions { maintenance: Maintenance::Manual, ..JournalOptions::default() }
@@ -63,30 +61,6 @@ fn locks_file(dir: &Path) -> PathBuf {
     let found: Vec<_> = entries.filter(is_one).collect();
     assert_eq!(found.len(), 1, "{found:?}");
     found[0].clone()
-}
-
-fn is_root(test: &str) -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        eprintln!("{test}: skipped, it needs root");
-    }
-    root
-}
-
-/// A folder that everybody may enter.
-fn open_folder() -> tempfile::TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    dir
-}
-
-/// Makes the calling thread one of another user, for ever.
-fn become_nobody() {
-    let user = rustix::process::Uid::from_raw(NOBODY);
-    let group = rustix::process::Gid::from_raw(NOBODY);
-    rustix::thread::set_thread_groups(&[]).unwrap();
-    rustix::thread::set_thread_res_gid(group, group, group).unwrap();
-    rustix::thread::set_thread_res_uid(user, user, user).unwrap();
 }
 
 /// All files and folders of a journal.
@@ -143,7 +117,7 @@ fn whoever_may_only_read_the_folder_stops_nobody() {
     let (over, is_over) = mpsc::channel::<()>();
     let paths = everything(&dir);
     let reader = std::thread::spawn(move || {
-        become_nobody();
+        become_user(NOBODY);
         let open = |path: &PathBuf| File::open(path).ok().map(|file| (path.clone(), file));
         let files: Vec<_> = paths.iter().filter_map(open).collect();
         for (path, file) in &files {
@@ -344,7 +318,7 @@ fn root_leaves_the_file_of_locks_to_the_journal_s_owner() {
     }
     let journal = Journal::open(&dir, options()).unwrap();
     std::thread::spawn(move || {
-        become_nobody();
+        become_user(NOBODY);
         let own = Journal::open(&dir, options()).unwrap();
         own.create_topic(&name("t"), &TopicConfig::default()).unwrap();
     })
@@ -510,7 +484,7 @@ fn a_stranger_s_folder_that_everybody_may_write_to_is_refused() {
         std::os::unix::fs::chown(&dir, Some(owner), Some(group)).unwrap();
         fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).unwrap();
         let opened = std::thread::spawn(move || {
-            become_nobody();
+            become_user(NOBODY);
             Journal::open(&dir, options()).map(drop)
         });
         match opened.join().unwrap() {

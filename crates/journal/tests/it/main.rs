@@ -9,6 +9,7 @@ mod damage_matrix;
 mod deletion;
 mod failing;
 mod golden;
+mod grants;
 mod groups;
 mod hostile;
 mod last_value;

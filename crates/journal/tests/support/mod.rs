@@ -3,6 +3,7 @@
 
 pub(crate) mod damage;
 pub(crate) mod matrix;
+pub(crate) mod users;
 
 use std::time::Duration;
 
