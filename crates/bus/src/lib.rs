@@ -59,6 +59,7 @@ mod error;
 mod event;
 mod evolution;
 mod forwarder;
+mod grants;
 mod groups;
 mod interfaces;
 mod notices;
@@ -98,6 +99,7 @@ pub use event::{
 };
 pub use evolution::{Evolution, EvolutionError};
 pub use forwarder::Forwarder;
+pub use grants::Granted;
 pub use groups::{GroupInfo, GroupMember, GroupPartition, GroupState};
 pub use helio_core::qos::Guarantee;
 pub use helio_core::{

@@ -9,6 +9,7 @@ use helio_core::{Producer, ProducerName, Qos, SchemaId, TopicName};
 use crate::error::TopicError;
 use crate::evolution::{Evolution, SchemaRules};
 use crate::forwarder::Forwarder;
+use crate::grants::Granted;
 use crate::groups::GroupInfo;
 use crate::publisher::Publisher;
 use crate::resolve::{Resolver, UndecodableReports};
@@ -263,6 +264,28 @@ impl Topic {
     pub fn writers_within(&self, timeout: Duration) -> Result<Vec<WriterInfo>, TopicError> {
         let clock = &*self.core.bus.clock;
         Ok(crate::status_events::newest_within(&*self.core.transport, clock, timeout)?)
+    }
+
+    /// Lets a user read this topic and write nothing. On a journal it is a user of the machine, by
+    /// name or number, who opens the journal for reading; all others are excluded, except the
+    /// journal's owner and earlier grants. On Kafka it is a principal, which gets a login (SCRAM)
+    /// with the given password, or with a generated one if it has none yet; groups of the topic are
+    /// included. It waits for the engine.
+    ///
+    /// # Errors
+    /// [`TransportError::Unsupported`](crate::TransportError::Unsupported) on transports without
+    /// [grants](crate::Capabilities::grants), on brokers without access control, and for a password
+    /// on a journal; the transport's error.
+    pub fn grant(&self, user: &str, password: Option<&str>) -> Result<Granted, TopicError> {
+        Ok(self.core.bus.transport.grant(user, &self.core.name, password)?)
+    }
+
+    /// Ends a user's [grant](Self::grant); returns whether there was one.
+    ///
+    /// # Errors
+    /// As [`grant`](Self::grant).
+    pub fn revoke(&self, user: &str) -> Result<bool, TopicError> {
+        Ok(self.core.bus.transport.revoke(user, &self.core.name)?)
     }
 
     /// A group's committed position in each partition.

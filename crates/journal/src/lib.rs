@@ -12,12 +12,13 @@
 //! - A [`Bell`] blocks a thread until any of its readers has a new record.
 //!
 //! Modules, from the ground up: `map`, `sigbus`, `lock` and `futex` are the only ones with
-//! `unsafe`, besides `segment`, `presence` and `users`. `access` sets who may read. `env` holds what everything refers to: folder,
-//! options, process identity, `doorbells`, `locks`. `partition` is one log; `writer`, `reader`,
-//! `sync`, `retention`, `recovery` (with `log_scan` and `rebuild`), `repair` and `keys` are its
-//! operations; `group_positions` lies below it. `bell`, `groups` and `producers` stand beside it.
-//! `maintenance` lists the open partitions, groups and bells, and runs the background work. `pins`
-//! keeps payloads in place for readers. `topic` and `journal` are the public entry points.
+//! `unsafe`, besides `segment`, `presence` and `users`. `access` sets who may read. `env` holds
+//! what everything refers to: folder, options, process identity, `doorbells`, `locks`. `partition`
+//! is one log; `writer`, `reader`, `sync`, `retention`, `recovery` (with `log_scan` and `rebuild`),
+//! `repair` and `keys` are its operations; `group_positions` lies below it. `bell`, `groups` and
+//! `producers` stand beside it. `maintenance` lists the open partitions, groups and bells, and runs
+//! the background work. `pins` keeps payloads in place for readers. `topic` and `journal` are the
+//! public entry points.
 
 mod access;
 mod bell;

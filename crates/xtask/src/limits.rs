@@ -50,6 +50,10 @@ pub(crate) const UNSAFE_MODULES: &[(&str, &str)] = &[
     ("crates/transports/dds/src/entity/types.rs", "types are described to Cyclone DDS"),
     ("crates/transports/dds/src/entity/writer.rs", "samples are given to Cyclone DDS"),
     (
+        "crates/transports/kafka/src/client/access.rs",
+        "access control lists by librdkafka, which its Rust crate does not offer",
+    ),
+    (
         "crates/transports/kafka/src/client/ffi.rs",
         "calls of librdkafka that its Rust crate does not offer",
     ),

@@ -17,6 +17,7 @@
 mod delivery;
 mod fencing;
 mod forwarding;
+mod grants;
 mod groups;
 mod headers;
 mod history;
@@ -204,6 +205,7 @@ pub fn checks() -> impl Iterator<Item = &'static Check> {
         fencing::CHECKS,
         forwarding::CHECKS,
         schemas::CHECKS,
+        grants::CHECKS,
         timing::CHECKS,
         lifecycle::CHECKS,
     ]

@@ -93,6 +93,8 @@ pub struct Capabilities {
     /// Starting at an offset or at a time. (All transports that store the whole history can start
     /// at the earliest sample.)
     pub rewind: Support,
+    /// [Grants](crate::Topic::grant) of a topic to one user.
+    pub grants: Support,
     /// The largest payload, in bytes.
     pub max_payload_bytes: usize,
     /// The largest key, in bytes.
@@ -234,6 +236,7 @@ mod tests {
             partitions: 7,
             groups: Support::Yes,
             rewind: Support::No,
+            grants: Support::No,
             max_payload_bytes: 1,
             max_key_bytes: 2,
         };
@@ -253,6 +256,7 @@ mod tests {
             "partitions":7,
             "groups":"yes",
             "rewind":"no",
+            "grants":"no",
             "max_payload_bytes":1,
             "max_key_bytes":2
         }"#;

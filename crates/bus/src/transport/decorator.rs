@@ -9,8 +9,8 @@ use helio_core::qos::Retention;
 use helio_core::{Producer, Qos, SchemaId, TopicName};
 
 use super::{
-    Capabilities, Carried, Declared, GroupState, OwnerOrder, PartitionInfo, Reader, ReaderRequest,
-    RegisterError, Transport, TransportTopic, Writer, WriterInfo, WriterRequest,
+    Capabilities, Carried, Declared, Granted, GroupState, OwnerOrder, PartitionInfo, Reader,
+    ReaderRequest, RegisterError, Transport, TransportTopic, Writer, WriterInfo, WriterRequest,
 };
 use crate::bell::Bell;
 use crate::error::TransportError;
@@ -104,6 +104,19 @@ impl<T: Decorator> Transport for T {
 
     fn alter_topic(&self, name: &TopicName, retention: &Retention) -> Result<bool, TransportError> {
         self.inner().alter_topic(name, retention)
+    }
+
+    fn grant(
+        &self,
+        user: &str,
+        topic: &TopicName,
+        password: Option<&str>,
+    ) -> Result<Granted, TransportError> {
+        self.inner().grant(user, topic, password)
+    }
+
+    fn revoke(&self, user: &str, topic: &TopicName) -> Result<bool, TransportError> {
+        self.inner().revoke(user, topic)
     }
 
     fn topics(&self) -> Result<Vec<TopicName>, TransportError> {

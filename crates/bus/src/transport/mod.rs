@@ -44,6 +44,7 @@ use crate::bell::Bell;
 pub use crate::bell::locked;
 use crate::error::{PublishError, SizeLimit, TransportError};
 use crate::event::{Gap, Incompatible, Outage};
+pub use crate::grants::Granted;
 pub use crate::groups::{GroupMember, GroupState};
 use crate::receipts::PendingReceipt;
 pub use crate::receipts::{Published, Receipt};
@@ -124,6 +125,36 @@ pub trait Transport: Send + Sync + 'static {
         _retention: &Retention,
     ) -> Result<bool, TransportError> {
         Err(self.unsupported("alter a topic"))
+    }
+    /// Lets a user of the engine read a topic, in groups of the topic where the engine can limit
+    /// those. The user can write nothing. Granting again changes nothing but a given password.
+    /// Where topics are open to everybody, the topic is closed to all others.
+    ///
+    /// # Errors
+    /// [`TransportError::Unsupported`] if the engine has no users, or no passwords for them;
+    /// [`TransportError::TopicGone`]; the engine's error.
+    fn grant(
+        &self,
+        _user: &str,
+        _topic: &TopicName,
+        _password: Option<&str>,
+    ) -> Result<Granted, TransportError> {
+        Err(self.no_grants())
+    }
+    /// Ends a user's [grant](Self::grant); returns whether there was one. The user's login stays.
+    ///
+    /// # Errors
+    /// As [`grant`](Self::grant).
+    fn revoke(&self, _user: &str, _topic: &TopicName) -> Result<bool, TransportError> {
+        Err(self.no_grants())
+    }
+    /// The error of grants where the engine has no users.
+    fn no_grants(&self) -> TransportError {
+        TransportError::Unsupported {
+            transport: self.capabilities().transport.clone(),
+            what: "grant a topic to a user".to_owned(),
+            remedy: "use a transport whose engine has users".to_owned(),
+        }
     }
     /// The error of an operation that only the engine's own tools offer.
     fn unsupported(&self, what: &str) -> TransportError {

@@ -12,6 +12,7 @@ mod deletion;
 mod fair;
 mod fence;
 mod frozen;
+mod grants;
 mod owners;
 mod processes;
 mod replaced;

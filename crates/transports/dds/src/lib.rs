@@ -99,6 +99,7 @@ fn capabilities() -> Capabilities {
         partitions: 1024,
         groups: Support::No,
         rewind: Support::No,
+        grants: Support::No,
         max_payload_bytes: MAX_PAYLOAD_BYTES,
         max_key_bytes: MAX_KEY_BYTES,
     }

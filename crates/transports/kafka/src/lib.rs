@@ -100,6 +100,7 @@ fn capabilities(guarantee: Guarantee) -> Capabilities {
         partitions: 1024,
         groups: Support::Yes,
         rewind: Support::Yes,
+        grants: Support::Yes,
         max_payload_bytes: MAX_PAYLOAD_BYTES,
         max_key_bytes: MAX_KEY_BYTES,
     }

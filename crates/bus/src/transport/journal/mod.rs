@@ -28,12 +28,13 @@ use helio_core::{Qos, SchemaId, TopicName};
 use helio_journal::{
     Access, Budget, Journal, JournalError, JournalOptions, LastValue, MAX_KEY_BYTES,
     MAX_PARTITIONS, MAX_RECORD_BYTES, PidNamespaces, Recovered, RecoveryHook, SyncPolicy,
-    TopicConfig,
+    TopicConfig, user_id,
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Capabilities, Fencing, HistorySupport, Opening, Reach, Support, Transport, TransportTopic,
+    Capabilities, Fencing, Granted, HistorySupport, Opening, Reach, Support, Transport,
+    TransportTopic,
 };
 use crate::bell::{Bell, locked};
 use crate::error::{ConnectError, TransportError, engine};
@@ -170,6 +171,7 @@ fn capabilities() -> Capabilities {
         partitions: MAX_PARTITIONS,
         groups: Support::Yes,
         rewind: Support::Yes,
+        grants: Support::Yes,
         // The journal's limit includes key and payload.
         max_payload_bytes: MAX_RECORD_BYTES - MAX_KEY_BYTES,
         max_key_bytes: MAX_KEY_BYTES,
@@ -210,6 +212,11 @@ fn failed(what: &str) -> impl Fn(JournalError) -> TransportError + '_ {
         JournalError::SchemaEdited { id, .. } => {
             TransportError::SchemaEdited { schema: id, cause: error.to_string() }
         }
+        JournalError::NoAccessLists { .. } => TransportError::Unsupported {
+            transport: SCHEME.to_owned(),
+            what: format!("{what}: {error}"),
+            remedy: "then grant it again".to_owned(),
+        },
         error => engine(SCHEME, what, error),
     }
 }
@@ -308,6 +315,34 @@ impl Transport for JournalTransport {
             ..config(&qos)
         };
         self.shared.journal.alter_topic(name, &altered).map_err(|error| refused(name, error))
+    }
+
+    fn grant(
+        &self,
+        user: &str,
+        topic: &TopicName,
+        password: Option<&str>,
+    ) -> Result<Granted, TransportError> {
+        self.shared.check_open()?;
+        if password.is_some() {
+            return Err(TransportError::Unsupported {
+                transport: SCHEME.to_owned(),
+                what: format!("grant {topic} with a password"),
+                remedy: "name a user of this machine, and no password".to_owned(),
+            });
+        }
+        let id = user_id(user).map_err(failed("grant a topic"))?;
+        self.shared.schemas.share(id)?;
+        match self.shared.journal.grant(topic, id).map_err(failed("grant a topic"))? {
+            true => Ok(Granted::new(None)),
+            false => Err(TransportError::TopicGone { topic: topic.to_string() }),
+        }
+    }
+
+    fn revoke(&self, user: &str, topic: &TopicName) -> Result<bool, TransportError> {
+        self.shared.check_open()?;
+        let id = user_id(user).map_err(failed("revoke a topic"))?;
+        self.shared.journal.revoke(topic, id).map_err(failed("revoke a topic"))
     }
 
     fn topics(&self) -> Result<Vec<TopicName>, TransportError> {

@@ -6,8 +6,8 @@ use std::sync::Mutex;
 
 use helio_core::{ProducerName, SchemaId, TopicName};
 use helio_journal::{
-    AppendError, From, Item, Journal, LastValue, Ownership, Reader, Record, TopicConfig, Writer,
-    WriterOptions,
+    AppendError, From, Item, Journal, LastValue, Ownership, Reader, Record, Topic, TopicConfig,
+    Writer, WriterOptions,
 };
 
 use super::{SCHEME, failed};
@@ -121,10 +121,22 @@ impl Schemas {
         Ok(())
     }
 
-    fn open_writer(&self) -> Result<Writer, TransportError> {
+    /// Lets a user read the topics' schemas.
+    pub(super) fn share(&self, user: u32) -> Result<(), TransportError> {
+        let log = self.log()?;
+        self.journal.share(log.name(), user).map_err(failed("share the schemas' topic"))?;
+        Ok(())
+    }
+
+    /// The topic, created if there is none.
+    fn log(&self) -> Result<Topic, TransportError> {
         let config = TopicConfig { last_value: LastValue::Keep, ..TopicConfig::default() };
         let log = self.journal.create_topic(&internal()?, &config);
-        let log = log.map_err(failed("create the schemas' topic"))?;
+        log.map_err(failed("create the schemas' topic"))
+    }
+
+    fn open_writer(&self) -> Result<Writer, TransportError> {
+        let log = self.log()?;
         let producer = ProducerName::new(SCHEMA_PRODUCER).expect("the name is legal");
         let options = WriterOptions { producer, ownership: Ownership::Shared };
         log.writer(0, &options).map_err(failed("write the schemas' topic"))

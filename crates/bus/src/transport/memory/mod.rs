@@ -106,6 +106,7 @@ fn capabilities(strict: Support) -> Capabilities {
         partitions: 1024,
         groups: Support::Yes,
         rewind: Support::Yes,
+        grants: Support::No,
         max_payload_bytes: MAX_PAYLOAD_BYTES,
         max_key_bytes: MAX_KEY_BYTES,
     }

@@ -273,6 +273,7 @@ struct Placeless {
 pub(crate) fn placeless(inner: Arc<dyn Transport>) -> Bus {
     let capabilities = Capabilities {
         rewind: Support::No,
+        grants: Support::No,
         groups: Support::No,
         history: HistorySupport::KeepAll,
         ..inner.capabilities().clone()

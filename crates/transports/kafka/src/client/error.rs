@@ -81,6 +81,11 @@ pub(crate) fn refused(what: &str, code: Code) -> TransportError {
     failed(what)(KafkaError::AdminOp(code))
 }
 
+/// The same with a remedy that fits the operation.
+pub(crate) fn refused_with(what: &str, code: Code, remedy: &'static str) -> TransportError {
+    engine(what, Refused { code, remedy })
+}
+
 /// Whether it is a rejection, which no retry changes.
 pub(crate) fn is_refusal(error: &KafkaError) -> bool {
     matches!(error, KafkaError::MessageConsumptionFatal(_))

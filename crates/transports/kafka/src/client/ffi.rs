@@ -221,34 +221,84 @@ pub(crate) fn describe(
 ) -> Option<HashMap<String, TopicMetadata>> {
     let names: Vec<_> = names.filter_map(|name| CString::new(name).ok()).collect();
     let mut places: Vec<_> = names.iter().map(|name| name.as_ptr()).collect();
+    let what = bindings::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_DESCRIBETOPICS;
+    let answer = request(consumer.client(), what, patience, |client, options, queue| {
+        // SAFETY: all are alive. Names and collection live as long as the calls that copy them; the
+        // collection is destroyed once.
+        unsafe {
+            let topics = bindings::rd_kafka_TopicCollection_of_topic_names(
+                places.as_mut_ptr(),
+                places.len(),
+            );
+            bindings::rd_kafka_DescribeTopics(client, topics, options, queue);
+            bindings::rd_kafka_TopicCollection_destroy(topics);
+        }
+    });
+    // SAFETY: the event is alive, or null.
+    unsafe { described(answer.event()) }
+}
+
+/// The answer to an administrator's request, with what it contains.
+pub(crate) struct Answer {
+    event: *mut bindings::rd_kafka_event_t,
+    queue: *mut bindings::rd_kafka_queue_t,
+}
+
+impl Answer {
+    /// The event, which lives as long as this; null if no broker answered in time.
+    pub(crate) fn event(&self) -> *mut bindings::rd_kafka_event_t {
+        self.event
+    }
+
+    /// The error of the whole request; `None` if no broker answered in time.
+    pub(crate) fn error(&self) -> Option<RDKafkaErrorCode> {
+        // SAFETY: the event is alive.
+        (!self.event.is_null())
+            .then(|| RDKafkaErrorCode::from(unsafe { bindings::rd_kafka_event_error(self.event) }))
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        // SAFETY: both are this object's own and destroyed once; a later answer finds the queue
+        // closed.
+        unsafe {
+            if !self.event.is_null() {
+                bindings::rd_kafka_event_destroy(self.event);
+            }
+            bindings::rd_kafka_queue_destroy(self.queue);
+        }
+    }
+}
+
+/// Sends one of an administrator's requests with its options, and waits for the answer.
+pub(crate) fn request<C: ClientContext>(
+    client: &Client<C>,
+    what: bindings::rd_kafka_admin_op_t,
+    patience: Duration,
+    send: impl FnOnce(
+        *mut bindings::rd_kafka_t,
+        *const bindings::rd_kafka_AdminOptions_t,
+        *mut bindings::rd_kafka_queue_t,
+    ),
+) -> Answer {
+    let native = client.native_ptr();
     let millis = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
-    let client = consumer.client().native_ptr();
     let mut reason = [0; 512];
-    // SAFETY: the client lives as long as the reference to its consumer. Names, options and the
-    // collection live as long as the call that copies them. The event is this function's own and
-    // owns the descriptions. Each is destroyed once; a later answer finds the queue closed.
+    // SAFETY: the client lives as long as the reference to it, and the options until they were
+    // sent. Event and queue become the answer's.
     unsafe {
-        let topics =
-            bindings::rd_kafka_TopicCollection_of_topic_names(places.as_mut_ptr(), places.len());
-        let what = bindings::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_DESCRIBETOPICS;
-        let options = bindings::rd_kafka_AdminOptions_new(client, what);
+        let options = bindings::rd_kafka_AdminOptions_new(native, what);
         bindings::rd_kafka_AdminOptions_set_request_timeout(
             options,
             millis,
             reason.as_mut_ptr(),
             reason.len(),
         );
-        let queue = bindings::rd_kafka_queue_new(client);
-        bindings::rd_kafka_DescribeTopics(client, topics, options, queue);
+        let queue = bindings::rd_kafka_queue_new(native);
+        send(native, options, queue);
         bindings::rd_kafka_AdminOptions_destroy(options);
-        bindings::rd_kafka_TopicCollection_destroy(topics);
-        let event = bindings::rd_kafka_queue_poll(queue, millis);
-        let described = described(event);
-        if !event.is_null() {
-            bindings::rd_kafka_event_destroy(event);
-        }
-        bindings::rd_kafka_queue_destroy(queue);
-        described
+        Answer { event: bindings::rd_kafka_queue_poll(queue, millis), queue }
     }
 }
 

@@ -1,6 +1,7 @@
 //! librdkafka's clients, and the brokers: options, connections, requests, deliveries. It knows no
 //! topics of the bus. Read `link` first.
 
+pub(crate) mod access;
 pub(crate) mod admin;
 pub(crate) mod clock;
 pub(crate) mod context;

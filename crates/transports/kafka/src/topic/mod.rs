@@ -4,6 +4,7 @@
 pub(crate) mod connection;
 pub(crate) mod create_topics;
 pub(crate) mod fetch_watchdog;
+pub(crate) mod grants;
 pub(crate) mod group;
 pub(crate) mod header;
 pub(crate) mod history;

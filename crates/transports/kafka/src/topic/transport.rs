@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use helio_bus::transport::{
-    Capabilities, Declared, GroupState, OwnerOrder, PartitionInfo, Reader, ReaderRequest,
+    Capabilities, Declared, Granted, GroupState, OwnerOrder, PartitionInfo, Reader, ReaderRequest,
     RegisterError, Transport, TransportTopic, Writer, WriterInfo, WriterRequest, first_difference,
     locked,
 };
@@ -19,6 +19,7 @@ use crate::internal::internal_topics::{TopicDeclaration, TopicOrigin};
 use crate::internal::producers;
 use crate::topic::connection::Connection;
 use crate::topic::create_topics::WantedTopic;
+use crate::topic::grants;
 use crate::topic::group;
 use crate::topic::reader::KafkaReader;
 use crate::topic::record_format::RecordFormat;
@@ -158,6 +159,21 @@ impl Transport for KafkaTransport {
         let _ = self.connection.create(&wanted, &mut |n| made(there + n))?;
         locked(&self.made).extend(topics.into_iter().map(|(name, _)| name));
         Ok(())
+    }
+
+    fn grant(
+        &self,
+        user: &str,
+        topic: &TopicName,
+        password: Option<&str>,
+    ) -> Result<Granted, TransportError> {
+        self.connection.link.check_open()?;
+        grants::grant(&self.connection.link, user, topic, password)
+    }
+
+    fn revoke(&self, user: &str, topic: &TopicName) -> Result<bool, TransportError> {
+        self.connection.link.check_open()?;
+        grants::revoke(&self.connection.link, user, topic)
     }
 
     fn topics(&self) -> Result<Vec<TopicName>, TransportError> {

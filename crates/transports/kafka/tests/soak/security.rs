@@ -1,6 +1,12 @@
-//! Brokers behind TLS and SASL: accepted logins, and the errors of rejected ones.
+//! Brokers behind TLS and SASL: accepted logins, the errors of rejected ones, and grants.
 
-use helio_bus::{Bus, Event, Message, Qos, Start, Subscribe, TopicSpec};
+use std::time::Instant;
+
+use helio_bus::{
+    Bus, ConnectError, Event, Message, Qos, ReadError, Start, Subscribe, Topic, TopicError,
+    TopicSpec, TransportError,
+};
+use helio_core::schema::Schema;
 
 use crate::support::{Broker, HANG_TIMEOUT, unique};
 
@@ -121,4 +127,121 @@ fn a_permission_that_is_missing_is_named() {
 
     let stranger = connect("stranger");
     has(&stranger.topic(spec()).map(drop).unwrap_err().to_string(), &["uthorization", "READ"]);
+}
+
+/// Connects as a user with a password.
+fn log_in(broker: &Broker, user: &str, password: &str) -> Result<Bus, ConnectError> {
+    let base = broker.url("").trim_end_matches('?').to_owned();
+    let admin = options(broker, "admin", "SCRAM-SHA-512");
+    let options = with(&admin, "sasl.username", Some(user));
+    Bus::connect(&url(&base, &with(&options, "sasl.password", Some(password))))
+}
+
+/// Repeats until it succeeds: brokers apply lists and logins a moment after the controller has
+/// accepted them.
+fn until<T, E: std::fmt::Display>(mut step: impl FnMut() -> Result<T, E>) -> T {
+    let began = Instant::now();
+    loop {
+        match step() {
+            Ok(done) => return done,
+            Err(error) => assert!(began.elapsed() < HANG_TIMEOUT, "{error}"),
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// A topic's first sample, in a group or alone.
+fn first_sample(bus: &Bus, name: &str, group: Option<&str>) -> Result<Vec<u8>, String> {
+    let text = |error: TopicError| error.to_string();
+    let topic = bus.topic(TopicSpec::new(name).map_err(text)?).map_err(text)?;
+    let start = Subscribe::from(Start::Earliest);
+    let start = group.into_iter().fold(start, Subscribe::group);
+    let mut samples = topic.subscribe(start).map_err(text)?;
+    loop {
+        match samples.next_timeout(HANG_TIMEOUT).map_err(|error: ReadError| error.to_string())? {
+            Some(Event::Sample(sample)) => {
+                if group.is_some() {
+                    samples.commit().map_err(|error| error.to_string())?;
+                }
+                return Ok(sample.payload.to_vec());
+            }
+            Some(Event::Assigned(_)) => {}
+            other => return Err(format!("{other:?}")),
+        }
+    }
+}
+
+/// A topic with a schema and a sample.
+fn written(bus: &Bus, name: &str) -> Topic {
+    let schema = r#"{"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}"#;
+    let spec =
+        TopicSpec::new(name).unwrap().qos(Qos::event()).schema(&Schema::parse(schema).unwrap());
+    let topic = bus.topic(spec).unwrap();
+    topic.publisher().unwrap().publish(Message::new(b"\x02")).wait_timeout(HANG_TIMEOUT).unwrap();
+    topic
+}
+
+#[test]
+fn a_granted_user_reads_one_topic_and_nobody_else_s() {
+    let Some(broker) = broker() else { return };
+    let password =
+        |user: &str| broker.report["users"][user]["password"].as_str().unwrap().to_owned();
+    let admin = log_in(&broker, "admin", &password("admin")).unwrap();
+    let (a, b) = (unique("results-a"), unique("results-b"));
+    let (topic_a, topic_b) = (written(&admin, &a), written(&admin, &b));
+    let generated = topic_a.grant("alice", None).unwrap().password.expect("alice had no login");
+    assert!(generated.len() >= 32 && generated.is_ascii(), "{}", generated.len());
+    assert_eq!(topic_b.grant("bob", Some("a password of bob's")).unwrap().password, None);
+    assert_eq!(topic_a.grant("alice", None).unwrap().password, None, "alice has a login");
+
+    let alice = until(|| log_in(&broker, "alice", &generated));
+    let bob = until(|| log_in(&broker, "bob", "a password of bob's"));
+    for (bus, own, other) in [(&alice, &a, &b), (&bob, &b, &a)] {
+        assert_eq!(until(|| first_sample(bus, own, None)), b"\x02");
+        assert_eq!(until(|| first_sample(bus, own, Some("g"))), b"\x02", "in a group");
+        for group in [None, Some("g")] {
+            has(&first_sample(bus, other, group).unwrap_err(), &["uthorization"]);
+        }
+        let listed: Vec<_> = bus.topics().unwrap().iter().map(ToString::to_string).collect();
+        assert_eq!(listed, [own.as_str()], "only what it may read");
+        let topic = bus.topic(TopicSpec::new(own).unwrap()).unwrap();
+        let written = match topic.publisher() {
+            Ok(publisher) => publisher.publish(Message::new(b"x")).wait_timeout(HANG_TIMEOUT),
+            Err(error) => {
+                has(&error.to_string(), &["uthorization"]);
+                continue;
+            }
+        };
+        has(&written.unwrap_err().to_string(), &["uthorization"]);
+    }
+    let error = bob.topic(TopicSpec::new(&b).unwrap()).unwrap().grant("eve", None).unwrap_err();
+    has(&error.to_string(), &["uthorization", "ALTER"]);
+    for user in ["", "*"] {
+        has(&topic_a.grant(user, None).unwrap_err().to_string(), &["name one user"]);
+    }
+    has(&topic_a.grant("alice", Some("")).unwrap_err().to_string(), &["empty password"]);
+
+    // Another password ends the former one, and the end of a grant leaves the login.
+    topic_a.grant("alice", Some("another")).unwrap();
+    let alice = until(|| log_in(&broker, "alice", "another"));
+    until(|| log_in(&broker, "alice", &generated).map_or(Ok(()), |_| Err("still admitted")));
+    assert!(topic_a.revoke("alice").unwrap());
+    assert!(!topic_a.revoke("alice").unwrap());
+    let denied = until(|| first_sample(&alice, &a, None).map_or_else(Ok, |_| Err("still read")));
+    has(&denied, &["uthorization"]);
+    assert_eq!(first_sample(&bob, &b, None).unwrap(), b"\x02", "another user's grant stays");
+}
+
+#[test]
+fn brokers_without_access_control_refuse_grants_by_name() {
+    let Some(broker) = crate::support::broker() else { return };
+    let topic = written(&broker.bus("Admin"), &unique("results"));
+    for error in [topic.grant("alice", None).map(drop), topic.revoke("alice").map(drop)] {
+        let Err(TopicError::Transport(TransportError::Unsupported { what, remedy, .. })) = error
+        else {
+            panic!("{error:?}")
+        };
+        has(&what, &["grant"]);
+        has(&remedy, &["authorizer.class.name"]);
+    }
 }
