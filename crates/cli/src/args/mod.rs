@@ -60,7 +60,7 @@ pub(crate) enum Command {
     /// Repair a journal.
     #[command(subcommand)]
     Journal(JournalCommand),
-    /// Create, alter, delete and purge topics.
+    /// Create, alter, delete, purge and grant topics.
     #[command(subcommand)]
     Topic(TopicCommand),
     /// Publish values from the command line, from files, or one per line of standard input.

@@ -19,6 +19,11 @@ pub(crate) enum TopicCommand {
     /// Remove all samples of topics, which begin again under the same description. Programs that
     /// have them open receive an error.
     Purge(NamesArgs),
+    /// Let a user read a topic, and nobody else: a user of this machine on a journal, a principal
+    /// with a login (SCRAM) on Kafka. A generated password is printed, and stored nowhere.
+    Grant(GrantArgs),
+    /// End a user's grant of a topic.
+    Revoke(RevokeArgs),
 }
 
 /// `helio topic create`.
@@ -53,6 +58,31 @@ pub(crate) struct AlterArgs {
     /// be repeated.
     #[arg(long, value_name = "FIELD=VALUE")]
     pub(crate) qos: Vec<Override>,
+}
+
+/// `helio topic grant`.
+#[derive(Debug, Args)]
+pub(crate) struct GrantArgs {
+    /// The user.
+    pub(crate) user: String,
+    /// The topic.
+    pub(crate) topic: String,
+    /// Give the user's login the password in this file's first line, instead of a generated one if
+    /// the user has none.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) password_file: Option<PathBuf>,
+    /// Print JSON: one object, or one per line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `helio topic revoke`.
+#[derive(Debug, Args)]
+pub(crate) struct RevokeArgs {
+    /// The user.
+    pub(crate) user: String,
+    /// The topic.
+    pub(crate) topic: String,
 }
 
 /// `helio topic delete` and `purge`.

@@ -1,4 +1,5 @@
-//! `helio topic`: topics are created, altered, purged and deleted, also under running programs.
+//! `helio topic`: topics are created, altered, purged, deleted and granted, also under running
+//! programs.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Stdio};
@@ -127,4 +128,28 @@ fn a_purged_topic_keeps_its_schema_and_an_edited_description_its_samples() {
     is_refused(&site.run(&sub), 1, "was edited or damaged");
     std::fs::write(&path, text).unwrap();
     assert_eq!(site.run(&sub).lines().len(), 60);
+}
+
+#[test]
+fn a_topic_is_granted_to_a_user_of_the_machine_and_revoked() {
+    let site = Site::new();
+    site.run(&["pub", "results/a", "1"]).ok();
+    let grant = ["topic", "grant", "nobody", "results/a"];
+    assert_eq!(site.run(&grant).ok(), "");
+    let line = site.run(&[&grant[..], &["--json"]].concat()).json();
+    assert_eq!(line, json!({"user": "nobody", "topic": "results/a", "password": null}));
+    let secret = site.file("secret", "p\n");
+    let given = [&grant[..], &["--password-file", &secret]].concat();
+    is_refused(&site.run(&given), 4, "no password");
+    let empty = site.file("empty", "\n");
+    let given = [&grant[..], &["--password-file", &empty]].concat();
+    is_refused(&site.run(&given), 2, "no password");
+    let unknown = ["topic", "grant", "no-such-user", "results/a"];
+    is_refused(&site.run(&unknown), 1, "no user \"no-such-user\"");
+    is_refused(&site.run(&["topic", "grant", "nobody", "no"]), 3, "no topic no");
+    let revoke = ["topic", "revoke", "nobody", "results/a"];
+    site.run(&revoke).ok();
+    is_refused(&site.run(&revoke), 3, "nobody has no grant of results/a");
+    let memory = ["topic", "revoke", "nobody", "results/a", "--url", "memory:x"];
+    assert_eq!(crate::support::run(&memory).code, Some(3), "its topics are another process's");
 }
