@@ -492,6 +492,14 @@ class Topic(TopicBase[_T]):
         """Query the writers without blocking the loop; see :meth:`writers`."""
         return await in_thread(self.writers)
 
+    async def agrant(self, user: str, *, password: str | None = None) -> str | None:
+        """Let a user read this topic without blocking the loop; see :meth:`grant`."""
+        return await in_thread(partial(self.grant, user, password=password))
+
+    async def arevoke(self, user: str) -> bool:
+        """End a user's grant without blocking the loop; see :meth:`revoke`."""
+        return await in_thread(partial(self.revoke, user))
+
     async def agroups(self) -> list[Group]:
         """Query the groups without blocking the loop; see :meth:`groups`."""
         return await in_thread(self.groups)

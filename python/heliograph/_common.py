@@ -200,6 +200,29 @@ class TopicBase(Generic[_T]):
             for name, members, partitions in self._raw.groups()
         ]
 
+    def grant(self, user: str, *, password: str | None = None) -> str | None:
+        """Let a user read this topic, and write nothing.
+
+        On a journal it is a user of this machine, by name or number, who connects with
+        ``access=read``; the topic is closed to all others except the journal's owner and users
+        to whom it was granted before. On Kafka it is a principal, which gets a login
+        (SCRAM-SHA-512) and may read in groups of this topic.
+
+        Returns the password that was generated, on Kafka and if the user had no login; it is
+        stored nowhere. Give ``password`` to choose one. Waits for the engine.
+
+        Refused by transports and brokers without users (:class:`QosRefused`); raises
+        :class:`StorageError` if the engine fails or this user may not grant.
+        """
+        return self._raw.grant(user, password)
+
+    def revoke(self, user: str) -> bool:
+        """End a user's grant (:meth:`grant`); return whether there was one.
+
+        The user's login stays. On a journal, files that the user has open stay readable there.
+        """
+        return self._raw.revoke(user)
+
     @property
     def schema(self) -> Schema | None:
         """The schema of the samples; None if samples are bytes."""

@@ -500,6 +500,25 @@ impl RawTopic {
         Ok(writers.into_iter().map(told).collect())
     }
 
+    /// Lets a user read the topic; returns a generated password.
+    fn grant(
+        &self,
+        py: Python<'_>,
+        user: &str,
+        password: Option<&str>,
+    ) -> PyResult<Option<String>> {
+        let topic = &self.opened()?.topic;
+        let granted = py.detach(|| topic.grant(user, password));
+        Ok(granted.map_err(|error| errors::topic(&error, "StorageError"))?.password)
+    }
+
+    /// Ends a user's grant; returns whether there was one.
+    fn revoke(&self, py: Python<'_>, user: &str) -> PyResult<bool> {
+        let topic = &self.opened()?.topic;
+        let revoked = py.detach(|| topic.revoke(user));
+        revoked.map_err(|error| errors::topic(&error, "StorageError"))
+    }
+
     /// The groups: name, members (name, process, host, partitions) and partitions (number, first,
     /// end, committed).
     fn groups(&self, py: Python<'_>) -> PyResult<Vec<Group>> {

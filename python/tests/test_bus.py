@@ -293,6 +293,24 @@ async def test_groups_are_listed_with_their_lag(url: str) -> None:
 
 
 @asynchronous
+async def test_a_topic_is_granted_and_revoked(tmp_path: Path) -> None:
+    async with helio.connect(f"journal:{tmp_path / 'journal'}") as bus:
+        topic = bus.topic("results/a", qos=helio.STREAM)
+        assert await topic.agrant("nobody") is None
+        assert topic.grant("65533") is None
+        assert await topic.arevoke("nobody") is True
+        assert topic.revoke("nobody") is False
+        with pytest.raises(helio.QosRefused, match="password"):
+            topic.grant("nobody", password="secret")
+        with pytest.raises(helio.StorageError, match="has no user"):
+            topic.grant("no such user")
+    async with testing.memory_bus() as bus:
+        topic = bus.topic("results/a", qos=helio.STREAM)
+        with pytest.raises(helio.QosRefused, match="memory cannot grant a topic to a user"):
+            await topic.agrant("nobody")
+
+
+@asynchronous
 async def test_keys_choose_and_last_values_wait(url: str) -> None:
     async with helio.connect(url) as bus:
         wind = bus.topic("weather/wind", Wind, qos=helio.EVENT)

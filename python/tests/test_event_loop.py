@@ -17,7 +17,7 @@ import heliograph as helio
 from heliograph import testing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
 
 
@@ -218,7 +218,9 @@ CALLS: dict[str, Callable[[Rig], Any]] = {
     "Topic.publisher_stats": lambda rig: rig.topic.publisher_stats,
     "Topic.key": lambda rig: rig.topic.key("one"),
     "Topic.awriters": lambda rig: rig.topic.awriters(),
+    "Topic.agrant": lambda rig: refused(rig.topic.agrant("nobody")),
     "Topic.agroups": lambda rig: rig.topic.agroups(),
+    "Topic.arevoke": lambda rig: refused(rig.topic.arevoke("nobody")),
     "Topic.aclaim": lambda rig: rig.topic.aclaim(),
     "Topic.aassert_alive": lambda rig: rig.topic.aassert_alive(),
     "Topic.publish": lambda rig: rig.topic.publish(VALUE),
@@ -287,7 +289,9 @@ CALLS: dict[str, Callable[[Rig], Any]] = {
 
 TWINS = {
     "Bus.topic",
+    "Topic.grant",
     "Topic.groups",
+    "Topic.revoke",
     "Topic.writers",
     "ReadTopic.flush",
     "Topic.claim",
@@ -334,6 +338,12 @@ async def beside_a_commit(samples: helio.Subscription[Any]) -> None:
     # On a loaded machine its thread may not have begun.
     with suppress(helio.ClosedError):
         await committing
+
+
+async def refused(call: Awaitable[Any]) -> None:
+    """Await what this transport refuses."""
+    with pytest.raises(helio.QosRefused):
+        await call
 
 
 async def closed(remote: Any) -> None:
