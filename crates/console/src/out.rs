@@ -14,6 +14,12 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// Buffered standard output. A closed pipe ends the command without a message.
 pub struct Out(BufWriter<StdoutLock<'static>>);
 
+impl Default for Out {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Out {
     /// Takes standard output.
     pub fn new() -> Self {
@@ -63,6 +69,12 @@ pub fn is_screen() -> bool {
 pub struct Progress {
     shown: bool,
     drawn: Option<Instant>,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Progress {

@@ -39,8 +39,7 @@ pub(crate) fn run(args: &TailArgs, url: Option<&str>, stop: &Stop) -> CliResult 
 /// they are created, because producers may start later.
 fn reader(args: &TailArgs, url: Option<&str>) -> CliResult<Reader> {
     let url = open::url(url)?;
-    let open =
-        |bus: Bus| Ok(Reader::open(&bus, &args.lanes.lanes(), options(args, &bus)?).or_cli()?);
+    let open = |bus: Bus| Reader::open(&bus, &args.lanes.lanes(), options(args, &bus)?).or_cli();
     let looked = open::look_only(Some(&url)).and_then(open);
     if looked.is_ok() || args.no_follow || !url.starts_with("journal:") {
         return looked;

@@ -118,11 +118,9 @@ impl Reader {
     pub fn alert(&mut self, alert: &ReadAlert) -> (Seen, Vec<Effect>) {
         self.advance(alert.at.partition, alert.at.offset + 1);
         let visit = self.ledger.visit(alert.visit);
-        if let Some(closing) = visit.and_then(Visit::closing) {
-            if closing.is_late(alert.at) {
-                self.late += 1;
-                return (Seen::Late, Vec::new());
-            }
+        if visit.and_then(Visit::closing).is_some_and(|closing| closing.is_late(alert.at)) {
+            self.late += 1;
+            return (Seen::Late, Vec::new());
         }
         if self.forgotten.contains(&alert.visit) {
             return (Seen::Forgotten, Vec::new());

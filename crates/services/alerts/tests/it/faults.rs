@@ -127,7 +127,10 @@ fn a_visit_that_comes_twice_counts_once() {
         assert!(rest.alerts.is_empty());
         assert_eq!(reader.dropped().of(late) - before, 22);
         let rejected = |cause: Rejection| {
-            let is = |event: &&VisitEvent| matches!(event, VisitEvent::Rejected { cause: found, .. } if *found == cause);
+            let is = |event: &&VisitEvent| match event {
+                VisitEvent::Rejected { cause: found, .. } => *found == cause,
+                _ => false,
+            };
             rest.events.iter().filter(is).count()
         };
         assert_eq!(rejected(Rejection::OpenedBefore), 1);

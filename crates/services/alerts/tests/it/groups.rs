@@ -27,11 +27,10 @@ fn member(bus: &Bus) -> AlertReader {
 }
 
 fn assigned(found: &Found) -> Option<usize> {
-    let assigned = found.events.iter().filter_map(|event| match event {
+    found.events.iter().rev().find_map(|event| match event {
         VisitEvent::Assigned(partitions) => Some(partitions.len()),
         _ => None,
-    });
-    assigned.last()
+    })
 }
 
 /// Lets members read in turn until something holds.

@@ -174,8 +174,8 @@ fn first_sample(bus: &Bus, name: &str, group: Option<&str>) -> Result<Vec<u8>, S
 /// A topic with a schema and a sample.
 fn written(bus: &Bus, name: &str) -> Topic {
     let schema = r#"{"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}"#;
-    let spec =
-        TopicSpec::new(name).unwrap().qos(Qos::event()).schema(&Schema::parse(schema).unwrap());
+    let schema = Schema::parse(schema).unwrap();
+    let spec = TopicSpec::new(name).unwrap().qos(Qos::event()).schema(schema);
     let topic = bus.topic(spec).unwrap();
     topic.publisher().unwrap().publish(Message::new(b"\x02")).wait_timeout(HANG_TIMEOUT).unwrap();
     topic

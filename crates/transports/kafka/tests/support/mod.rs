@@ -70,7 +70,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Creates a topic, and waits until its broker has it and it is empty. Brokers learn of changes
 /// later, and until then accept records for a deleted topic. A client that was told that its only
-/// broker is out of its cluster, as after a freeze, may never ask it again: each look is a new one's.
+/// broker is out of its cluster, as after a freeze, may never ask it again: another one looks.
 pub(crate) fn make(admin: &Admin, name: &str, options: &[(&str, &str)]) {
     let topic = NewTopic::new(name, 1, TopicReplication::Fixed(1));
     let topic = options.iter().fold(topic, |topic, (key, value)| topic.set(key, value));
