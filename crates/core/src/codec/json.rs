@@ -116,6 +116,20 @@ impl Codec {
         Conversion { codec: self, steps: MAX_DEFAULT_STEPS }.default(record.index(), field, 0)
     }
 
+    /// Appends the datum of the default of a record's field to `out`; `record` is the record's index
+    /// in the schema.
+    ///
+    /// # Errors
+    /// [`EncodeError`] if the field has none.
+    pub fn encode_default(
+        &self,
+        record: crate::schema::NodeId,
+        field: usize,
+        out: &mut Vec<u8>,
+    ) -> std::result::Result<(), EncodeError> {
+        self.put_default(record.index(), field, out)
+    }
+
     /// Writes the default of a record's field.
     pub(crate) fn put_default(
         &self,

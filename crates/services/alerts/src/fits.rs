@@ -148,6 +148,14 @@ pub struct Size {
     pub rows: usize,
 }
 
+impl Size {
+    /// Pixels of an image.
+    #[must_use]
+    pub fn pixels(self) -> usize {
+        self.columns * self.rows
+    }
+}
+
 impl Header {
     /// The header of a file's first image.
     #[must_use]
