@@ -18,7 +18,7 @@ bin := $(CURDIR)/$(venv)/bin
 
 conformance_page := cargo run --quiet --locked --package helio-bus --example conformance -- \
   --page docs/conformance.md --results docs/conformance
-bench_python := bench/run bench/report bench/figures.py bench/python_speed.py bench/confluent_speed.py bench/rsyslog_speed.py bench/otlp_speed.py bench/feed.py \
+bench_python := bench/run bench/report bench/figures.py bench/python_speed.py bench/alerts_speed.py bench/confluent_speed.py bench/rsyslog_speed.py bench/otlp_speed.py bench/feed.py \
   bench/tests
 engines_python := tests/engines tests/engines/kafka tests/engines/apicurio \
   crates/transports/dds/tests/others crates/services/log-otlp/tests/others crates/services/alerts/tests/others crates/core/tests/golden/cdr \

@@ -520,6 +520,7 @@ class Topic(TopicBase[_T]):
         deadline: timedelta | None = None,
         lifespan: timedelta | None = None,
         watch: Literal["writers"] | None = None,
+        pinned_bytes: int | None = None,
         on_event: Callable[[Event], object] | None = None,
     ) -> Subscription[_T]:
         """Open a subscription, an asynchronous iterator and context manager.
@@ -529,9 +530,11 @@ class Topic(TopicBase[_T]):
         samples. Members of a ``group`` share the partitions and start at the committed position.
         ``lagging`` overrides the topic's policy for a slow subscription; ``deadline`` and
         ``lifespan`` override the topic's, too. ``watch="writers"`` reports changes of writers'
-        liveliness. ``on_event(event)`` receives gaps, missed deadlines and other events during
-        iteration. Without it they are logged; so is an error that it raises.
-        :meth:`Subscription.events` yields them in order with the samples.
+        liveliness. With ``pinned_bytes``, large payloads (16 KiB and more) stay where the journal
+        has them: see :attr:`Sample.view`. They hold whole segments of the log, of at most so many
+        bytes; beyond it, and on other transports, payloads are copied. ``on_event(event)`` receives
+        gaps, missed deadlines and other events during iteration. Without it they are logged; so is
+        an error that it raises. :meth:`Subscription.events` yields them in order with the samples.
 
         The loop stands still while the engine opens it; :meth:`asubscribe` does not block it.
 
@@ -547,6 +550,7 @@ class Topic(TopicBase[_T]):
             deadline,
             lifespan,
             watch,
+            pinned_bytes,
         )
         return Subscription(raw, group, on_event, self._bus)
 
@@ -562,6 +566,7 @@ class Topic(TopicBase[_T]):
         deadline: timedelta | None = None,
         lifespan: timedelta | None = None,
         watch: Literal["writers"] | None = None,
+        pinned_bytes: int | None = None,
         on_event: Callable[[Event], object] | None = None,
     ) -> Subscription[_T]:
         """Open a subscription without blocking the loop; see :meth:`subscribe`.
@@ -579,6 +584,7 @@ class Topic(TopicBase[_T]):
             deadline,
             lifespan,
             watch,
+            pinned_bytes,
         )
         return Subscription(raw, group, on_event, self._bus)
 

@@ -298,6 +298,7 @@ class TopicBase(Generic[_T]):
         deadline: timedelta | None,
         lifespan: timedelta | None,
         watch: Literal["writers"] | None,
+        pinned_bytes: int | None,
     ) -> RawSubscription:
         start = start or latest()
         subscribe_options: SubscribeOptions = {
@@ -311,6 +312,7 @@ class TopicBase(Generic[_T]):
             "lifespan": lifespan,
             "watch_writers": watch == "writers",
             "each_undecodable": False,
+            "pinned_bytes": pinned_bytes,
         }
         return self._raw.subscribe(subscribe_options)
 

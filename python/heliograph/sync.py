@@ -183,6 +183,7 @@ class Topic(TopicBase[_T]):
         deadline: timedelta | None = None,
         lifespan: timedelta | None = None,
         watch: Literal["writers"] | None = None,
+        pinned_bytes: int | None = None,
         on_event: Callable[[Event], object] | None = None,
     ) -> Subscription[_T]:
         """Open a subscription, an iterator; see :meth:`heliograph.Topic.subscribe`."""
@@ -196,6 +197,7 @@ class Topic(TopicBase[_T]):
             deadline,
             lifespan,
             watch,
+            pinned_bytes,
         )
         return Subscription(raw, group, on_event, self._bus)
 

@@ -630,12 +630,15 @@ impl RawTopic {
         py: Python<'_>,
         options: SubscribeOptions<'_>,
     ) -> PyResult<RawSubscription> {
+        let pins = options.pinned_bytes.is_some();
         let options = options.options()?;
         let topic = &self.opened()?.topic;
         let opened = py.detach(|| topic.subscribe(options));
         let opened = opened.map_err(|error| errors::topic(&error, "SubscribeError"))?;
         let schema = self.schema.as_ref().map(|schema| schema.clone_ref(py));
-        Ok(RawSubscription::new(opened, SampleContext::new(self.name.clone_ref(py), schema)))
+        let mut context = SampleContext::new(self.name.clone_ref(py), schema);
+        context.pins = pins;
+        Ok(RawSubscription::new(opened, context))
     }
 }
 
@@ -662,6 +665,8 @@ struct SubscribeOptions<'py> {
     watch_writers: bool,
     #[pyo3(item)]
     each_undecodable: bool,
+    #[pyo3(item)]
+    pinned_bytes: Option<u64>,
 }
 
 impl SubscribeOptions<'_> {
@@ -695,6 +700,9 @@ impl SubscribeOptions<'_> {
         }
         if let Some(lifespan) = self.lifespan {
             options = options.lifespan(lifespan);
+        }
+        if let Some(bytes) = self.pinned_bytes {
+            options = options.pinned(bytes);
         }
         let options = if self.each_undecodable { options.each_undecodable() } else { options };
         Ok(if self.watch_writers { options.watch_writers() } else { options })

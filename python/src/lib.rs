@@ -3,6 +3,9 @@
 //! It knows Python objects, the bus's API and the core's types, and no transport. The package's
 //! `__init__.py` defines the public API; this module is private to it.
 
+#[cfg(feature = "alerts")]
+mod alerts;
+mod buffer;
 mod bus;
 mod codec;
 mod component;
@@ -71,6 +74,7 @@ fn _heliograph(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<bus::ManualClock>()?;
     module.add_class::<subscription::RawSubscription>()?;
     module.add_class::<subscription::Stats>()?;
+    module.add_class::<buffer::Buffer>()?;
     module.add_class::<sample::Sample>()?;
     module.add_class::<sample::Null>()?;
     module.add("NULL", sample::Null)?;
@@ -95,5 +99,7 @@ fn _heliograph(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(qos_profile, module)?)?;
     module.add_function(wrap_pyfunction!(fork::forked, module)?)?;
     module.add_function(wrap_pyfunction!(errors::panics, module)?)?;
+    #[cfg(feature = "alerts")]
+    alerts::add(module)?;
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Numpy arrays and raw little-endian elements: one copy, or none.
 //!
-//! This is the only module of the package with `unsafe` in it. Constraints: it relies on a
+//! With `buffer` it is the only module of the package with `unsafe`. Constraints: it relies on a
 //! little-endian machine (checked when compiled), on the interpreter lock for reading an array's
 //! memory, and on owners whose bytes never move or change for views.
 

@@ -1,13 +1,15 @@
 //! Samples and other events of a subscription as Python objects.
 
+use bytes::Bytes;
 use helio_bus::{Event, GapCause, Outage, SampleRef};
 use helio_component::Loss;
 use helio_component::protocol::{AckHeaders, CallHeaders, HeaderError};
 use helio_core::{Headers, SchemaId, TraceId};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyDict, PyString, PyType};
+use pyo3::types::{PyBytes, PyDict, PyMemoryView, PyString, PyType};
 
+use crate::buffer::{self, Buffer};
 use crate::schema::Schema;
 use crate::time::Time;
 
@@ -38,7 +40,7 @@ pub(crate) struct Sample {
     partition: u32,
     offset: u64,
     key: Py<PyBytes>,
-    payload: Py<PyBytes>,
+    payload: Payload,
     producer: Py<PyString>,
     incarnation: u64,
     sequence: u64,
@@ -51,20 +53,52 @@ pub(crate) struct Sample {
     value: PyOnceLock<Py<PyAny>>,
 }
 
+/// The bytes of a sample.
+enum Payload {
+    Copied(Py<PyBytes>),
+    /// In place, as the subscription asked for.
+    Pinned(Py<Buffer>),
+}
+
+impl Payload {
+    fn bytes<'a>(&'a self, py: Python<'a>) -> &'a [u8] {
+        match self {
+            Self::Copied(bytes) => bytes.bind(py).as_bytes(),
+            Self::Pinned(buffer) => buffer.get().bytes(),
+        }
+    }
+
+    /// The object that holds them.
+    fn owner<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+        match self {
+            Self::Copied(bytes) => bytes.bind(py).clone().into_any(),
+            Self::Pinned(buffer) => buffer.bind(py).clone().into_any(),
+        }
+    }
+}
+
 /// The attributes that all samples of a subscription share.
 pub(crate) struct SampleContext {
     pub(crate) topic: Py<PyString>,
     pub(crate) schema: Option<Py<Schema>>,
+    /// Whether payloads may stay in place.
+    pub(crate) pins: bool,
     producer: Option<(helio_core::ProducerName, Py<PyString>)>,
 }
 
 impl SampleContext {
     pub(crate) fn new(topic: Py<PyString>, schema: Option<Py<Schema>>) -> Self {
-        Self { topic, schema, producer: None }
+        Self { topic, schema, pins: false, producer: None }
     }
 
-    /// The Python object of a sample that is still in the transport's memory.
-    pub(crate) fn sample(&mut self, py: Python<'_>, from: &SampleRef<'_>) -> Sample {
+    /// The Python object of a sample that is still in the transport's memory. Its payload is copied
+    /// unless it can be, or was, `pinned`.
+    pub(crate) fn sample(
+        &mut self,
+        py: Python<'_>,
+        from: &SampleRef<'_>,
+        pinned: Option<Bytes>,
+    ) -> PyResult<Sample> {
         let name = &from.producer.name;
         let producer = match &self.producer {
             Some((known, text)) if known == name => text.clone_ref(py),
@@ -74,12 +108,16 @@ impl SampleContext {
                 text
             }
         };
-        Sample {
+        let payload = match pinned.or_else(|| from.pinned()) {
+            Some(bytes) => Payload::Pinned(Py::new(py, Buffer::new(bytes))?),
+            None => Payload::Copied(PyBytes::new(py, from.payload).unbind()),
+        };
+        Ok(Sample {
             topic: self.topic.clone_ref(py),
             partition: from.partition,
             offset: from.offset,
             key: PyBytes::new(py, from.key).unbind(),
-            payload: PyBytes::new(py, from.payload).unbind(),
+            payload,
             producer,
             incarnation: from.producer.incarnation,
             sequence: from.sequence,
@@ -90,7 +128,7 @@ impl SampleContext {
             headers: from.headers.into(),
             schema: self.schema.as_ref().map(|schema| schema.clone_ref(py)),
             value: PyOnceLock::new(),
-        }
+        })
     }
 }
 
@@ -122,11 +160,10 @@ impl Sample {
             return Ok(py.None().into_bound(py));
         }
         let decode = || match &self.schema {
-            None => Ok(self.payload.clone_ref(py).into_any()),
+            None => Ok(self.payload(py).into_any()),
             Some(schema) => {
-                let payload = self.payload.bind(py);
-                let value =
-                    schema.get().decode_from(py, payload.as_bytes(), Some(payload.as_any()));
+                let owner = self.payload.owner(py);
+                let value = schema.get().decode_from(py, self.payload.bytes(py), Some(&owner));
                 value.map(Bound::unbind)
             }
         };
@@ -136,7 +173,7 @@ impl Sample {
     /// Whether it has no value: it deletes the last value of its key.
     #[getter]
     fn is_null(&self, py: Python<'_>) -> bool {
-        self.headers.as_ref().mark_null() && self.payload.bind(py).as_bytes().is_empty()
+        self.headers.as_ref().mark_null() && self.payload.bytes(py).is_empty()
     }
 
     /// When it was published.
@@ -163,10 +200,26 @@ impl Sample {
         self.key.clone_ref(py)
     }
 
-    /// The encoded value.
+    /// The encoded value: a copy, if the payload is pinned.
     #[getter]
     fn payload(&self, py: Python<'_>) -> Py<PyBytes> {
-        self.payload.clone_ref(py)
+        match &self.payload {
+            Payload::Copied(bytes) => bytes.clone_ref(py),
+            Payload::Pinned(buffer) => PyBytes::new(py, buffer.get().bytes()).unbind(),
+        }
+    }
+
+    /// The encoded value without a copy: a read-only memoryview, of the log's own segment if the
+    /// payload is pinned.
+    #[getter]
+    fn view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
+        buffer::view(&self.payload.owner(py))
+    }
+
+    /// Whether the payload is held in place: see ``subscribe(pinned_bytes=…)``.
+    #[getter]
+    fn is_pinned(&self) -> bool {
+        matches!(self.payload, Payload::Pinned(_))
     }
 
     /// The producer's name.
@@ -293,7 +346,7 @@ pub(crate) fn event(
         Event::Undecodable(of) => {
             let payload = PyBytes::new(py, &of.sample.payload);
             let place = (of.sample.partition, of.sample.offset);
-            let sample = shared.sample(py, &of.sample.as_ref());
+            let sample = shared.sample(py, &of.sample.as_ref(), None)?;
             class("Undecodable")?.call1((place.0, place.1, payload, of.reason, sample))?
         }
         Event::Fenced(of) => {

@@ -97,7 +97,7 @@ impl Stats {
 
 /// The result of [`OpenSubscription::collect`].
 enum Item {
-    Sample(Sample),
+    Sample(PyResult<Sample>),
     Other(Event),
     Lost(Loss),
 }
@@ -117,7 +117,8 @@ impl OpenSubscription {
             }
             match event {
                 Event::Sample(sample) => {
-                    sink(Item::Sample(self.context.sample(py, &sample.as_ref())));
+                    let pinned = self.context.pins.then(|| sample.payload.clone());
+                    sink(Item::Sample(self.context.sample(py, &sample.as_ref(), pinned)));
                 }
                 other => sink(Item::Other(other)),
             }
@@ -132,7 +133,7 @@ impl OpenSubscription {
             sink(match event {
                 EventRef::Sample(sample) => {
                     bytes += sample.payload.len();
-                    Item::Sample(context.sample(py, &sample))
+                    Item::Sample(context.sample(py, &sample, None))
                 }
                 EventRef::Other(event) => Item::Other(event),
             });
@@ -265,7 +266,7 @@ impl RawSubscription {
             let mut found = None;
             let seen = inner.collect(py, 1, &mut |item| found = Some(item));
             match (found, seen.map_err(|error| errors::read(&error))?) {
-                (Some(Item::Sample(sample)), _) => return Ok(Py::new(py, sample)?.into_any()),
+                (Some(Item::Sample(sample)), _) => return Ok(Py::new(py, sample?)?.into_any()),
                 (Some(Item::Other(event)), _) => {
                     return sample::event(py, event, &mut inner.context);
                 }
@@ -290,7 +291,8 @@ impl RawSubscription {
         let mut failed = Ok(());
         let seen = inner.collect(py, max, &mut |item| match item {
             Item::Sample(sample) => {
-                let added = Py::new(py, sample).and_then(|sample| samples.append(sample));
+                let added = sample.and_then(|sample| Py::new(py, sample));
+                let added = added.and_then(|sample| samples.append(sample));
                 if added.is_err() {
                     failed = added;
                 }
@@ -302,7 +304,7 @@ impl RawSubscription {
         let told = others.into_iter().map(|other| match other {
             Item::Other(event) => sample::event(py, event, &mut inner.context),
             Item::Lost(loss) => sample::loss(py, &loss),
-            Item::Sample(sample) => Ok(Py::new(py, sample)?.into_any()),
+            Item::Sample(sample) => Ok(Py::new(py, sample?)?.into_any()),
         });
         let events = told.collect::<PyResult<_>>()?;
         Ok((samples, events, seen))

@@ -14,7 +14,7 @@ import pytest
 from probe import Multi, Probe, asynchronous
 
 import heliograph as helio
-from heliograph import testing
+from heliograph import alerts, testing
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -125,7 +125,9 @@ class Rig:
         self.probe: Probe
         self.remote: helio.Remote
         self.call: helio.CommandCall
+        self.producer: alerts.CcdProducer
         self._topics: Iterator[helio.Topic[Numbered]] = iter(())
+        self._alerts: Iterator[alerts.AlertSubscription] = iter(())
         self._samples: Iterator[helio.Subscription[Numbered]] = iter(())
 
     async def prepare(self) -> None:
@@ -146,6 +148,23 @@ class Rig:
             await self.call
         await self.remote.evt_summaryState.aopen()
         await self.remote.evt_summaryState.aget()
+        await self._prepare_alerts()
+
+    async def _prepare_alerts(self) -> None:
+        self.producer = alerts.CcdProducer(self.bus, schema=ALERT)
+        await self.producer.open_visit(1, detectors=[0], shutter_close=helio.Time.now())
+        await self.producer.publish(visit=1, detector=0, packets=[{"candid": 1}, {"candid": 2}])
+        stream = alerts.open(self.bus)
+        found = [stream.subscribe(start="earliest", batch_alerts=1) for _ in range(14)]
+        found += [stream.subscribe(start="earliest", group=f"g{n}") for n in range(2)]
+        for each in found:
+            await each.alert()
+        self._alerts = iter(found)
+
+    @property
+    def alerts(self) -> alerts.AlertSubscription:
+        """An open subscription of alerts, with one unread; the last ones are of a group."""
+        return next(self._alerts)
 
     @property
     def topic(self) -> helio.Topic[Numbered]:
@@ -202,6 +221,7 @@ class Stall:
 
 
 VALUE = Numbered(number=2)
+ALERT = {"type": "record", "name": "a", "fields": [{"name": "candid", "type": "long"}]}
 
 CALLS: dict[str, Callable[[Rig], Any]] = {
     "connect": lambda rig: helio.connect(testing.memory_url()),
@@ -285,6 +305,32 @@ CALLS: dict[str, Callable[[Rig], Any]] = {
         rig.remote.cmd_setLogLevel.data_type(level=20)
     ),
     "Component.reload_authorization": lambda rig: rig.probe.reload_authorization(),
+    "alerts.open": lambda rig: alerts.open(rig.bus),
+    "alerts.Alerts.topic": lambda rig: alerts.open(rig.bus).topic,
+    "alerts.Alerts.subscribe": lambda rig: alerts.open(rig.bus).subscribe(columns=["candid"]),
+    "alerts.Alerts.rewind": lambda rig: alerts.open(rig.bus).rewind("nobody", "earliest"),
+    "alerts.AlertSubscription.dropped": lambda rig: rig.alerts.dropped,
+    "alerts.AlertSubscription.batch": lambda rig: fresh(rig).batch(),
+    "alerts.AlertSubscription.alert": lambda rig: rig.alerts.alert(),
+    "alerts.AlertSubscription.alerts": lambda rig: anext(rig.alerts.alerts()),
+    "alerts.AlertSubscription.packets": lambda rig: anext(rig.alerts.packets()),
+    "alerts.AlertSubscription.raw": lambda rig: anext(rig.alerts.raw()),
+    "alerts.AlertSubscription.events": lambda rig: anext(fresh(rig).events()),
+    "alerts.AlertSubscription.checkpoint": lambda rig: rig.alerts.checkpoint("here"),
+    "alerts.AlertSubscription.lag": lambda rig: rig.alerts.lag(),
+    "alerts.AlertSubscription.audit": lambda rig: rig.alerts.audit(1),
+    "alerts.AlertSubscription.rewind": lambda rig: rig.alerts.rewind("earliest"),
+    "alerts.AlertSubscription.close": lambda rig: rig.alerts.close(),
+    "alerts.AlertSubscription.commit": lambda rig: of_group(rig).commit(),
+    "alerts.CcdProducer.schema": lambda rig: rig.producer.schema,
+    "alerts.CcdProducer.encode": lambda rig: rig.producer.encode([{"candid": 3}]),
+    "alerts.CcdProducer.open_visit": lambda rig: rig.producer.open_visit(
+        2, detectors=[0], shutter_close=helio.Time.now()
+    ),
+    "alerts.CcdProducer.publish": lambda rig: rig.producer.publish(
+        visit=2, detector=0, packets=[{"candid": 3}]
+    ),
+    "alerts.CcdProducer.replay": lambda rig: replayed(rig),
 }
 
 TWINS = {
@@ -324,8 +370,27 @@ PLAIN = {
     *("Start", "State", "Stats", "Stream", "Time", "TopicData", "Writer", "command", "conflate"),
     *("drop_oldest", "earliest", "field", "from_offset", "last", "latest", "load_interfaces"),
     *("load_schema", "lossless", "make_caller_key", "record", "schema", "shed_by_level", "since"),
+    *("alerts.Alert", "alerts.Audit", "alerts.Batch", "alerts.CcdOutcome", "alerts.DetectorAudit"),
+    *("alerts.Manifest", "alerts.rubin_schema", "alerts.sync"),
 }
 """Values, and functions that use no bus. Errors and events are values, too."""
+
+
+def fresh(rig: Rig) -> alerts.AlertSubscription:
+    """A subscription of alerts that is not open yet."""
+    return alerts.open(rig.bus).subscribe(start="earliest", columns=["candid"])
+
+
+def of_group(rig: Rig) -> alerts.AlertSubscription:
+    """An open subscription of alerts, of a group."""
+    *_, last = rig._alerts
+    return last
+
+
+async def replayed(rig: Rig) -> None:
+    """Replay a file that is not there."""
+    with pytest.raises(OSError, match="visit-1-detector-0"):
+        await rig.producer.replay("visit-1-detector-0.avro")
 
 
 async def beside_a_commit(samples: helio.Subscription[Any]) -> None:
@@ -359,8 +424,9 @@ async def closed(remote: Any) -> None:
 def public_names() -> set[str]:
     """The public functions, methods and properties that may use a bus."""
     names = set()
-    for name in helio.__all__:
-        item = getattr(helio, name)
+    items = {name: getattr(helio, name) for name in helio.__all__}
+    items |= {f"alerts.{name}": getattr(alerts, name) for name in alerts.__all__}
+    for name, item in items.items():
         is_value = isinstance(item, type) and issubclass(item, (BaseException, helio.Event))
         if name in PLAIN or is_value:
             continue
@@ -384,7 +450,7 @@ def test_each_public_name_is_tried() -> None:
     names = public_names()
     assert names == CALLS.keys() | TWINS | NOT_CALLED.keys()
     for twin in TWINS:
-        owner, name = twin.split(".")
+        owner, name = twin.rsplit(".", 1)
         assert f"{owner}.a{name}" in CALLS
         found = getattr(getattr(helio, owner), f"a{name}")
         assert inspect.iscoroutinefunction(found)

@@ -33,7 +33,14 @@ if TYPE_CHECKING:
 
 GOLDEN = Path(__file__).parent / "data" / "public-api.txt"
 WORKERS = Path(__file__).parents[1] / "workers"
-MODULES = ("heliograph", "heliograph.sync", "heliograph.testing", "heliograph.logging")
+MODULES = (
+    "heliograph",
+    "heliograph.sync",
+    "heliograph.testing",
+    "heliograph.logging",
+    "heliograph.alerts",
+    "heliograph.alerts.sync",
+)
 
 
 def surface() -> Iterator[str]:

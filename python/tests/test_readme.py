@@ -1,4 +1,4 @@
-"""The README's Python runs unchanged, on a fresh journal."""
+"""The Python of the README and of the page on alerts runs unchanged, on a fresh journal."""
 
 import re
 import subprocess
@@ -11,15 +11,28 @@ ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
-def examples() -> list[str]:
-    blocks: list[str] = BLOCK.findall((ROOT / "README.md").read_text())
-    assert blocks, "the README has no Python example"
+def examples(page: str) -> list[str]:
+    blocks: list[str] = BLOCK.findall((ROOT / page).read_text())
+    assert blocks, f"{page} has no Python example"
     return blocks
 
 
-@pytest.mark.parametrize("example", examples())
-def test_the_readme_s_example_runs(example: str, tmp_path: Path) -> None:
+def output(example: str, folder: Path) -> str:
     command = [sys.executable, "-W", "error", "-c", example]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "7.5 9.0 0" in done.stdout
+    return done.stdout
+
+
+@pytest.mark.parametrize("example", examples("README.md"))
+def test_the_readme_s_example_runs(example: str, tmp_path: Path) -> None:
+    assert "7.5 9.0 0" in output(example, tmp_path)
+
+
+@pytest.mark.parametrize("example", examples("docs/alerts.md"))
+def test_the_example_of_alerts_runs(example: str, tmp_path: Path) -> None:
+    lines = output(example, tmp_path).splitlines()
+    names = "['diaSource.snr', 'diaSource.band', 'prvDiaSources']"
+    counts = [int(line.split()[0]) for line in lines if line.endswith(f"alerts with {names}")]
+    assert (sum(counts), max(counts)) == (300, 256)
+    assert lines[-2:] == ["visit 1000000 complete: True", "audit equal: True"]

@@ -70,8 +70,13 @@ pub struct Sample {
 /// Smaller payloads are copied: a pin costs an allocation, too.
 const MIN_PINNED_BYTES: usize = 16 << 10;
 
-fn pinned(from: &SampleRef<'_>) -> Option<Bytes> {
-    from.pin.filter(|_| from.payload.len() >= MIN_PINNED_BYTES)?.pin(from.payload)
+impl SampleRef<'_> {
+    /// Returns the payload in place; `None` if it is not [pinned](crate::Subscribe::pinned), or
+    /// small.
+    #[must_use]
+    pub fn pinned(&self) -> Option<Bytes> {
+        self.pin.filter(|_| self.payload.len() >= MIN_PINNED_BYTES)?.pin(self.payload)
+    }
 }
 
 /// Payload and key, in one allocation.
@@ -87,7 +92,7 @@ fn copied(from: &SampleRef<'_>) -> (Bytes, Bytes) {
 impl Sample {
     /// The sample with its bytes in place if they can be pinned, or else with a copy.
     pub(crate) fn owned(topic: &TopicName, from: &SampleRef<'_>) -> Self {
-        let (payload, key) = match pinned(from) {
+        let (payload, key) = match from.pinned() {
             Some(payload) => (payload, Bytes::copy_from_slice(from.key)),
             None => copied(from),
         };

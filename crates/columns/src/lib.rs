@@ -55,6 +55,7 @@ mod export;
 pub mod framing;
 pub mod layout;
 
+pub use arrow_array::RecordBatch;
 pub use decoder::{Batch, Decoder, PushError, Reason, Rejected};
 pub use export::export;
 pub use framing::Framing;

@@ -387,6 +387,7 @@ def subscribe_options(start: Start, keys: list[bytes] | None = None, **more: Any
         "lifespan": None,
         "watch_writers": False,
         "each_undecodable": False,
+        "pinned_bytes": None,
         **more,
     }
 

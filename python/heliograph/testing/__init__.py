@@ -20,7 +20,7 @@ in each run. With pytest, the fixtures ``helio_url`` (an in-memory bus for each 
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from heliograph import sync
 from heliograph._bus import Connecting
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ManualClock",
+    "alert_packets",
     "assert_next_sample",
     "assert_next_summary_state",
     "assert_silent",
@@ -64,6 +65,31 @@ PATIENCE_S = 10.0
 def memory_url() -> str:
     """Return the URL of a new in-memory bus, for several connections to it."""
     return f"memory:heliograph-testing-{next(_NUMBERS)}"
+
+
+def alert_packets(
+    visit: int = 0,
+    detector: int = 0,
+    *,
+    version: str = "11.1",
+    seed: int = 1,
+    alerts_per_visit: int = 10_000,
+    detectors: int = 189,
+    history: int | None = None,
+    stamps: Literal["fits", "none"] = "fits",
+) -> tuple[int, list[bytes]]:
+    """Return the identifier of a visit and a detector's packets, which look like Rubin's.
+
+    ``visit`` and ``detector`` count from 0. The same arguments give the same packets, on every
+    machine. ``history`` is the number of earlier detections and of forced measurements of each
+    alert; by default as a survey has them. The packets are for
+    :meth:`heliograph.alerts.CcdProducer.publish`.
+    """
+    from heliograph._heliograph import RawGenerator
+
+    has_stamps = stamps == "fits"
+    generator = RawGenerator(version, seed, alerts_per_visit, detectors, history, has_stamps)
+    return generator.packets(visit, detector)
 
 
 def fault_url(url: str | None = None, /, **faults: float) -> str:

@@ -116,8 +116,8 @@ impl Codec {
         Conversion { codec: self, steps: MAX_DEFAULT_STEPS }.default(record.index(), field, 0)
     }
 
-    /// Appends the datum of the default of a record's field to `out`; `record` is the record's index
-    /// in the schema.
+    /// Appends the datum of the default of a record's field to `out`; `record` is the record's
+    /// index in the schema.
     ///
     /// # Errors
     /// [`EncodeError`] if the field has none.

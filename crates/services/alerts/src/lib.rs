@@ -6,7 +6,8 @@
 //! - [`framing`]: packets without their frames. [`layout`]: their identifiers, and their stamps
 //!   taken out and put back.
 //! - [`fits`]: the files of stamps. [`stamps`]: an alert's stamps as a sample of its own.
-//! - [`packet`], [`row`]: packets from numbers. [`arrays`]: from columns of them. [`generator`]: packets that look like a survey's.
+//! - [`packet`], [`row`]: packets from numbers. [`arrays`]: from columns of them. [`generator`]:
+//!   packets that look like a survey's.
 //! - [`visit`]: openings, manifests and closing records, as a protocol without I/O.
 //! - [`topics`]: the topics of a stream. [`producer`]: the alerts of a detector, published.
 //! - [`reader`]: the alerts of a stream, and what becomes of visits. Audits of what is

@@ -694,11 +694,20 @@ impl AlertReader {
     /// # Errors
     /// [`ReadError::NoGroup`]; [`ReaderError::NotAccepted`]; the transport's error.
     pub fn commit(&mut self) -> Result<(), ReaderError> {
+        self.commit_before(&[])
+    }
+
+    /// Commits likewise, and excludes returned alerts at these positions and behind them: those
+    /// that a program has not handled yet.
+    ///
+    /// # Errors
+    /// As [`AlertReader::commit`].
+    pub fn commit_before(&mut self, unread: &[Position]) -> Result<(), ReaderError> {
         let Some(group) = self.options.group.clone() else { return Err(ReadError::NoGroup.into()) };
         // First, so that a reader that dies in between reads the visits' ends again.
         self.progress.publish_digests(&group)?;
         let Some(subscription) = self.set.get_mut(self.alerts) else { return Ok(()) };
-        for (partition, next) in self.progress.positions() {
+        for (partition, next) in self.progress.positions_before(unread) {
             match subscription.commit_at(partition, next) {
                 Err(ReadError::Transport(TransportError::NotAssigned { .. })) => {}
                 committed => committed?,
@@ -713,7 +722,19 @@ impl AlertReader {
     /// # Errors
     /// [`ReaderError::NotAccepted`].
     pub fn checkpoint(&mut self, name: &str) -> Result<(), ReaderError> {
-        self.progress.publish_checkpoint(name)
+        self.checkpoint_before(name, &[])
+    }
+
+    /// Sets a checkpoint likewise, and excludes returned alerts at these positions and behind them.
+    ///
+    /// # Errors
+    /// As [`AlertReader::checkpoint`].
+    pub fn checkpoint_before(
+        &mut self,
+        name: &str,
+        unread: &[Position],
+    ) -> Result<(), ReaderError> {
+        self.progress.publish_checkpoint(name, unread)
     }
 
     /// Compares what was read of a visit with its manifests. A member's audit lacks the detectors

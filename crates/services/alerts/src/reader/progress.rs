@@ -196,6 +196,17 @@ impl Progress {
         own.map(|(partition, cursor)| (partition, cursor.next.max(cursor.begin)))
     }
 
+    /// The same, but not behind these positions.
+    pub(super) fn positions_before<'a>(
+        &'a self,
+        unread: &'a [Position],
+    ) -> impl Iterator<Item = (u32, u64)> + 'a {
+        self.positions().map(|(partition, next)| {
+            let of = unread.iter().filter(|at| at.partition == partition).map(|at| at.offset);
+            (partition, of.fold(next, u64::min))
+        })
+    }
+
     /// Counts an alert.
     pub(super) fn alert(&mut self, alert: &ReadAlert) -> Seen {
         let (seen, effects) = self.reader.alert(alert);
@@ -379,7 +390,11 @@ impl Progress {
         Ok(())
     }
 
-    pub(super) fn publish_checkpoint(&mut self, name: &str) -> Result<(), ReaderError> {
+    pub(super) fn publish_checkpoint(
+        &mut self,
+        name: &str,
+        unread: &[Position],
+    ) -> Result<(), ReaderError> {
         let time_ns = self.bus.clock().now().nanos();
         let record = |(partition, next): (u32, u64)| {
             let record = Checkpoint {
@@ -390,7 +405,7 @@ impl Progress {
             };
             (format!("{name}/{partition}"), record)
         };
-        let records: Vec<_> = self.positions().map(record).collect();
+        let records: Vec<_> = self.positions_before(unread).map(record).collect();
         publish_records(&checkpoints_topic(self.stream())?, &records)
     }
 }
