@@ -461,9 +461,9 @@ async def test_a_type_that_becomes_wider_starts_another_batch() -> None:
 
 
 @asynchronous
-async def test_what_the_bus_refuses_is_named_spilled_and_replayed(tmp_path: Path) -> None:
+async def test_what_the_bus_does_not_accept_is_named_spilled_and_replayed(tmp_path: Path) -> None:
     url = testing.memory_url()
-    async with helio.connect(testing.fault_url(url, refuse=1, seed=1)) as bus:
+    async with helio.connect(testing.fault_url(url, doubt=1, seed=1)) as bus:
         producer = alerts.CcdProducer(
             bus, schema=SMALL, retry_for=0.2, spill=tmp_path / "spill", partitions=2
         )
