@@ -340,9 +340,41 @@ async def test_stamps_come_as_wanted_from_each_layout(url: str, layout: str) -> 
             async for alert in _first(bare, 10):
                 assert alert.stamps is None
                 assert alert.value["cutoutScience"] is None
-        with pytest.raises(ValueError, match="none, linked or inline"):
+        with pytest.raises(ValueError, match=r"none, linked, inline or url"):
             async with stream.subscribe(stamps="some"):  # type: ignore[arg-type]
                 pass
+
+
+@asynchronous
+async def test_stamps_by_url_are_where_the_stream_s_service_announces_them(url: str) -> None:
+    fields = [("name", "string"), ("url", "string"), ("since_ns", "long")]
+    service = {
+        "type": "record",
+        "name": "helio.alerts.ServiceAddress",
+        "fields": [{"name": name, "type": kind} for name, kind in fields],
+    }
+    async with helio.connect(url) as bus:
+        await published(bus, count=5)
+        stream = alerts.open(bus)
+        with pytest.raises(helio.SubscribeError, match="helio-alerts serve"):
+            async with stream.subscribe(stamps="url"):
+                pass
+        topic = bus.topic("alerts/services", service, qos=helio.EVENT)
+        for host in ("old", "new"):
+            template = f"http://{host}/stamps/{{alert}}/{{stamp}}"
+            value = {"name": "stamps", "url": template, "since_ns": 0}
+            await topic.publish(value, key="stamps")
+            await topic.publish({**value, "name": "other", "url": "x"}, key="other")
+        found = stream.subscribe(stamps="url", start="earliest", columns=COLUMNS)
+        with pytest.raises(RuntimeError, match="once something was read"):
+            found.stamp_url(1, "cutoutScience")
+        async with found:
+            batch = await found.batch(timeout=TIMEOUT_S)
+            assert batch is not None
+            alert = int(batch.ids[0])
+            address = found.stamp_url(alert, "cutoutScience")
+            assert address == f"http://new/stamps/{alert}/cutoutScience"
+            assert batch.stamps(0) is None
 
 
 @asynchronous

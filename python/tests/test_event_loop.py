@@ -350,6 +350,7 @@ TWINS = {
 """The names that may block the loop; the prefix ``a`` makes the twin that does not."""
 
 NOT_CALLED = {
+    "alerts.AlertSubscription.stamp_url": "a text",
     "Component.assert_enabled": "reads the state",
     "Component.in_progress": "a handler's: it needs a command that runs",
     "Component.run": "a program of its own",

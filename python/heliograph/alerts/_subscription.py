@@ -15,9 +15,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from heliograph._common import checked_timeout, report
-from heliograph._errors import ClosedError, DecodeError
+from heliograph._errors import ClosedError, DecodeError, SubscribeError
 from heliograph._events import Event
-from heliograph._heliograph import Alert, Batch, RawAlertReader, Time, rewind_alerts
+from heliograph._heliograph import Alert, Batch, RawAlertReader, Schema, Time, rewind_alerts
 from heliograph._threads import in_thread
 from heliograph.alerts._events import Audit, DetectorAudit, Dropped
 from heliograph.alerts._threads import OwnThread
@@ -29,16 +29,23 @@ if TYPE_CHECKING:
 
     from heliograph import sync
     from heliograph._bus import Bus
+    from heliograph._heliograph import RawBus
     from heliograph._start import Start
 
 _R = TypeVar("_R")
 
-StampsKind = Literal["none", "linked", "inline"]
+StampsKind = Literal["none", "linked", "inline", "url"]
 
 _LOG = logging.getLogger("heliograph")
 
 CALL_MAX_S = 1.0
 """The longest call of a reader: a program that abandons a subscription ends after it."""
+
+_STORED_TIMEOUT_S = 30.0
+"""How long stored records are waited for that the engine has announced."""
+
+_CALL_PAUSE_S = 0.1
+"""The longest wait between two looks for them."""
 
 _YIELD_AFTER_ALERTS = 256
 """Alerts that a task handles before it yields to other tasks of its loop."""
@@ -61,6 +68,43 @@ def until_of(timeout: float | None) -> float | None:
     """Return when a wait ends, on the steady clock."""
     timeout = checked_timeout(timeout)
     return None if timeout is None else time.monotonic() + timeout
+
+
+def stamps_template(bus: RawBus, topic: str) -> str:
+    """Return the template of stamps' URLs that a stream's service has announced last."""
+    services = f"{topic}/services"
+    text = bus.newest_schema(services)
+    found = None
+    if text is not None:
+        raw = bus.topic(services, None, Schema(text)).subscribe(
+            {
+                "start": ("last", 1, 0),
+                "keys": ["stamps"],
+                "key_prefix": None,
+                "partitions": None,
+                "group": None,
+                "lagging": None,
+                "deadline": None,
+                "lifespan": None,
+                "watch_writers": False,
+                "each_undecodable": False,
+                "pinned_bytes": None,
+            }
+        )
+        raw.set_fence(_STORED_TIMEOUT_S)
+        until = time.monotonic() + _STORED_TIMEOUT_S
+        passed = False
+        while not passed and time.monotonic() < until:
+            samples, _, passed = raw.take_stored(16)
+            found = samples[-1].value["url"] if samples else found
+            if not samples and not passed:
+                raw.wait(_CALL_PAUSE_S)
+        raw.close()
+    if found is None:
+        raise SubscribeError(
+            f"no service announces the URLs of {topic}'s stamps: start `helio-alerts serve`"
+        )
+    return str(found)
 
 
 class AlertSubscriptionBase:
@@ -88,13 +132,15 @@ class AlertSubscriptionBase:
             bus._raw,
             topic,
             wanted,
-            stamps,
+            "none" if stamps == "url" else stamps,
             group,
             start_text(start, group),
             pinned_bytes,
             visits,
         )
         self._topic = topic
+        self._urls: str | None = None
+        self._wants_urls = stamps == "url"
         self._limits = (batch_alerts, batch_bytes)
         self._pins = pinned_bytes is not None
         self._listener = on_event or _report
@@ -117,6 +163,16 @@ class AlertSubscriptionBase:
         """
         return {} if self._raw is None else self._raw.dropped()
 
+    def stamp_url(self, alert_id: int, stamp: str) -> str:
+        """Return the URL of an alert's stamp, named by its field, such as ``cutoutScience``.
+
+        With ``stamps="url"``, once something was read. ``helio-alerts serve`` announces and serves
+        it: an answer 410 means that retention has removed the stamp.
+        """
+        if self._urls is None:
+            raise RuntimeError('URLs are known once something was read with stamps="url"')
+        return self._urls.replace("{alert}", str(alert_id)).replace("{stamp}", stamp)
+
     def _notify(self, event: Event) -> None:
         """Call the listener; its error must not lose alerts that were read with the event."""
         try:
@@ -137,6 +193,8 @@ class AlertSubscriptionBase:
     def _opened(self) -> RawAlertReader:
         """Open the reader at the first use, in its thread."""
         if self._raw is None:
+            if self._wants_urls:
+                self._urls = stamps_template(self._bus._raw, self._topic)
             self._raw = self._open()
             if self._closed:
                 self._raw.mark_closed()
@@ -446,7 +504,8 @@ class Alerts(AlertsBase):
             are null.
         :param stamps: ``none`` leaves the stamps out; ``linked`` gives them beside the packets
             (:attr:`Alert.stamps`, :meth:`Batch.stamps`), ``inline`` in them. Each from any layout
-            of the stream, with equal bytes.
+            of the stream, with equal bytes. ``url`` gives their addresses at the stream's service
+            (:meth:`AlertSubscription.stamp_url`).
         :param group: the group whose members share the partitions and the committed positions.
         :param start: ``latest`` (the default without a group), ``earliest``, ``committed`` (the
             default with one), ``visit:3``, ``night:2026-11-25`` (the date of its evening),

@@ -71,7 +71,7 @@ fn stamps(name: &str) -> PyResult<Stamps> {
         "linked" => Ok(Stamps::Linked),
         "inline" => Ok(Stamps::Inline),
         _ => {
-            let message = format!("stamps={name:?}: use none, linked or inline");
+            let message = format!("stamps={name:?}: use none, linked, inline or url");
             Err(PyValueError::new_err(message))
         }
     }

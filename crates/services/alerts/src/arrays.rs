@@ -274,6 +274,26 @@ impl<T: Copy> Cells<'_, T> {
     }
 }
 
+impl<T: Copy> Cells<'_, T> {
+    /// Writes a value of `N` bytes, at most 8, with its branch at once.
+    #[inline]
+    fn put_wide<const N: usize>(
+        &self,
+        row: usize,
+        out: &mut Vec<u8>,
+        bytes: impl Fn(T) -> [u8; N],
+    ) {
+        let value = bytes(self.values[row]);
+        let Some(branch) = self.branch else { return out.extend_from_slice(&value) };
+        if self.nulls.is_some_and(|nulls| nulls[row]) {
+            return out.push(branch.null);
+        }
+        let mut both = [branch.value; 9];
+        both[1..=N].copy_from_slice(&value);
+        out.extend_from_slice(&both[..=N]);
+    }
+}
+
 impl<T: Copy> Cells<'_, Option<T>> {
     /// The same of values that may be null by themselves.
     fn put_some(&self, row: usize, out: &mut Vec<u8>, put: impl Fn(T, &mut Vec<u8>)) {
@@ -399,12 +419,8 @@ impl Step<'_> {
             Self::Constant(bytes) => out.extend_from_slice(bytes),
             Self::Booleans(cells) => cells.put(row, out, |value, out| out.push(value.into())),
             Self::Longs(cells) => cells.put(row, out, |value, out| put_long(out, value)),
-            Self::Floats(cells) => {
-                cells.put(row, out, |value, out| out.extend_from_slice(&value.to_le_bytes()));
-            }
-            Self::Doubles(cells) => {
-                cells.put(row, out, |value, out| out.extend_from_slice(&value.to_le_bytes()));
-            }
+            Self::Floats(cells) => cells.put_wide(row, out, f32::to_le_bytes),
+            Self::Doubles(cells) => cells.put_wide(row, out, f64::to_le_bytes),
             Self::Texts(cells) => {
                 cells.put_some(row, out, |value, out| put_bytes(out, value.as_bytes()));
             }
