@@ -194,6 +194,10 @@ impl FilterWorker {
         }
         if !worked && let Some((member, event)) = self.wait(timeout)? {
             self.take(member, event)?;
+            if member == self.alerts {
+                // The first of a batch, most often.
+                self.drain_alerts()?;
+            }
             worked = true;
         }
         self.process()?;
@@ -732,6 +736,12 @@ impl FilterWorker {
     #[must_use]
     pub fn partitions(&self) -> &BTreeSet<u32> {
         &self.assigned
+    }
+
+    /// Whether the filters of a visit are decided.
+    #[must_use]
+    pub fn has_filters(&self, visit: i64) -> bool {
+        self.visits.get(&visit).is_some_and(|visit| visit.active.is_some())
     }
 
     /// The counters.

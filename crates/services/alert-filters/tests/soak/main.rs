@@ -1,1 +1,7 @@
-//! The long tests of helio-alert-filters.
+//! The long tests of `helio-alert-filters`: processes that are killed.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod processes;

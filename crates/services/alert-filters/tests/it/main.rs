@@ -1,0 +1,12 @@
+//! The tests of `helio-alert-filters` that are quick.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod hostile;
+mod lists;
+mod python;
+mod results;
+mod store;
+mod visits;
