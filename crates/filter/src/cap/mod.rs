@@ -52,6 +52,13 @@ pub struct Candidate {
     pub filters: BTreeSet<String>,
 }
 
+impl Candidate {
+    /// Its place in the order of a choice: the smaller one is the better.
+    fn place(&self) -> (&Rank, i64) {
+        (&self.rank, self.alert)
+    }
+}
+
 /// How a user's alerts are chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mode {

@@ -14,12 +14,11 @@ pub struct Top {
 impl Top {
     /// Adds a candidate; one of the same alert is the same one, of more filters.
     pub fn insert(&mut self, candidate: Candidate) {
-        let place = |c: &Candidate| (c.rank.clone(), c.alert);
         if let Some(known) = self.best.iter_mut().find(|c| c.alert == candidate.alert) {
             known.filters.extend(candidate.filters);
             return;
         }
-        let at = self.best.partition_point(|known| place(known) < place(&candidate));
+        let at = self.best.partition_point(|known| known.place() < candidate.place());
         if at < CAP {
             self.best.insert(at, candidate);
             self.best.truncate(CAP);

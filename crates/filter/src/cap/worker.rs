@@ -207,8 +207,7 @@ impl Matches {
             return;
         }
         self.first.insert(candidate.alert, position);
-        let place = |c: &Candidate| (c.rank.clone(), c.alert);
-        let at = self.possible.partition_point(|(_, known)| place(known) < place(&candidate));
+        let at = self.possible.partition_point(|(_, known)| known.place() < candidate.place());
         if at < CAP {
             self.possible.insert(at, (position, candidate));
         }

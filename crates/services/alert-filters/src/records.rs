@@ -126,9 +126,9 @@ pub enum Cost {
     Python,
 }
 
-/// A record of the decisions.
+/// A record of the decisions: an object with one member, which is named by the kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum Decision {
     /// The filters of a visit; the first of a visit counts.
     Begin {

@@ -78,7 +78,7 @@ fn a_filter_whose_list_is_removed_is_reported() {
     let bus = Bus::connect("memory:").unwrap();
     let mut night = Night::new(&bus, generated(60));
     let mut store = FilterStore::open(&bus, TOPIC).unwrap();
-    store.put_region("r", vec![0..helio_filter::MOC_CELLS]).unwrap();
+    store.put_region("r", vec![0..1 << 60, 1 << 60..helio_filter::MOC_CELLS]).unwrap();
     sql(&bus, "ada", "in", "SELECT * FROM alerts WHERE in_moc('r')");
     sql(&bus, "bob", "bright", RANKED);
     store.remove_list("r").unwrap();

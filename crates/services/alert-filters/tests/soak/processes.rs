@@ -171,6 +171,7 @@ fn with_kills(folder: &Path, number: usize) -> Chosen {
         night.close(visit);
     }
     assert_eq!(processes.killed, KILLS);
+    println!("{} of {VISITS} visits are decided", summaries(&bus, TOPIC).unwrap().len());
     let start = Instant::now();
     while summaries(&bus, TOPIC).unwrap().len() < VISITS as usize {
         assert!(start.elapsed() < HANG_TIMEOUT * 3, "{:?}", summaries(&bus, TOPIC));
