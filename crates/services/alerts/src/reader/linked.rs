@@ -24,7 +24,7 @@ const MAX_PASSED: u64 = 256;
 const STAMPS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reads the topic of stamps.
-pub(super) struct LinkedStamps {
+pub struct LinkedStamps {
     topic: Topic,
     pinned_bytes: u64,
     /// Of the partitions that alerts are read from.
@@ -72,13 +72,18 @@ impl<K: std::hash::Hash + Eq + Copy> HeldBytes<K> {
 }
 
 impl LinkedStamps {
-    pub(super) fn new(topic: Topic, pinned_bytes: u64) -> Self {
+    /// A reader of a topic of stamps that pins at most so many bytes; it reads no partition yet.
+    #[must_use]
+    pub fn new(topic: Topic, pinned_bytes: u64) -> Self {
         let (held, parts) = (HeldBytes::new(MAX_HELD_BYTES), HeldBytes::new(MAX_PART_BYTES));
         Self { topic, pinned_bytes, subscription: None, held, parts }
     }
 
     /// Reads these partitions from now on.
-    pub(super) fn assign(&mut self, partitions: &[u32]) -> Result<(), TopicError> {
+    ///
+    /// # Errors
+    /// [`TopicError`] if the topic cannot be subscribed to.
+    pub fn assign(&mut self, partitions: &[u32]) -> Result<(), TopicError> {
         self.subscription = None;
         if !partitions.is_empty() {
             let options = Subscribe::from(Start::Latest).partitions(partitions.iter().copied());
@@ -87,8 +92,11 @@ impl LinkedStamps {
         Ok(())
     }
 
-    /// The files of an alert's stamps; the error is the reason.
-    pub(super) fn files(
+    /// Returns the files of an alert's stamps. The partition is the alert's.
+    ///
+    /// # Errors
+    /// The reason why they cannot be read.
+    pub fn files(
         &mut self,
         partition: u32,
         link: &Link,

@@ -41,12 +41,12 @@ pub use alert::{Alert, Read, Stages, UNKNOWN_VISIT, VisitEvent};
 pub use audit::{DetectorDigest, GroupAudit, ReadDigest};
 pub use drops::{DropCause, Dropped, Drops, MAX_NAMED_DROPS};
 pub use error::ReaderError;
-pub use packets::DEFAULT_PINNED_BYTES;
-pub use start::{Checkpoint, Night, NightError, Start, Stream};
+pub use linked::LinkedStamps;
+pub use packets::{BadPacket, DEFAULT_PINNED_BYTES, Packet, Packets, ccd_of};
+pub use start::{Checkpoint, Night, NightError, Start, Stream, VisitStart, starts};
 
 use alert::gap_end;
-use linked::LinkedStamps;
-use packets::{BadPacket, Packet, Packets, number};
+use packets::number;
 use progress::Progress;
 use start::{Begin, Index, STORED_TIMEOUT, Target};
 

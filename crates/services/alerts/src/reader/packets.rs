@@ -19,17 +19,24 @@ use super::drops::DropCause;
 pub const DEFAULT_PINNED_BYTES: u64 = 64 << 20;
 
 /// An alert of a sample, before it is counted.
-pub(super) struct Packet {
+#[derive(Debug, Clone)]
+pub struct Packet {
+    /// The alert's identifier.
     pub id: i64,
+    /// Its visit and detector, by the sample's headers or else by the datum.
     pub ccd: Ccd,
+    /// The schema of the datum.
     pub layout: Arc<Layout>,
+    /// The packet without frame, as it was published. It is a datum of the schema.
     pub datum: Bytes,
 }
 
 /// A packet that cannot be read.
-#[derive(Debug)]
-pub(super) struct BadPacket {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadPacket {
+    /// The kind of cause.
     pub cause: DropCause,
+    /// The cause in words.
     pub reason: String,
 }
 
@@ -39,12 +46,12 @@ impl BadPacket {
     }
 }
 
-/// Finds the schemas of samples.
-pub(super) struct Packets {
+/// Takes samples of alerts apart, and finds their schemas.
+pub struct Packets {
     bus: Bus,
     layouts: HashMap<SchemaId, Compiled>,
     /// Those of frames in samples without schema, as foreign producers write them.
-    pub framed: Schemas,
+    pub(super) framed: Schemas,
 }
 
 enum Compiled {
@@ -57,16 +64,18 @@ enum Compiled {
 }
 
 impl Packets {
-    pub(super) fn new(bus: &Bus) -> Self {
+    /// Finds the schemas of samples on a bus; those of packets with frames are Rubin's.
+    #[must_use]
+    pub fn new(bus: &Bus) -> Self {
         Self { bus: bus.clone(), layouts: HashMap::new(), framed: Schemas::rubin() }
     }
 
     /// Takes a sample apart. A container has several alerts; one that is damaged does not spoil
     /// the others.
-    pub(super) fn open(
-        &mut self,
-        sample: &Sample,
-    ) -> Result<Vec<Result<Packet, BadPacket>>, BadPacket> {
+    ///
+    /// # Errors
+    /// [`BadPacket`] if the sample's frame or schema is unusable.
+    pub fn open(&mut self, sample: &Sample) -> Result<Vec<Result<Packet, BadPacket>>, BadPacket> {
         let headers = sample.headers.as_ref();
         if sample.header.schema != SchemaId::BYTES {
             let layout = self.layout(sample.header.schema)?;
@@ -150,8 +159,9 @@ pub(super) fn number<T: std::str::FromStr>(headers: HeadersRef<'_>, name: &str) 
     std::str::from_utf8(headers.get(name)?).ok()?.parse().ok()
 }
 
-/// The visit and detector in the headers.
-pub(super) fn ccd_of(headers: HeadersRef<'_>) -> Option<Ccd> {
+/// Returns the visit and detector in a sample's headers.
+#[must_use]
+pub fn ccd_of(headers: HeadersRef<'_>) -> Option<Ccd> {
     let detector = number(headers, DETECTOR_HEADER)?;
     Some(Ccd { visit: number(headers, VISIT_HEADER)?, detector })
 }

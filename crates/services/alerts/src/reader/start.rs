@@ -369,15 +369,16 @@ pub(super) fn end(closing: &Closing, partition: usize) -> u64 {
 
 /// Where a visit starts in a partition.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct VisitStart {
+pub struct VisitStart {
     /// None of its alerts lies before.
     pub offset: u64,
     /// Whether it may have alerts there.
     pub may_have_alerts: bool,
 }
 
-/// Where a visit starts, by its opening record and manifests.
-pub(super) fn starts(visit: &Visit, partitions: usize) -> Vec<VisitStart> {
+/// Returns where a visit starts in each partition, by its opening record and manifests.
+#[must_use]
+pub fn starts(visit: &Visit, partitions: usize) -> Vec<VisitStart> {
     let opening = visit.opening().map(|opening| &opening.starts[..]).unwrap_or_default();
     let mut starts: Vec<_> = (0..partitions)
         .map(|partition| {
@@ -386,7 +387,8 @@ pub(super) fn starts(visit: &Visit, partitions: usize) -> Vec<VisitStart> {
         })
         .collect();
     let is_known = |m: &crate::visit::Manifest| m.extent.is_some() || m.alerts.count() == 0;
-    let is_exact = visit.has_all_manifests() && visit.manifests().all(is_known);
+    let is_complete = visit.has_all_manifests() && !visit.has_repeats();
+    let is_exact = is_complete && visit.manifests().all(is_known);
     let mut firsts = BTreeMap::new();
     for extent in visit.manifests().filter_map(|manifest| manifest.extent) {
         let first = firsts.entry(extent.partition as usize).or_insert(u64::MAX);

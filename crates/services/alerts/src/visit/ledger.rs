@@ -97,6 +97,13 @@ impl Visit {
         self.opening.as_ref().is_some_and(|opening| opening.detectors.iter().all(has))
     }
 
+    /// Whether a detector sent more than one manifest, so that copies of its alerts may lie before
+    /// those that its newest one names.
+    #[must_use]
+    pub fn has_repeats(&self) -> bool {
+        !self.repeated.is_empty()
+    }
+
     pub(super) fn has_repeated(&self, detector: i32) -> bool {
         self.repeated.contains(&detector)
     }
