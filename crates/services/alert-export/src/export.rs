@@ -186,11 +186,11 @@ impl Export {
     }
 
     fn verify(&self, observer: &mut dyn Observer) -> Result<Outcome, ExportError> {
-        let mut verified = 0;
+        let (base, mut verified) = (self.progress(Stage::Verifying, 0), 0);
         for part in &self.manifest.parts {
             self.folder.check_content(part, &mut |bytes| {
                 verified += bytes;
-                observer.progress(&self.progress(Stage::Verifying, verified));
+                observer.progress(&Progress { verified_bytes: verified, ..base });
                 if observer.stops() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             })?;
             if observer.stops() {
