@@ -361,8 +361,9 @@ impl<'e> Pass<'e> {
         for (written, next) in self.written.iter_mut().zip(&self.next) {
             *written = (*next).max(*written);
         }
-        let rescan = (0_u32..).zip(&self.written).map(|(partition, written)| {
-            tallies.first(partition).map_or(*written, |first| first.min(*written))
+        // What was not read again since this pass was resumed is still to be counted.
+        let rescan = (0_u32..).zip(&self.next).map(|(partition, next)| {
+            tallies.first(partition).map_or(*next, |first| first.min(*next))
         });
         let (next, rescan) = (self.written.clone(), rescan.collect());
         if let Some(pass) = self.export.manifest.passes.last_mut() {

@@ -37,12 +37,16 @@ fn options(format: Format) -> ExportOptions {
     }
 }
 
-fn interrupted(stream: &Stream, name: &str, options: &ExportOptions, every: usize) {
+/// Kills an export after so many batches, and then after so many more each time.
+fn interrupted(
+    stream: &Stream,
+    name: &str,
+    options: &ExportOptions,
+    mut batches: usize,
+    more: usize,
+) {
     let folder = stream.target(name);
-    let mut batches = 0;
-    loop {
-        batches += every;
-        // Once as a stop, once as a kill.
+    for _ in 0..1_000 {
         let mut export = Export::open(&stream.bus, job(&folder), options.clone()).unwrap();
         let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             export.run(&mut KillAfter(batches)).unwrap()
@@ -53,9 +57,10 @@ fn interrupted(stream: &Stream, name: &str, options: &ExportOptions, every: usiz
                 assert!(outcome.is_equal() && outcome.ended != Ended::Stopped);
                 return;
             }
-            Err(_) => assert!(batches < 1_000),
+            Err(_) => batches += more,
         }
     }
+    panic!("no progress");
 }
 
 #[test]
@@ -69,9 +74,25 @@ fn killed_exports_write_the_same_files() {
         assert!(outcome.is_equal() && outcome.totals.files > 3, "{:?}", outcome.totals);
         for every in [1, 2, 3] {
             let name = format!("killed-{format:?}-{every}");
-            interrupted(&stream, &name, &options, every);
+            interrupted(&stream, &name, &options, every, every);
             assert!(files(&whole) == files(&stream.target(&name)), "{format:?} {every}");
         }
+    }
+}
+
+/// Each run is killed soon after the one before it, while visits are read again.
+#[test]
+fn exports_that_are_killed_again_and_again_write_the_same_files() {
+    let mut stream = Stream::new();
+    stream.publish_night(3);
+    // Each batch is a file.
+    let options = ExportOptions { part_bytes: 1, batch_alerts: 2, ..options(Format::Avro) };
+    let whole = stream.target("whole");
+    assert!(crate::support::export(&stream, &whole, &options).is_equal());
+    for batches in [2, 3] {
+        let name = format!("killed-{batches}");
+        interrupted(&stream, &name, &options, batches, 0);
+        assert!(files(&whole) == files(&stream.target(&name)), "{batches}");
     }
 }
 
@@ -85,7 +106,7 @@ fn a_killed_export_of_few_alerts_does_not_begin_again() {
     let whole = stream.target("whole");
     let outcome = crate::support::export(&stream, &whole, &options);
     assert!(outcome.is_equal() && outcome.totals.rows < outcome.totals.alerts / 2);
-    interrupted(&stream, "killed", &options, 2);
+    interrupted(&stream, "killed", &options, 2, 2);
     assert!(files(&whole) == files(&stream.target("killed")));
 }
 
