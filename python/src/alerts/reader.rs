@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use helio_alerts::reader::{
     AlertReader, DropCause, Dropped, Drops, Read, ReaderError, ReaderOptions, Stamps, Start,
-    VisitEvent, rewind_group,
+    Stream, VisitEvent,
 };
 use helio_alerts::visit::{Audit, DetectorAudit, Digest, Finding, Position};
 use helio_bus::{Bus, Event};
@@ -109,7 +109,8 @@ pub(crate) fn rewind_alerts(
     to: &str,
 ) -> PyResult<()> {
     let (bus, to) = (bus.bus(py)?, start(to)?);
-    py.detach(|| rewind_group(&bus, topic, group, &to)).map_err(|error| refused(&error))
+    py.detach(|| Stream { bus: &bus, name: topic }.rewind_group(group, &to))
+        .map_err(|error| refused(&error))
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -46,7 +46,8 @@ fn control(bus: &Bus, record: &Control) {
 fn publish(generator: &mut Generator, producer: &CcdProducer, visit: u32) {
     let detectors = (0..i32::from(DETECTORS)).collect();
     let id = generator.visit_id(visit);
-    let opening = Opening { visit: id, detectors, shutter_close_ns: 0, window_ns: 600_000_000_000 };
+    let (window_ns, starts) = (600_000_000_000, Vec::new());
+    let opening = Opening { visit: id, detectors, shutter_close_ns: 0, window_ns, starts };
     producer.open_visit(opening).unwrap();
     for detector in 0..DETECTORS {
         let packets: Vec<Vec<u8>> = (0..generator.alerts(detector))

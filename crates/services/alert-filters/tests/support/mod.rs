@@ -78,6 +78,7 @@ impl Night {
             detectors: (0..DETECTORS.into()).collect(),
             shutter_close_ns: 77,
             window_ns: 60_000_000_000,
+            starts: Vec::new(),
         };
         self.producer.open_visit(opening).unwrap();
     }

@@ -1,8 +1,8 @@
 //! The tests of `helio-alerts` that are quick.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-mod faults;
 mod arrays;
+mod faults;
 mod generator;
 mod groups;
 mod others;
