@@ -17,7 +17,7 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicU64, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -118,6 +118,8 @@ pub(crate) struct Producers {
     topic: String,
     map: RwLock<Arc<Map>>,
     names: Mutex<HashMap<u32, ProducerName>>,
+    /// Whether the file's name is known to be on the disk.
+    is_named: AtomicBool,
 }
 
 /// A producer's right to write. Its incarnation is the newest of its name until another claim.
@@ -221,7 +223,8 @@ impl Producers {
         }
         let map = RwLock::new(Arc::new(open_map(env, &path)?));
         let (env, topic) = (Arc::clone(env), topic.to_owned());
-        Ok(Self { env, path, topic, map, names: Mutex::default() })
+        let (names, is_named) = (Mutex::default(), AtomicBool::new(false));
+        Ok(Self { env, path, topic, map, names, is_named })
     }
 
     fn map(&self) -> Arc<Map> {
@@ -333,7 +336,7 @@ impl Producers {
             map.u64(at + EXCLUSIVE).store(alone | elsewhere | check, Release);
             map.u64(at + INCARNATION).store(incarnation, Release);
             map.u64(at + CLAIM).store(token.0, Release);
-            if let Err(e) = self.env.sync_map(&map, &self.path) {
+            if let Err(e) = self.sync(&map) {
                 // Released, so that the next attempt meets no live claim.
                 map.u64(at + CLAIM).store(0, Release);
                 return Err(e);
@@ -344,6 +347,17 @@ impl Producers {
             let (newest, adopted) = (AtomicU64::new(incarnation), elsewhere != 0);
             Ok(Claim { producer, id, newest, producers, map, token, leased, adopted, sequences })
         })
+    }
+
+    /// Writes a claim to the disk; the first one of this handle with the file's name, without which
+    /// a power cut would take the incarnation.
+    fn sync(&self, map: &Map) -> Result<(), JournalError> {
+        self.env.sync_map(map, &self.path)?;
+        if !self.is_named.load(Relaxed) {
+            self.path.parent().map_or(Ok(()), |topic| self.env.sync_dir(topic))?;
+            self.is_named.store(true, Relaxed);
+        }
+        Ok(())
     }
 
     /// Returns a name's next incarnation. A damaged one is not continued: readers would drop what
