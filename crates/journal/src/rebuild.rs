@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use helio_core::Tai;
 
 use crate::JournalError;
-use crate::control::{CONTROL_BYTES, Control};
+use crate::control::{CONTROL_BYTES, Control, FIRST_POS, NO_TIME};
 use crate::env::Env;
 use crate::error::IoContext;
 use crate::hash::{correct_bit, mix};
@@ -156,7 +156,8 @@ impl Partition {
     }
 
     /// Returns where a segment may begin: behind the one before it, at the log's beginning, or
-    /// where its own damaged header says.
+    /// where its own damaged header says. Without a record of the beginning, the first segment
+    /// begins where logs do.
     fn bases(&self, seq: u64, raw: &Head, before: Option<&Segment>) -> Vec<Base> {
         let mut bases = Vec::new();
         if let Some(before) = before {
@@ -166,7 +167,12 @@ impl Partition {
         }
         let begin = self.control.beginning().filter(|begin| begin.seq == seq);
         bases.extend(begin.map(|begin| (begin.pos, begin.offset, raw.base_time)));
+        if begin.is_none() && seq == 1 {
+            bases.push((FIRST_POS, 0, NO_TIME));
+        }
         bases.push((raw.base_pos, raw.base_offset, raw.base_time));
+        // No frame is there, though a header of zeros says so.
+        bases.retain(|(pos, ..)| *pos >= FIRST_POS);
         bases
     }
 }
