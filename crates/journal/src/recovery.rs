@@ -260,6 +260,10 @@ impl Partition {
             // In a compacted segment, a position from before the compaction is no frame's start.
             at = if segment.head.compacted { segment.head.base_pos } else { at };
             at = at.max(segment.head.base_pos);
+            if at == segment.head.base_pos {
+                // What is missing before it does not count as missing in it.
+                next = next.max(Some(segment.head.base_offset));
+            }
             let end = match segment.sealed() {
                 Ok(Some(seal)) => seal.end,
                 _ => match self.segment(segment.head.seq + 1)? {

@@ -1,6 +1,7 @@
 //! The newest records of each key, for late joiners.
 
 use std::collections::BTreeMap;
+use std::fs;
 
 use helio_core::{HeadersRef, ProducerName, TopicName};
 use helio_journal::{
@@ -155,6 +156,56 @@ fn booted(dir: &std::path::Path, boot: u8, last_value: LastValue) -> (Journal, T
     let config = TopicConfig { last_value, segment_bytes: 16 << 10, ..TopicConfig::default() };
     let topic = journal.create_topic(&TopicName::new("t").unwrap(), &config).unwrap();
     (journal, topic)
+}
+
+/// Reads the samples, and skips gaps.
+fn read_past_gaps(topic: &Topic, from: From) -> Vec<(u64, Vec<u8>)> {
+    let mut reader = topic.reader(0, from).unwrap();
+    let mut out = Vec::new();
+    while let Some(item) = reader.next().unwrap() {
+        if let Item::Sample(s) = item {
+            out.push((s.offset, s.key.to_vec()));
+        }
+    }
+    out
+}
+
+/// All of a segment's records are damaged, and the first one of the next: more records than could
+/// lie in the bytes before the next readable one.
+#[test]
+fn a_last_value_behind_a_damaged_segment_is_indexed_and_survives_compaction() {
+    let dir = tempfile::tempdir().unwrap();
+    let partition = dir.path().join("topics/t/0");
+    let segment = |seq: u64| partition.join(format!("{seq:016}.seg"));
+    let (journal, topic) = booted(dir.path(), 1, LastValue::Keep);
+    let mut writing = writer(&topic);
+    let mut append = |key: u8| {
+        writing.append(&Record { key: &[key], payload: b"value", ..Record::default() }).unwrap();
+    };
+    let mut keys = (0..7).cycle();
+    while !segment(3).exists() {
+        append(keys.next().unwrap());
+    }
+    [100, 101].into_iter().for_each(append);
+    drop((writing, topic, journal));
+    for (seq, count) in [(2, usize::MAX), (3, 1)] {
+        let mut bytes = fs::read(segment(seq)).unwrap();
+        bytes.iter_mut().skip(4096).take(count).for_each(|byte| *byte = !*byte);
+        fs::write(segment(seq), bytes).unwrap();
+    }
+    let (_journal, topic) = booted(dir.path(), 2, LastValue::Keep);
+    let newest: BTreeMap<_, _> =
+        read_past_gaps(&topic, From::Earliest).into_iter().map(|(o, key)| (key, o)).collect();
+    assert_eq!(newest.len(), 9);
+    let last = || -> BTreeMap<_, _> {
+        read_past_gaps(&topic, From::LastPerKey(1)).into_iter().map(|(o, key)| (key, o)).collect()
+    };
+    assert_eq!(last(), newest);
+    let offset = writer(&topic).append(&Record { key: &[102], ..Record::default() }).unwrap();
+    topic.compact_below(0, offset).unwrap();
+    assert!(!segment(1).exists());
+    let kept: BTreeMap<_, _> = newest.into_iter().chain([(vec![102], offset)]).collect();
+    assert_eq!(last(), kept);
 }
 
 proptest! {
