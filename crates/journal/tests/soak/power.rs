@@ -505,7 +505,7 @@ fn what_went_wrong_before_goes_well() {
     ops.extend([1880, 5832, 5184, 1768, 4048, 5104].map(append));
     ops.push(Cut { luck: 3_657_961_388_966_244_240 });
     crate::power::run(&ops, &config(false, false));
-    // The name of the producers' file was lost, and its only record: an incarnation was given twice.
+    // The name of the producers' file was lost, and the only record: an incarnation came twice.
     let append = || Append { key: 0, len: 0 };
     for luck in [12_593_964_420_632_250_948, 15_283_567_764_733_831_349, 9_786_303_230_615_791_827]
     {
@@ -518,8 +518,8 @@ fn what_went_wrong_before_goes_well() {
     let mut ops: Vec<_> = records.map(append).into();
     ops.extend([Compact { share: 50 }, Cut { luck: 14_937_015_900_570_525_148 }]);
     crate::power::run(&ops, &config(true, true));
-    // The control page and the first segment's header were lost: that one was rebuilt with zeros for
-    // its position, and all records counted as missing, though readers found them.
+    // The control page and the first segment's header were lost: that one was rebuilt with zeros
+    // for its position, and all records counted as missing, though readers found them.
     let mut ops: Vec<_> = [(0, 1336), (0, 2792), (5, 5424)].map(append).into();
     ops.extend([Batch { count: 37 }, CutWithin { syncs: 6, luck: 11_215_746_867_766_276_356 }]);
     crate::power::run(&ops, &config(true, false));
