@@ -165,3 +165,26 @@ fn before(last: &Outcome, samples: u64) -> Outcome {
     let offset = last.offset.map(|offset| offset - samples);
     Ok(Receipt { offset, sequence: last.sequence - samples, ..*last })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::receipts::{Published, pending_receipt};
+
+    #[test]
+    fn what_is_not_known_in_time_is_a_timeout_and_the_rest_its_own_outcome() {
+        let guarantee = helio_core::qos::Guarantee::Stored;
+        let receipt = Receipt { partition: 0, offset: Some(7), sequence: 8, guarantee };
+        let done = || PendingPublish::from(Ok(Published::Done(receipt)));
+        let (_sender, pending) = pending_receipt();
+        let mut batch = PendingBatch::of(5);
+        batch.accept(0, 2, done());
+        batch.accept(2, 2, PendingPublish::from(Ok(Published::Pending(pending))));
+        let outcomes = batch.wait_each_timeout(Duration::ZERO);
+        let offsets: Vec<_> = outcomes[..2].iter().map(|one| one.clone().unwrap().offset).collect();
+        assert_eq!(offsets, [Some(6), Some(7)]);
+        let is_late = |one: &Outcome| matches!(one, Err(PublishError::Timeout));
+        assert!(outcomes[2..4].iter().all(is_late));
+        assert!(matches!(outcomes[4], Err(PublishError::Skipped)));
+    }
+}

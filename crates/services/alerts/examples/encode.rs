@@ -150,9 +150,8 @@ fn ratios() {
             let (mut total, mut taken) = (0, HashSet::new());
             for stamps in &stamps {
                 let mut out = Vec::new();
-                for (_, part) in
-                    shared.of(stamps).into_iter().filter(|(hash, _)| taken.insert(*hash))
-                {
+                let parts = shared.of(stamps).into_iter();
+                for (_, part) in parts.filter(|(hash, _)| taken.insert(*hash)) {
                     pack_shared(part, packing, &mut out).expect("a part within the limits");
                 }
                 pack(1, stamps, &shared, packing, &mut out).expect("stamps within the limits");

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::topics::{Part, open_or_create, schema_of};
-use crate::visit::{Closing, Ledger, Visit};
+use crate::visit::{Closing, Extent, Ledger, Manifest, Visit};
 
 use super::error::ReaderError;
 use super::packets::Packets;
@@ -257,7 +257,7 @@ impl Index<'_> {
     }
 
     /// The visits and extents that may contain an alert, newest first.
-    fn extents(&self, id: i64) -> impl Iterator<Item = (i64, crate::visit::Extent)> {
+    fn extents(&self, id: i64) -> impl Iterator<Item = (i64, Extent)> {
         let visits = self.ledger.visits().rev();
         let extents = visits.flat_map(|(id, v)| v.manifests().map(move |m| (id, m.extent)));
         let known = extents.filter_map(|(visit, extent)| Some((visit, extent?)));
@@ -343,10 +343,10 @@ impl Index<'_> {
                 continue;
             }
             // What was read of it is committed as a whole, so that it is known whole until then.
-            let is_read = |closing: &Closing| {
-                own.iter().all(|p| end(closing, *p as usize) <= begin[*p as usize])
+            let is_read = |ends: Vec<u64>| {
+                own.iter().all(|partition| ends[*partition as usize] <= begin[*partition as usize])
             };
-            if visit.closing().is_some_and(is_read) {
+            if ends(visit, begin.len()).is_some_and(is_read) {
                 continue;
             }
             for (warm, start) in warm.iter_mut().zip(starts(visit, begin.len())) {
@@ -376,6 +376,31 @@ pub struct VisitStart {
     pub may_have_alerts: bool,
 }
 
+/// Behind which offsets a decided visit has no alerts that count; `None` if it is not decided.
+fn ends(visit: &Visit, partitions: usize) -> Option<Vec<u64>> {
+    let closing = visit.closing()?;
+    // Who closes it may have read on in other partitions. Repetitions may lie behind the manifests'
+    // alerts.
+    if !is_exact(visit) || !closing.repeated.is_empty() {
+        return Some((0..partitions).map(|partition| end(closing, partition)).collect());
+    }
+    let mut ends = vec![0; partitions];
+    for extent in visit.manifests().filter_map(|manifest| manifest.extent) {
+        if let Some(end) = ends.get_mut(extent.partition as usize) {
+            *end = (extent.end as u64).max(*end);
+        }
+    }
+    Some(ends)
+}
+
+/// Whether the manifests say where all alerts of a visit are: the newest one of a detector that was
+/// published twice does not.
+fn is_exact(visit: &Visit) -> bool {
+    let is_known = |m: &Manifest| m.extent.is_some() || m.alerts.count() == 0;
+    let is_complete = visit.has_all_manifests() && !visit.has_repeats();
+    is_complete && visit.manifests().all(is_known)
+}
+
 /// Returns where a visit starts in each partition, by its opening record and manifests.
 #[must_use]
 pub fn starts(visit: &Visit, partitions: usize) -> Vec<VisitStart> {
@@ -386,9 +411,7 @@ pub fn starts(visit: &Visit, partitions: usize) -> Vec<VisitStart> {
             VisitStart { offset: start.unwrap_or(0), may_have_alerts: true }
         })
         .collect();
-    let is_known = |m: &crate::visit::Manifest| m.extent.is_some() || m.alerts.count() == 0;
-    let is_complete = visit.has_all_manifests() && !visit.has_repeats();
-    let is_exact = is_complete && visit.manifests().all(is_known);
+    let is_exact = is_exact(visit);
     let mut firsts = BTreeMap::new();
     for extent in visit.manifests().filter_map(|manifest| manifest.extent) {
         let first = firsts.entry(extent.partition as usize).or_insert(u64::MAX);

@@ -127,11 +127,11 @@ fn a_visit_that_comes_twice_counts_once() {
         assert!(rest.alerts.is_empty());
         assert_eq!(reader.dropped().of(late) - before, 22);
         let rejected = |cause: Rejection| {
-            let is = |event: &&VisitEvent| match event {
-                VisitEvent::Rejected { cause: found, .. } => *found == cause,
-                _ => false,
-            };
-            rest.events.iter().filter(is).count()
+            let causes = rest.events.iter().filter_map(|event| match event {
+                VisitEvent::Rejected { cause, .. } => Some(*cause),
+                _ => None,
+            });
+            causes.filter(|found| *found == cause).count()
         };
         assert_eq!(rejected(Rejection::OpenedBefore), 1);
         assert_eq!(rejected(Rejection::Closed), usize::from(DETECTORS));
