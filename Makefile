@@ -87,9 +87,9 @@ docs: $(venv)/.rust ## Rust reference in the target folder, with links checked, 
 	bench/report --check docs/benchmarks.md
 	@echo "Rust reference: $(CARGO_TARGET_DIR)/doc/helio_bus/index.html; the rest: docs/README.md"
 
-build: $(venv)/.rust ## The `helio` program, optimised.
-	cargo build --locked --release --package helio-cli
-	@echo "Built $(CARGO_TARGET_DIR)/release/helio"
+build: $(venv)/.rust ## The programs `helio` and `helio-alerts`, optimised.
+	cargo build --locked --release --package helio-cli --package helio-alerts-cli
+	@echo "Built $(CARGO_TARGET_DIR)/release/helio and helio-alerts beside it"
 
 # For tests: the dev profile. Cargo knows what is out of date.
 package-dev: $(venv)/.tools

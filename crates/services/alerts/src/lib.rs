@@ -23,6 +23,7 @@ pub mod producer;
 pub mod reader;
 pub mod row;
 pub mod rubin;
+pub mod services;
 pub mod stamps;
 pub mod topics;
 pub mod visit;

@@ -1,9 +1,9 @@
 //! The topics of a stream of alerts: names, headers, quality of service and retention.
 //!
 //! A stream `T` has the topic `T` with the packets, `T/control` with the records of visits,
-//! `T/stamps` if stamps are split off, `T/checkpoints` with named positions, and `T/digests` with
-//! what the members of groups have read. A topic is created by the first that opens it, and opened
-//! as it is by all others.
+//! `T/stamps` if stamps are split off, `T/checkpoints` with named positions, `T/digests` with what
+//! the members of groups have read, and `T/services` with addresses. A topic is created by the
+//! first that opens it, and opened as it is by all others.
 
 use std::time::Duration;
 
@@ -39,6 +39,8 @@ pub enum Part {
     Checkpoints,
     /// What members of groups have read.
     Digests,
+    /// Addresses of services.
+    Services,
 }
 
 impl Part {
@@ -53,6 +55,7 @@ impl Part {
             Self::Stamps => "/stamps",
             Self::Checkpoints => "/checkpoints",
             Self::Digests => "/digests",
+            Self::Services => "/services",
         };
         Ok(TopicName::new(&format!("{stream}{suffix}"))?)
     }

@@ -274,7 +274,7 @@ fn count(
 }
 
 /// Visits the stored samples of a topic.
-fn for_stored(
+pub(super) fn for_stored(
     topic: &Topic,
     options: Subscribe,
     mut visit: impl FnMut(Sample) -> ControlFlow<()>,

@@ -243,7 +243,7 @@ impl Index<'_> {
     }
 
     fn alert(&self, id: i64, packets: &mut Packets) -> Result<Begin, ReaderError> {
-        for (visit, extent) in self.extents(id) {
+        for (visit, extent) in extents(self.ledger, id) {
             let partition = extent.partition as u32;
             let range = (extent.first as u64)..(extent.end as u64);
             if let Some(at) = self.scan(id, Some((partition, range)), packets)? {
@@ -254,14 +254,6 @@ impl Index<'_> {
         let found = self.scan(id, None, packets)?;
         let at = found.ok_or_else(|| ReaderError::NoSuchAlert { id })?;
         self.alert_at(id, at.visit, at)
-    }
-
-    /// The visits and extents that may contain an alert, newest first.
-    fn extents(&self, id: i64) -> impl Iterator<Item = (i64, Extent)> {
-        let visits = self.ledger.visits().rev();
-        let extents = visits.flat_map(|(id, v)| v.manifests().map(move |m| (id, m.extent)));
-        let known = extents.filter_map(|(visit, extent)| Some((visit, extent?)));
-        known.filter(move |(_, extent)| (extent.lowest_id..=extent.highest_id).contains(&id))
     }
 
     fn alert_at(&self, id: i64, visit: i64, at: FoundAlert) -> Result<Begin, ReaderError> {
@@ -426,6 +418,14 @@ pub fn starts(visit: &Visit, partitions: usize) -> Vec<VisitStart> {
         }
     }
     starts
+}
+
+/// The visits and extents that may contain an alert, newest first.
+pub(super) fn extents(ledger: &Ledger, id: i64) -> impl Iterator<Item = (i64, Extent)> {
+    let visits = ledger.visits().rev();
+    let extents = visits.flat_map(|(id, v)| v.manifests().map(move |m| (id, m.extent)));
+    let known = extents.filter_map(|(visit, extent)| Some((visit, extent?)));
+    known.filter(move |(_, extent)| (extent.lowest_id..=extent.highest_id).contains(&id))
 }
 
 /// An alert in the log.

@@ -53,6 +53,23 @@ pub enum Rejection {
     Limit,
 }
 
+impl Rejection {
+    /// All causes.
+    pub const ALL: [Self; 4] =
+        [Self::OpenedBefore, Self::Closed, Self::UnexpectedDetector, Self::Limit];
+
+    /// The name, as metrics and JSON have it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OpenedBefore => "opened_before",
+            Self::Closed => "closed",
+            Self::UnexpectedDetector => "unexpected_detector",
+            Self::Limit => "limit",
+        }
+    }
+}
+
 impl Visit {
     /// The opening record.
     #[must_use]

@@ -1,0 +1,79 @@
+//! `helio-alerts serve`: metrics and stamps over HTTP.
+
+use std::sync::Arc;
+
+use helio_alert_serve::{Observer, Service, StampStore, router};
+use helio_alerts::services::{STAMPS_SERVICE, ServicesError, StampUrls, announce};
+use helio_bus::Bus;
+use helio_console::error::{CliError, CliResult};
+use helio_console::open;
+use helio_console::out::Out;
+use helio_console::stop::{STOP_POLL_INTERVAL, Stop};
+use serde::Serialize;
+
+use crate::args::ServeArgs;
+
+/// What is served where.
+#[derive(Debug, Serialize)]
+struct Serving<'a> {
+    metrics: String,
+    stamps: &'a str,
+    bus: &'a str,
+    stream: &'a str,
+}
+
+/// Serves until a signal.
+pub(crate) fn run(args: &ServeArgs, url: Option<&str>, stop: &Stop) -> CliResult {
+    let url = open::url(url)?;
+    let bus = open::connect(Some(&url), None)?;
+    let stream = &args.stream.topic[..];
+    let failed = |error: std::io::Error| {
+        CliError::Failure(format!("cannot listen at {}: {error}", args.listen))
+    };
+    let listening = helio_http::listen(&args.listen, "alerts-http").map_err(failed)?;
+    let address = format!("http://{}", listening.address());
+    let urls = StampUrls::below(args.public_url.as_deref().unwrap_or(&address));
+    announce_stamps(&bus, stream, &urls)?;
+    let observer = Observer::start(&bus, stream)
+        .map_err(|error| CliError::Failure(format!("cannot start threads: {error}")))?;
+    let observer = Arc::new(observer);
+    let stamps = StampStore::new(&bus, stream, Some(Arc::clone(&observer)));
+    let server = listening.serve(router(Arc::new(Service::new(observer, stamps))));
+    let mut out = Out::new();
+    let serving = Serving {
+        metrics: format!("{address}/metrics"),
+        stamps: urls.template(),
+        bus: &url,
+        stream,
+    };
+    if args.output.json {
+        out.json(&serving)?;
+    } else {
+        out.line(&format!("metrics of {stream} on {url}: {}", serving.metrics))?;
+        out.line(&format!("stamps: {}", serving.stamps))?;
+    }
+    out.flush()?;
+    while !stop.asked() {
+        std::thread::sleep(STOP_POLL_INTERVAL);
+    }
+    drop(server);
+    Ok(())
+}
+
+/// Announces where stamps are, unless that is announced already.
+fn announce_stamps(bus: &Bus, stream: &str, urls: &StampUrls) -> CliResult {
+    let known = StampUrls::of_stream(bus, stream).map_err(failure)?;
+    if known.as_ref() == Some(urls) {
+        return Ok(());
+    }
+    announce(bus, stream, STAMPS_SERVICE, urls.template()).map_err(failure)
+}
+
+fn failure(error: ServicesError) -> CliError {
+    match error {
+        ServicesError::Topic(error) => error.into(),
+        ServicesError::Read(error) => error.into(),
+        ServicesError::NotAccepted(error) => error.into(),
+        error @ ServicesError::Encode(_) => CliError::Failure(error.to_string()),
+    }
+}

@@ -1,0 +1,8 @@
+//! The fast tests of the program: a command line in, its whole output out.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod consume;
+mod produce;
+mod serve;
+#[path = "../support/mod.rs"]
+mod support;
