@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use helio_alerts::reader::{audit_copy, audit_group, audit_log};
+use helio_alerts::reader::Stream;
 use helio_alerts::visit::{Audit, DetectorAudit, Digest, Finding};
 use helio_bus::Bus;
 use helio_console::error::{CliError, CliResult};
@@ -65,9 +65,10 @@ pub(crate) fn run(args: &AuditArgs, url: Option<&str>) -> CliResult {
 }
 
 fn report<'a>(args: &'a AuditArgs, bus: &Bus) -> CliResult<Report<'a>> {
-    let (stream, visit) = (&args.stream.topic[..], args.visit);
+    let (name, visit) = (&args.stream.topic[..], args.visit);
+    let stream = Stream { bus, name };
     if let Some(group) = &args.group {
-        let found = audit_group(bus, stream, group, visit).map_err(error::reader)?;
+        let found = stream.audit_group(group, visit).map_err(error::reader)?;
         let equal = found.is_equal();
         let report = Report::new(args, &found.audit, equal);
         return Ok(Report { missing_partitions: found.missing, members: found.members, ..report });
@@ -75,9 +76,9 @@ fn report<'a>(args: &'a AuditArgs, bus: &Bus) -> CliResult<Report<'a>> {
     let audit = match &args.copy {
         Some(copy) => {
             let copy = open::look_only(Some(copy))?;
-            audit_copy((bus, stream), (&copy, stream), visit)
+            stream.audit_copy(Stream { bus: &copy, name }, visit)
         }
-        None => audit_log(bus, stream, visit),
+        None => stream.audit(visit),
     };
     let audit = audit.map_err(error::reader)?;
     Ok(Report::new(args, &audit, audit.is_equal()))

@@ -1,6 +1,6 @@
 //! `helio-alerts rewind`: moves a group.
 
-use helio_alerts::reader::rewind_group;
+use helio_alerts::reader::Stream;
 use helio_console::error::{CliError, CliResult};
 use helio_console::open;
 
@@ -13,5 +13,6 @@ pub(crate) fn run(args: &RewindArgs, url: Option<&str>) -> CliResult {
         CliError::Usage("give the new start, such as --from visit:1000000".to_owned())
     })?;
     let bus = open::look(url)?;
-    rewind_group(&bus, &args.stream.topic, &args.group, &start).map_err(error::reader)
+    let stream = Stream { bus: &bus, name: &args.stream.topic };
+    stream.rewind_group(&args.group, &start).map_err(error::reader)
 }

@@ -37,7 +37,11 @@ fn stamps_are_exact_and_metrics_are_counted() {
         site.produce(&["--layout", layout]);
         let text =
             wait_for_metric(metrics, "helio_alerts_visits_decided_total{outcome=\"complete\"} 1");
-        assert!(text.contains("helio_alerts_up 1\n"), "{text}");
+        for line in ["helio_alerts_up 1", "helio_alerts_read_total 30"] {
+            assert!(text.lines().any(|own| own == line), "{layout}: {text}");
+        }
+        let drops = text.lines().filter(|line| line.starts_with("helio_alerts_dropped_total"));
+        drops.for_each(|line| assert!(line.ends_with(" 0"), "{layout}: {line}"));
         wait_for_metric(metrics, "helio_alerts_samples_total{topic=\"alerts\"} 30");
         let mut generator = generator();
         let (mut datum, mut metadata) = (Vec::new(), Vec::new());

@@ -13,7 +13,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use helio_alerts::reader::{AlertReader, ReaderError, ReaderOptions, Stamps, VisitEvent};
-use helio_alerts::topics::Part;
 use helio_alerts::visit::Position;
 use helio_bus::{Bus, TopicError, TopicName, TopicSpec, TransportError};
 
@@ -149,7 +148,8 @@ impl Shared {
 
     /// Reads the stream until it is over or fails.
     fn read(&self) -> Result<(), ReaderError> {
-        let mut reader = AlertReader::open(&self.bus, &self.stream, self.options()?)?;
+        let options = ReaderOptions { stamps: Stamps::AsPublished, ..ReaderOptions::default() };
+        let mut reader = AlertReader::open(&self.bus, &self.stream, options)?;
         self.is_up(None);
         while !self.is_over() {
             let read = reader.read(MAX_ALERTS, MAX_BYTES, READ_TIMEOUT)?;
@@ -163,17 +163,6 @@ impl Shared {
             seen.ledger(reader.ledger());
         }
         Ok(())
-    }
-
-    fn options(&self) -> Result<ReaderOptions, ReaderError> {
-        // Packets are returned as they are published.
-        let split = TopicSpec::of(Part::Stamps.name(&self.stream)?);
-        let stamps = match self.bus.topic(split) {
-            Ok(_) => Stamps::None,
-            Err(TopicError::NoSuchTopic(_)) => Stamps::Inline,
-            Err(error) => return Err(error.into()),
-        };
-        Ok(ReaderOptions { stamps, ..ReaderOptions::default() })
     }
 
     fn event(&self, reader: &AlertReader, seen: &mut Observation, event: &VisitEvent) {

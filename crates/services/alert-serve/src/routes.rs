@@ -148,8 +148,9 @@ fn answer(file: &Bytes, headers: &HeaderMap) -> Response {
         (header::ACCEPT_RANGES, "bytes"),
         (header::CACHE_CONTROL, CACHING),
     ];
-    let fixed = fixed.map(|(name, value)| (name, HeaderValue::from_static(value)));
-    response.headers_mut().extend(fixed);
+    for (name, value) in fixed {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
     if let Ok(tag) = HeaderValue::from_str(&tag) {
         response.headers_mut().insert(header::ETAG, tag);
     }

@@ -24,7 +24,7 @@ use super::audit::for_stored;
 use super::error::ReaderError;
 use super::linked::LinkedStamps;
 use super::packets::{DEFAULT_PINNED_BYTES, Packets};
-use super::start::extents;
+use super::start::{Stream, extents};
 
 /// The CCDs of which places of alerts are remembered: those of ten visits.
 const MAX_CCDS: usize = 2_000;
@@ -98,7 +98,7 @@ impl StampFetcher {
     /// [`ReaderError`].
     pub fn open(bus: &Bus, stream: &str) -> Result<Self, ReaderError> {
         let topic = bus.topic(TopicSpec::of(Part::Alerts.name(stream)?))?;
-        let stamps = super::stamps_topic(bus, stream)?;
+        let stamps = super::stamps_topic(Stream { bus, name: stream })?;
         let stamps = stamps.map(|topic| {
             let linked = LinkedStamps::new(topic.clone(), DEFAULT_PINNED_BYTES);
             (topic, linked, None)

@@ -69,6 +69,9 @@ pub enum Stamps {
     Linked,
     /// In the packets, as the survey makes them.
     Inline,
+    /// As they are published: in the packets, or not at all if they have a topic of their own. No
+    /// packet is copied.
+    AsPublished,
 }
 
 /// Options of a reader.
@@ -179,7 +182,7 @@ impl AlertReader {
         let stream = Stream { bus, name };
         let topic = stream.topic()?;
         let stamps = match options.stamps {
-            Stamps::None => None,
+            Stamps::None | Stamps::AsPublished => None,
             Stamps::Linked | Stamps::Inline => stamps_topic(stream)?,
         };
         let stamps = stamps.map(|topic| LinkedStamps::new(topic, options.pinned_bytes));
@@ -602,6 +605,9 @@ impl AlertReader {
     fn with_stamps(&mut self, packet: &Packet, sample: &Sample) -> Result<WithStamps, String> {
         let datum = packet.datum.clone();
         let bare = |datum| Ok(WithStamps { datum, stamps: None, missing: None });
+        if self.options.stamps == Stamps::AsPublished {
+            return bare(datum);
+        }
         let Some(link) = sample.headers.as_ref().get(LINK_HEADER) else {
             return match self.options.stamps {
                 Stamps::Inline => bare(datum),
