@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use helio_alerts::reader::{AlertReader, ReaderError, ReaderOptions, Stamps, VisitEvent};
+use helio_alerts::reader::{AlertReader, ReaderError, ReaderOptions, Stamps, Start, VisitEvent};
 use helio_alerts::visit::Position;
 use helio_bus::{Bus, TopicError, TopicName, TopicSpec, TransportError};
 
@@ -138,8 +138,13 @@ impl Shared {
     }
 
     fn read_until_over(&self) {
+        let mut start = Start::Latest;
         while !self.is_over() {
-            if let Err(error) = self.read() {
+            if let Err(error) = self.read(&start) {
+                if matches!(error, ReaderError::Topic(TopicError::NoSuchTopic(_))) {
+                    // All that a stream has which did not exist is new.
+                    start = Start::Earliest;
+                }
                 self.is_up(Some(error.to_string()));
                 self.pause(REOPEN_INTERVAL);
             }
@@ -147,8 +152,9 @@ impl Shared {
     }
 
     /// Reads the stream until it is over or fails.
-    fn read(&self) -> Result<(), ReaderError> {
-        let options = ReaderOptions { stamps: Stamps::AsPublished, ..ReaderOptions::default() };
+    fn read(&self, start: &Start) -> Result<(), ReaderError> {
+        let (start, stamps) = (start.clone(), Stamps::AsPublished);
+        let options = ReaderOptions { start, stamps, ..ReaderOptions::default() };
         let mut reader = AlertReader::open(&self.bus, &self.stream, options)?;
         self.is_up(None);
         while !self.is_over() {
