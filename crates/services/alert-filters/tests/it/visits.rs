@@ -118,6 +118,38 @@ fn restarts_neither_lose_nor_repeat() {
     }
 }
 
+/// A publisher that dies before its checkpoint has published: the users' topics say what.
+#[test]
+fn results_of_an_unfinished_visit_are_not_repeated() {
+    let (_folder, url) = journal();
+    let first = bus(&url, "night");
+    let mut night = Night::new(&first, generated(60));
+    sql(&first, "bob", "any", "SELECT diaSourceId FROM alerts WHERE diaSource.snr > 6");
+    night.open(0);
+    let matching = |alerts: &[crate::support::Alert]| {
+        let bright = alerts.iter().filter(|alert| alert.snr.is_some_and(|snr| snr > 6.0));
+        bright.map(|alert| alert.id).collect::<BTreeSet<i64>>()
+    };
+    let early = matching(&night.publish(0, 0..1));
+    assert!(!early.is_empty() && early.len() < 20);
+    let of_bob = || chosen(&first, "bob").remove(&night.id(0)).unwrap_or_default();
+    let mut one = [Process::open(&bus(&url, "one"))];
+    until(&mut one, |_| of_bob().len() == early.len());
+    assert_eq!(one[0].count(|c| &c.visits_decided), 0);
+    drop(one);
+    let mut other = [Process::open(&bus(&url, "other"))];
+    until(&mut other, |other| {
+        other[0].publisher.is_publisher() && other[0].count(|c| &c.alerts) >= early.len() as u64
+    });
+    let visit = night.id(0);
+    night.publish(0, 1..DETECTORS);
+    night.close(0);
+    until_decided(&mut other, 1);
+    let found = chosen(&first, "bob").remove(&visit).unwrap();
+    let distinct: BTreeSet<i64> = found.iter().copied().collect();
+    assert!(found.len() == 20 && distinct.len() == 20 && distinct.is_superset(&early));
+}
+
 #[test]
 fn alerts_behind_the_end_are_late() {
     let bus = Bus::connect("memory:").unwrap();

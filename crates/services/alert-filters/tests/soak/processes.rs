@@ -82,7 +82,9 @@ impl Processes {
 
     /// Waits for a random moment, and kills one of them.
     fn kill_one(&mut self) {
-        std::thread::sleep(Duration::from_millis(self.random.below(400)));
+        // A process alone has to start between two kills, to be killed at work, too.
+        let most = 1_600 / self.running.len() as u64;
+        std::thread::sleep(Duration::from_millis(self.random.below(most)));
         let which = self.random.below(self.running.len() as u64) as usize;
         let mut child = self.running.swap_remove(which);
         child.kill().unwrap();
