@@ -16,6 +16,7 @@ use helio_alerts::generator::{AlertNumber, Generator, GeneratorOptions, History,
 use helio_alerts::layout::Ccd;
 use helio_alerts::producer::{CcdProducer, ProducerOptions, control_topic};
 use helio_alerts::rubin::Version;
+use helio_alerts::topics::Keep;
 use helio_alerts::visit::{Closing, Control, Digest, Opening};
 use helio_bus::{Bus, Event, Message, Sample, Start, Subscribe, TopicSpec};
 use helio_columns::{Decoder, Layout};
@@ -62,7 +63,10 @@ pub(crate) fn generated(alerts: u32) -> GeneratorOptions {
 impl Night {
     /// Creates the topics, with a visit of so many alerts.
     pub(crate) fn new(bus: &Bus, generated: GeneratorOptions) -> Self {
-        let options = ProducerOptions { partitions: PARTITIONS, ..ProducerOptions::default() };
+        // In memory a partition keeps 64 MiB by default.
+        let keep = Keep { partition_bytes: Some(256 << 20), ..Keep::default() };
+        let options =
+            ProducerOptions { partitions: PARTITIONS, keep, ..ProducerOptions::default() };
         let schema = Version::LATEST.schema();
         let producer = CcdProducer::open(bus, TOPIC, schema, options).unwrap();
         Self { bus: bus.clone(), generator: Generator::new(generated), producer }
