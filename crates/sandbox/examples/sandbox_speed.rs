@@ -1,5 +1,5 @@
 //! Time and processor time of filters in Python over batches of 10,000 rows with 10 columns of
-//! doubles: `cargo run --release -p helio-sandbox --example filter_speed [BATCHES [PYTHON]]`.
+//! doubles: `cargo run --release -p helio-sandbox --example sandbox_speed [BATCHES [PYTHON]]`.
 
 use std::time::{Duration, Instant};
 
