@@ -166,7 +166,8 @@ impl Partition {
         let mut due = None;
         for seq in first..last {
             let Some(segment) = self.segment(seq)? else { continue };
-            let Ok(Some(seal)) = segment.sealed() else { break };
+            // One whose seal is lost goes with the next.
+            let Ok(Some(seal)) = segment.sealed() else { continue };
             if seq == first {
                 *oldest_seal = Some((first, seal));
             }
@@ -240,7 +241,9 @@ impl Partition {
             let Some(segment) = self.segment(seq)? else { continue };
             match segment.sealed() {
                 Ok(Some(seal)) if seal.offset <= offset => due = Some((seq, segment.head)),
-                _ => break,
+                Ok(Some(_)) => break,
+                // One whose seal is lost goes with the next.
+                _ => {}
             }
         }
         match due {

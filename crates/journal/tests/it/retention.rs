@@ -134,6 +134,28 @@ fn bytes_are_bounded_and_a_slow_reader_is_told() {
     );
 }
 
+/// Where a segment's seal is lost, and the next one, its end is not known.
+#[test]
+fn bytes_are_bounded_behind_a_lost_seal_and_segment() {
+    let Site { dir, uptime, journal, topic } = site(&forget(64 << 10));
+    fill(&mut writer(&topic), 60);
+    drop((topic, journal));
+    let segment = |seq: u64| dir.path().join(format!("j/topics/t/0/{seq:016}.seg"));
+    assert!(segment(3).exists());
+    let mut bytes = std::fs::read(segment(1)).unwrap();
+    bytes[128..160].fill(0);
+    std::fs::write(segment(1), bytes).unwrap();
+    std::fs::remove_file(segment(2)).unwrap();
+    let journal = Journal::open(&dir.path().join("j"), options(&uptime, 2)).unwrap();
+    let topic = journal.topic(&name()).unwrap().unwrap();
+    assert_eq!(drain(&mut topic.reader(0, From::Earliest).unwrap()).0[0], 0);
+    fill(&mut writer(&topic), 300);
+    journal.maintain();
+    let site = Site { dir, uptime, journal, topic };
+    assert!(folder_bytes(&site) < 128 << 10, "{}", folder_bytes(&site));
+    assert_eq!(kept(&site).last(), Some(&359));
+}
+
 #[test]
 fn age_ends_records_of_a_quiet_topic_too() {
     let config = TopicConfig { retention_bytes: None, retention_age_ns: Some(100), ..forget(1) };
