@@ -264,13 +264,7 @@ impl Partition {
                 // What is missing before it does not count as missing in it.
                 next = next.max(Some(segment.head.base_offset));
             }
-            let end = match segment.sealed() {
-                Ok(Some(seal)) => seal.end,
-                _ => match self.segment(segment.head.seq + 1)? {
-                    Some(next) => next.head.base_pos,
-                    None => to,
-                },
-            };
+            let (end, has_holes) = self.walk_end(&segment, at, to)?;
             let limit = end.min(to);
             while at < limit {
                 match segment.check(at, limit, &mut scratch) {
@@ -281,12 +275,28 @@ impl Partition {
                         next = Some(header.offset + 1);
                         at += header.stride() as u64;
                     }
+                    Err(_) if !has_holes => break,
                     Err(_) => at = segment.resume(at, limit, next).map_or(limit, |r| r.0),
                 }
             }
             at = at.max(end);
         }
         Ok(())
+    }
+
+    /// Returns where the walk leaves a segment, and whether frames behind a hole in it count, as
+    /// readers do: without a seal it ends at the latest where the next readable one begins.
+    fn walk_end(&self, segment: &Segment, at: u64, to: u64) -> Result<(u64, bool), JournalError> {
+        if let Ok(Some(seal)) = segment.sealed() {
+            return Ok((seal.end, true));
+        }
+        let head = &segment.head;
+        let next = self.segment_from(at, head.seq + 1)?.map(|next| next.head);
+        let is_last = head.seq == self.segments().1 && to <= head.end();
+        let is_followed = next.is_some_and(|next| next.seq == head.seq + 1);
+        // A damaged seal may have hidden frames that a recovery had cut off.
+        let has_holes = segment.is_open() || is_last || is_followed;
+        Ok((next.map_or(to, |next| next.base_pos), has_holes))
     }
 
     /// Returns the log by this reader's own scan, if the journal was not recovered since.

@@ -170,13 +170,15 @@ fn read_past_gaps(topic: &Topic, from: From) -> Vec<(u64, Vec<u8>)> {
     out
 }
 
-/// All of a segment's records are damaged, and the first one of the next: more records than could
-/// lie in the bytes before the next readable one.
-#[test]
-fn a_last_value_behind_a_damaged_segment_is_indexed_and_survives_compaction() {
+fn segment(dir: &std::path::Path, seq: u64) -> std::path::PathBuf {
+    dir.join(format!("topics/t/0/{seq:016}.seg"))
+}
+
+/// Damages a topic of three segments, the last of which has the keys 100 and 101, too. All keys
+/// that can be read are indexed then, and survive compaction.
+fn last_values_survive(damage: impl Fn(&std::path::Path)) {
     let dir = tempfile::tempdir().unwrap();
-    let partition = dir.path().join("topics/t/0");
-    let segment = |seq: u64| partition.join(format!("{seq:016}.seg"));
+    let segment = |seq| segment(dir.path(), seq);
     let (journal, topic) = booted(dir.path(), 1, LastValue::Keep);
     let mut writing = writer(&topic);
     let mut append = |key: u8| {
@@ -188,11 +190,7 @@ fn a_last_value_behind_a_damaged_segment_is_indexed_and_survives_compaction() {
     }
     [100, 101].into_iter().for_each(append);
     drop((writing, topic, journal));
-    for (seq, count) in [(2, usize::MAX), (3, 1)] {
-        let mut bytes = fs::read(segment(seq)).unwrap();
-        bytes.iter_mut().skip(4096).take(count).for_each(|byte| *byte = !*byte);
-        fs::write(segment(seq), bytes).unwrap();
-    }
+    damage(dir.path());
     let (_journal, topic) = booted(dir.path(), 2, LastValue::Keep);
     let newest: BTreeMap<_, _> =
         read_past_gaps(&topic, From::Earliest).into_iter().map(|(o, key)| (key, o)).collect();
@@ -206,6 +204,35 @@ fn a_last_value_behind_a_damaged_segment_is_indexed_and_survives_compaction() {
     assert!(!segment(1).exists());
     let kept: BTreeMap<_, _> = newest.into_iter().chain([(vec![102], offset)]).collect();
     assert_eq!(last(), kept);
+}
+
+/// Changes some bytes of a segment's file.
+fn change(dir: &std::path::Path, seq: u64, at: std::ops::Range<usize>, with: fn(u8) -> u8) {
+    let mut bytes = fs::read(segment(dir, seq)).unwrap();
+    bytes.iter_mut().take(at.end).skip(at.start).for_each(|byte| *byte = with(*byte));
+    fs::write(segment(dir, seq), bytes).unwrap();
+}
+
+/// All of a segment's records are damaged, and the first one of the next: more records than could
+/// lie in the bytes before the next readable one.
+#[test]
+fn a_last_value_behind_a_damaged_segment_is_indexed_and_survives_compaction() {
+    last_values_survive(|dir| {
+        change(dir, 2, 4096..usize::MAX, |byte| !byte);
+        change(dir, 3, 4096..4097, |byte| !byte);
+    });
+}
+
+/// A segment has no seal, or a damaged one, and the next is lost: it was taken to end with the log.
+#[test]
+fn a_last_value_behind_a_lost_seal_and_segment_is_indexed_and_survives_compaction() {
+    let with: [fn(u8) -> u8; 2] = [|_| 0, |byte| !byte];
+    for with in with {
+        last_values_survive(|dir| {
+            change(dir, 1, 128..160, with);
+            fs::remove_file(segment(dir, 2)).unwrap();
+        });
+    }
 }
 
 proptest! {

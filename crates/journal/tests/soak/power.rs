@@ -571,13 +571,24 @@ fn what_went_wrong_before_goes_well() {
 /// Power cuts that took a segment's seal and the next segment.
 #[test]
 fn what_went_wrong_behind_a_lost_seal_goes_well() {
-    use Op::{Append, Batch, Cut, Sync};
+    use Op::{Append, Batch, Cut, CutWithin, Reopen, Sync};
     // What was durable in the first one was skipped.
-    let append = |len| Append { key: 0, len };
+    let append = |(key, len)| Append { key, len };
+    let same = |len| append((0, len));
     let mut ops = vec![Batch { count: 20 }];
-    ops.extend([0, 3432, 3168, 2144, 4896, 1992, 3792, 3208].map(append));
+    ops.extend([0, 3432, 3168, 2144, 4896, 1992, 3792, 3208].map(same));
     ops.push(Sync);
-    ops.extend([1880, 5832, 5184, 1768, 4048, 5104].map(append));
+    ops.extend([1880, 5832, 5184, 1768, 4048, 5104].map(same));
     ops.push(Cut { luck: 3_657_961_388_966_244_240 });
     run(&ops, &config(false, false));
+    // Last values behind them were not indexed.
+    let mut ops = vec![Sync];
+    ops.extend([(4, 1752), (7, 2208)].map(append));
+    ops.extend([Reopen, Cut { luck: 0 }]);
+    ops.extend([(0, 4336), (0, 1512), (0, 4248)].map(append));
+    ops.extend([CutWithin { syncs: 1, luck: 78_469_846 }, Batch { count: 3 }, append((11, 4911))]);
+    ops.extend([Batch { count: 38 }, Batch { count: 36 }, append((8, 4846))]);
+    ops.extend([Cut { luck: 4_071_053_248_052_563_111 }, append((10, 5023)), Sync]);
+    ops.push(Cut { luck: 317_084_702_664_284_468 });
+    run(&ops, &config(true, false));
 }
