@@ -13,7 +13,7 @@
 //! | [`results`], [`targets`], `fetch` | results' encodings and topics, packets of the log |
 //! | `decisions` | the log of decisions |
 //! | [`service`] | both in threads, restarted after failures |
-//! | [`statistics`], [`counters`] | what filters and processes did |
+//! | [`statistics`], [`totals`], [`counters`] | what filters and processes did |
 
 pub mod check;
 pub mod counters;
@@ -34,13 +34,14 @@ pub mod statistics;
 pub mod store;
 mod stream;
 pub mod targets;
+pub mod totals;
 pub mod worker;
 
 pub use check::Checked;
 pub use counters::Counters;
 pub use dry_run::Span;
 pub use error::{ChangeError, CheckFailure, ServiceError};
-pub use lists::{Head, ListKind, MAX_LISTS};
+pub use lists::{Contents, Head, ListKind, MAX_LISTS};
 pub use names::{FilterId, Topics};
 pub use options::Options;
 pub use publisher::{ResultPublisher, summaries};
@@ -50,4 +51,5 @@ pub use results::Reference;
 pub use service::Service;
 pub use statistics::VisitStatistics;
 pub use store::{FilterStore, Force};
+pub use totals::FilterTotals;
 pub use worker::{FilterWorker, Progress};

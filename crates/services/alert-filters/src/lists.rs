@@ -121,6 +121,15 @@ enum Loaded {
     Region(Region),
 }
 
+/// The contents of lists, by name.
+#[derive(Debug, Default)]
+pub struct Contents {
+    /// The watch lists, which change with the store's.
+    pub watch_lists: BTreeMap<String, Arc<LiveWatchList>>,
+    /// The regions.
+    pub regions: BTreeMap<String, Region>,
+}
+
 /// The lists of a service.
 #[derive(Debug, Default)]
 pub(crate) struct Lists {
@@ -213,6 +222,21 @@ impl Lists {
                 self.generation += 1;
             }
         }
+    }
+
+    pub(crate) fn contents(&self) -> Contents {
+        let mut contents = Contents::default();
+        for (name, loaded) in &self.loaded {
+            match loaded {
+                Loaded::WatchList(list) => {
+                    contents.watch_lists.insert(name.clone(), Arc::clone(list));
+                }
+                Loaded::Region(region) => {
+                    contents.regions.insert(name.clone(), region.clone());
+                }
+            }
+        }
+        contents
     }
 
     /// Adds the lists to what filters may name.

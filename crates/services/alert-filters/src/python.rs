@@ -34,6 +34,14 @@ impl Default for PythonOptions {
     }
 }
 
+impl PythonOptions {
+    /// The default limits with another interpreter, which has numpy.
+    #[must_use]
+    pub fn of(interpreter: impl Into<std::ffi::OsString>) -> Self {
+        Self { launch: Launch::python(interpreter), ..Self::default() }
+    }
+}
+
 /// A column with buffers of its own.
 struct Owned {
     name: String,

@@ -25,7 +25,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::check::{Checked, check};
 use crate::dry_run::excesses;
 use crate::error::{ChangeError, CheckFailure, ServiceError};
-use crate::lists::{self, Entries, Head, ListKind, Lists, MAX_ENTRIES, MAX_LISTS, json};
+use crate::lists::{self, Contents, Entries, Head, ListKind, Lists, MAX_ENTRIES, MAX_LISTS, json};
 use crate::names::{FilterId, Topics, check_name, spec};
 use crate::records::{Active, ActiveSet, Delivery, Language, Report, Version};
 use crate::stream::Stream;
@@ -100,12 +100,14 @@ impl Definitions {
         self.reports.get(id)
     }
 
-    fn newest(&self, user: &str, name: &str) -> Option<&Version> {
+    /// The newest version of a user's filter.
+    #[must_use]
+    pub fn newest(&self, user: &str, name: &str) -> Option<&Version> {
         let mut newest_first = self.versions.values().rev();
         newest_first.find(|version| version.user == user && version.name == name)
     }
 
-    fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), String> {
+    pub(crate) fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), String> {
         let key = std::str::from_utf8(key).map_err(|error| error.to_string())?;
         let wrong = |error: serde_json::Error| format!("{key}: {error}");
         let parts: Vec<&str> = key.split('/').collect();
@@ -284,6 +286,12 @@ impl FilterStore {
     #[must_use]
     pub fn lists(&self) -> &BTreeMap<String, Head> {
         self.lists.heads()
+    }
+
+    /// The contents of the watch lists and regions, which a filter elsewhere may name.
+    #[must_use]
+    pub fn contents(&self) -> Contents {
+        self.lists.contents()
     }
 
     /// Reads what other processes have changed; it never waits.

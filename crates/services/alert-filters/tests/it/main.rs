@@ -9,4 +9,5 @@ mod lists;
 mod python;
 mod results;
 mod store;
+mod totals;
 mod visits;

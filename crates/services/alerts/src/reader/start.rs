@@ -73,6 +73,10 @@ pub enum Start {
     Alert(i64),
     /// Behind the alerts that were read when a checkpoint was set.
     Checkpoint(String),
+    /// At these offsets of partitions, such as those of
+    /// [`AlertReader::positions`](super::AlertReader::positions); in others with the oldest stored
+    /// alert. What retention has removed meanwhile is a gap.
+    Positions(Vec<(u32, u64)>),
 }
 
 /// An observing night: the 24 hours from noon UTC of a date, as Rubin's `day_obs`.
@@ -193,7 +197,16 @@ impl Index<'_> {
             Start::Time(time) => at(self.time(*time)?),
             Start::Alert(id) => self.alert(*id, packets)?,
             Start::Checkpoint(name) => at(self.checkpoint(name)?),
+            Start::Positions(positions) => at(self.positions(positions)),
         })
+    }
+
+    fn positions(&self, positions: &[(u32, u64)]) -> Vec<u64> {
+        let of = |info: &PartitionInfo| {
+            let found = positions.iter().find(|(partition, _)| *partition == info.partition);
+            found.map_or(info.first, |(_, next)| (*next).min(info.end))
+        };
+        self.partitions.iter().map(of).collect()
     }
 
     fn firsts(&self) -> Vec<u64> {
