@@ -8,13 +8,15 @@ use helio_alerts::visit::Rejection;
 use crate::histogram::Histogram;
 use crate::observation::{Observation, Stage};
 
-/// A number of another part of the program, such as a filter service in the same process.
+/// A number of another part of the program, such as one of the filter service.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Counter {
     /// The metric's name, such as `helio_alerts_filter_matches_total`.
     pub name: String,
     /// What it counts.
     pub help: String,
+    /// Names and values of its labels.
+    pub labels: Vec<(&'static str, String)>,
     /// Its value.
     pub value: f64,
 }
@@ -72,6 +74,22 @@ fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
+/// Returns the text of numbers. Those of one name follow each other.
+#[must_use]
+pub fn counters(numbers: &[Counter]) -> String {
+    let mut text = Text(String::new());
+    let mut former = "";
+    for Counter { name, help, labels, value } in numbers {
+        if name != former {
+            text.family(name, if name.ends_with("_total") { "counter" } else { "gauge" }, help);
+            former = name;
+        }
+        let labels: Vec<_> = labels.iter().map(|(name, value)| (*name, &value[..])).collect();
+        text.sample(name, &labels, *value);
+    }
+    text.0
+}
+
 /// Returns the text of an observation, and of other numbers.
 #[must_use]
 pub fn exposition(seen: &Observation, others: &[Counter]) -> String {
@@ -80,11 +98,7 @@ pub fn exposition(seen: &Observation, others: &[Counter]) -> String {
     reading(&mut text, seen);
     visits(&mut text, seen);
     topics(&mut text, seen);
-    for counter in others {
-        let kind = if counter.name.ends_with("_total") { "counter" } else { "gauge" };
-        text.family(&counter.name, kind, &counter.help);
-        text.sample(&counter.name, &[], counter.value);
-    }
+    text.0.push_str(&counters(others));
     text.0
 }
 
@@ -153,8 +167,14 @@ mod tests {
         let mut seen = Observation { is_up: true, alerts: 3, ..Observation::default() };
         seen.groups.insert("a \"b\"\\".to_owned(), GroupState { lag: 7, members: 1 });
         seen.ages.entry(Stage::Read).or_default().add(0.3);
-        let other = Counter { name: "x_total".into(), help: "An x.".into(), value: 1.5 };
-        let text = exposition(&seen, &[other]);
+        let other = |label: &str, value| Counter {
+            name: "x_total".into(),
+            help: "An x.".into(),
+            labels: vec![("of", label.to_owned())],
+            value,
+        };
+        let text = exposition(&seen, &[other("a", 1.5), other("b", 2.0)]);
+        assert_eq!(text.matches("# HELP x_total").count(), 1);
         for line in [
             "helio_alerts_up 1",
             "helio_alerts_read_total 3",
@@ -165,7 +185,8 @@ mod tests {
             r#"helio_alerts_age_seconds_count{stage="decided"} 0"#,
             r#"helio_alerts_dropped_total{cause="late"} 0"#,
             "# TYPE x_total counter",
-            "x_total 1.5",
+            r#"x_total{of="a"} 1.5"#,
+            r#"x_total{of="b"} 2"#,
         ] {
             assert!(text.lines().any(|own| own == line), "{line} is missing in\n{text}");
         }

@@ -16,8 +16,8 @@ mod range;
 pub mod routes;
 pub mod stamps;
 
-pub use exposition::{Counter, exposition};
+pub use exposition::{Counter, counters, exposition};
 pub use observation::Observation;
 pub use observer::Observer;
-pub use routes::{Service, router};
+pub use routes::{CounterSource, Service, counters_router, router};
 pub use stamps::StampStore;

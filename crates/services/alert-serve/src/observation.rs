@@ -1,6 +1,6 @@
 //! What is known of a stream at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use helio_alerts::reader::{Alert, DropCause, Drops};
 use helio_alerts::visit::{Closing, Ledger, Rejection};
@@ -90,6 +90,8 @@ pub struct Observation {
     pub ages: BTreeMap<Stage, Histogram>,
     /// Visits that opened.
     pub opened: u64,
+    /// The newest of them.
+    pub(crate) counted: BTreeSet<i64>,
     /// Visits that were decided as complete.
     pub complete: u64,
     /// Visits that were decided as incomplete.

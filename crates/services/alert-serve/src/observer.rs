@@ -4,19 +4,20 @@
 //! Queries that wait for an engine stop no reading.
 //!
 //! Operation. One thread reads all alerts without a group, verifies them, and so closes visits,
-//! too. Another queries topics and groups. Both write into the same [`Observation`].
+//! too. Another queries topics and groups. Both write into the same [`Observation`]. A reader that
+//! ends with an outage is opened again where it was, so that nothing is missed or counted twice.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use helio_alerts::reader::{AlertReader, ReaderError, ReaderOptions, Stamps, Start, VisitEvent};
 use helio_alerts::visit::Position;
 use helio_bus::{Bus, TopicError, TopicName, TopicSpec, TransportError};
 
-use crate::observation::{Observation, TopicState};
+use crate::observation::{Observation, SHOWN_VISITS, TopicState};
 
 /// The most alerts of one read.
 const MAX_ALERTS: usize = 1_024;
@@ -43,6 +44,15 @@ struct Shared {
     is_over: AtomicBool,
     seen: Mutex<Observation>,
     places: Mutex<Places>,
+    known: Mutex<Known>,
+    is_known: Condvar,
+}
+
+/// Which threads have said what they found at first.
+#[derive(Default)]
+struct Known {
+    reading: bool,
+    querying: bool,
 }
 
 /// Places of the newest alerts.
@@ -82,6 +92,8 @@ impl Observer {
             is_over: AtomicBool::new(false),
             seen: Mutex::default(),
             places: Mutex::default(),
+            known: Mutex::default(),
+            is_known: Condvar::new(),
         });
         let thread = |name: &str, run: fn(&Shared)| {
             let shared = Arc::clone(&shared);
@@ -98,6 +110,23 @@ impl Observer {
     #[must_use]
     pub fn observation(&self) -> Observation {
         locked(&self.shared.seen).clone()
+    }
+
+    /// Waits until the state of the log is known: visits, topics and groups, or why they are not;
+    /// false after the timeout.
+    #[must_use]
+    pub fn wait_until_known(&self, timeout: Duration) -> bool {
+        let until = Instant::now() + timeout;
+        let mut known = locked(&self.shared.known);
+        while !(known.reading && known.querying) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let waited = self.shared.is_known.wait_timeout(known, left);
+            known = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
     }
 
     /// Where an alert was read, if it is one of the newest.
@@ -137,27 +166,37 @@ impl Shared {
         (seen.is_up, seen.trouble) = (trouble.is_none(), trouble);
     }
 
+    fn is_known(&self, what: impl FnOnce(&mut Known)) {
+        what(&mut locked(&self.known));
+        self.is_known.notify_all();
+    }
+
     fn read_until_over(&self) {
         let mut start = Start::Latest;
         while !self.is_over() {
-            if let Err(error) = self.read(&start) {
+            if let Err(error) = self.read(&mut start) {
                 if matches!(error, ReaderError::Topic(TopicError::NoSuchTopic(_))) {
                     // All that a stream has which did not exist is new.
                     start = Start::Earliest;
                 }
                 self.is_up(Some(error.to_string()));
+                self.is_known(|known| known.reading = true);
                 self.pause(REOPEN_INTERVAL);
             }
         }
     }
 
-    /// Reads the stream until it is over or fails.
-    fn read(&self, start: &Start) -> Result<(), ReaderError> {
-        let (start, stamps) = (start.clone(), Stamps::AsPublished);
-        let options = ReaderOptions { start, stamps, ..ReaderOptions::default() };
+    /// Reads the stream until it is over or fails; the start becomes where it was.
+    fn read(&self, start: &mut Start) -> Result<(), ReaderError> {
+        let stamps = Stamps::AsPublished;
+        let options = ReaderOptions { start: start.clone(), stamps, ..ReaderOptions::default() };
         let mut reader = AlertReader::open(&self.bus, &self.stream, options)?;
         self.is_up(None);
+        locked(&self.seen).ledger(reader.ledger());
+        self.is_known(|known| known.reading = true);
         while !self.is_over() {
+            let at = reader.positions().into_iter().map(|at| (at.partition, at.next));
+            *start = Start::Positions(at.collect());
             let read = reader.read(MAX_ALERTS, MAX_BYTES, READ_TIMEOUT)?;
             let mut places = locked(&self.places);
             read.alerts.iter().for_each(|alert| places.put(alert.id, alert.at));
@@ -173,7 +212,13 @@ impl Shared {
 
     fn event(&self, reader: &AlertReader, seen: &mut Observation, event: &VisitEvent) {
         match event {
-            VisitEvent::Opened(_) => seen.opened += 1,
+            // A reader that is opened again reports open visits again.
+            VisitEvent::Opened(opening) => {
+                seen.opened += u64::from(seen.counted.insert(opening.visit));
+                if seen.counted.len() > SHOWN_VISITS {
+                    seen.counted.pop_first();
+                }
+            }
             VisitEvent::Decided { closing, .. } => {
                 seen.decided(closing, reader.ledger(), self.bus.clock().now());
                 let audit = reader.audit(closing.visit).ok();
@@ -199,6 +244,7 @@ impl Shared {
             if let Err(error) = self.query() {
                 locked(&self.seen).trouble = Some(error.to_string());
             }
+            self.is_known(|known| known.querying = true);
             self.pause(QUERY_INTERVAL);
         }
     }

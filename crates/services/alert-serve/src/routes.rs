@@ -11,7 +11,7 @@ use axum::routing::get;
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::exposition::{Counter, exposition};
+use crate::exposition::{Counter, counters, exposition};
 use crate::observer::Observer;
 use crate::range::{Wanted, wanted};
 use crate::stamps::{StampError, StampStore};
@@ -48,7 +48,7 @@ impl Service {
         Self { observer, stamps, sources, requests }
     }
 
-    /// Adds numbers to the metrics, such as those of a filter service in the same process.
+    /// Adds numbers to the metrics, such as those of the filter service.
     #[must_use]
     pub fn with(mut self, source: CounterSource) -> Self {
         self.sources.push(source);
@@ -83,8 +83,22 @@ pub fn router(service: Arc<Service>) -> Router {
         .with_state(service)
 }
 
+/// The route `/metrics` of numbers alone, without a stream.
+pub fn counters_router(source: CounterSource) -> Router {
+    let source = Arc::new(source);
+    let answer = move || {
+        let text = counters(&source());
+        async { ([(header::CONTENT_TYPE, METRICS_TYPE)], text) }
+    };
+    Router::new().route("/metrics", get(answer))
+}
+
 async fn metrics(State(service): State<Arc<Service>>) -> Response {
-    ([(header::CONTENT_TYPE, METRICS_TYPE)], service.metrics()).into_response()
+    // Numbers of other parts may wait for the bus.
+    match tokio::task::spawn_blocking(move || service.metrics()).await {
+        Ok(text) => ([(header::CONTENT_TYPE, METRICS_TYPE)], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
 }
 
 async fn stamp(
