@@ -1,14 +1,18 @@
 //! The `helio-alerts` program: produce, consume, audit and serve alerts.
 //!
 //! It knows the command line and its output. It must not know a transport; how alerts are read and
-//! published is `helio-alerts`', how they are served `helio-alert-serve`'s.
+//! published is `helio-alerts`', how they are filtered `helio-alert-filters`', how they
+//! are served `helio-alert-serve`'s.
 
 mod args;
 mod audit;
 mod checkpoint;
 mod consume;
 mod error;
+mod export;
+mod filter;
 mod golden;
+mod lists;
 mod produce;
 mod rewind;
 mod serve;
@@ -33,6 +37,10 @@ fn run(cli: &Cli) -> CliResult {
         Command::Produce(args) => produce::run(args, url, &stop),
         Command::Consume(args) => consume::run(args, url, &stop),
         Command::Audit(args) => audit::run(args, url),
+        Command::Export(args) => export::run(args, url, &stop),
+        Command::Filter(args) => filter::run(args, url, &stop),
+        Command::WatchList(args) => lists::watch_list(args, url),
+        Command::Region(args) => lists::region(args, url),
         Command::Checkpoint(args) => checkpoint::run(args, url),
         Command::Rewind(args) => rewind::run(args, url),
         Command::Top(args) => top::run(args, url, &stop),

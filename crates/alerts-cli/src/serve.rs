@@ -12,6 +12,7 @@ use helio_console::stop::{STOP_POLL_INTERVAL, Stop};
 use serde::Serialize;
 
 use crate::args::ServeArgs;
+use crate::filter;
 
 /// What is served where.
 #[derive(Debug, Serialize)]
@@ -38,7 +39,8 @@ pub(crate) fn run(args: &ServeArgs, url: Option<&str>, stop: &Stop) -> CliResult
         .map_err(|error| CliError::Failure(format!("cannot start threads: {error}")))?;
     let observer = Arc::new(observer);
     let stamps = StampStore::new(&bus, stream, Some(Arc::clone(&observer)));
-    let server = listening.serve(router(Arc::new(Service::new(observer, stamps))));
+    let service = Service::new(observer, stamps).with(filter::source(&bus, stream));
+    let server = listening.serve(router(Arc::new(service)));
     let mut out = Out::new();
     let serving = Serving {
         metrics: format!("{address}/metrics"),

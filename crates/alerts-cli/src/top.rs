@@ -15,6 +15,8 @@ use serde::Serialize;
 
 use crate::args::TopArgs;
 
+/// How long the state of the log is waited for at first.
+const FIRST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The visits that are shown.
 const SHOWN_VISITS: usize = 12;
 
@@ -66,6 +68,8 @@ pub(crate) fn run(args: &TopArgs, url: Option<&str>, stop: &Stop) -> CliResult {
     let bus = open::look(url)?;
     let observer = Observer::start(&bus, &args.stream.topic)
         .map_err(|error| CliError::Failure(format!("cannot start threads: {error}")))?;
+    // Without it, the first state would be empty.
+    let _ = observer.wait_until_known(FIRST_TIMEOUT);
     let until = Until::new(args.end.duration, stop);
     if is_screen() && !args.output.json {
         screen(args, &observer, &until)?;
@@ -112,14 +116,11 @@ fn screen(args: &TopArgs, observer: &Observer, until: &Until) -> CliResult {
     Ok(())
 }
 
-/// Prints a state an interval.
+/// Prints the state of the log, and then a state an interval.
 fn lines(args: &TopArgs, observer: &Observer, until: &Until) -> CliResult {
     let (mut out, mut last) = (Out::new(), Last::new(observer));
-    while !until.is_over() {
+    loop {
         let begun = Instant::now();
-        while !until.is_over() && begun.elapsed() < args.every {
-            std::thread::sleep(until.left().min(args.every.saturating_sub(begun.elapsed())));
-        }
         let line = last.next(observer);
         if args.output.json {
             out.json(&line)?;
@@ -129,8 +130,13 @@ fn lines(args: &TopArgs, observer: &Observer, until: &Until) -> CliResult {
         }
         out.flush()?;
         out.check()?;
+        while !until.is_over() && begun.elapsed() < args.every {
+            std::thread::sleep(until.left().min(args.every.saturating_sub(begun.elapsed())));
+        }
+        if until.is_over() {
+            return Ok(());
+        }
     }
-    Ok(())
 }
 
 impl Line {

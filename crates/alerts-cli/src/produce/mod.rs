@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use helio_alerts::layout::Ccd;
 use helio_alerts::producer::{CcdOutcome, CcdProducer, ProducerOptions, TopicLayout};
 use helio_alerts::stamps::Packing;
+use helio_alerts::topics::Keep;
 use helio_alerts::visit::Opening;
 use helio_bus::Bus;
 use helio_console::error::{CliError, CliResult};
@@ -110,6 +111,10 @@ fn options(args: &ProduceArgs) -> ProducerOptions {
         partitions: args.partitions,
         retry_for: args.retry_for,
         spill: args.spill.clone(),
+        keep: Keep {
+            days: args.keep_days,
+            partition_bytes: args.keep_bytes.map(|bytes| bytes as u64),
+        },
         ..ProducerOptions::default()
     }
 }

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod consume;
+mod export;
+mod filter;
 mod produce;
 mod serve;
 #[path = "../support/mod.rs"]

@@ -1,10 +1,12 @@
 //! Publishing: whole cameras, single detectors, files.
 
+use std::process::{Command, Stdio};
+
 use helio_alerts::generator::{AlertNumber, Generator, GeneratorOptions, History};
 use helio_alerts::rubin::Version;
 use helio_core::container::{Compression, Writer};
 
-use crate::support::{Running, SMALL, Site};
+use crate::support::{Running, SMALL, Site, ran};
 
 #[test]
 fn visits_are_published_and_complete() {
@@ -97,4 +99,66 @@ fn a_signal_ends_it_between_detectors() {
     let (code, rest) = running.end("INT");
     assert_eq!(code, Some(130));
     assert!(rest.contains("\"visits\":1,"), "{rest}");
+}
+
+/// Runs a shell's line before the program, in the program's process.
+fn limited(site: &Site, line: &str, args: &[&str]) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{line}; exec \"$0\" \"$@\"")]);
+    command.arg(env!("CARGO_BIN_EXE_helio-alerts")).args(args);
+    command.env("HELIO_URL", &site.url).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// What the bus does not accept is spilled, and published again later.
+#[test]
+fn spilled_packets_are_published_again() {
+    let site = Site::new();
+    site.produce(&["--window", "1h"]);
+    let spill = site.folder.path().join("spill");
+    let spill = spill.to_str().unwrap();
+    let options = ["--first-visit", "1000001", "--retry-for", "0s", "--spill", spill];
+    let args = [&["produce", "--json", "--window", "1h"], &SMALL[..], &options].concat();
+    // Files may not grow, as on a full disk; the spilled ones are smaller.
+    let full = "trap '' XFSZ; ulimit -f 4096";
+    let failed = ran(limited(&site, full, &args).spawn().unwrap());
+    let line = &failed.lines()[0];
+    let spilled: Vec<_> = line["spilled"].as_array().unwrap().iter().collect();
+    assert_eq!(failed.code, Some(5), "{failed:?}");
+    assert!(!spilled.is_empty(), "{failed:?}");
+    let files: Vec<_> = spilled.iter().map(|file| file.as_str().unwrap()).collect();
+    let replay = [&["produce", "--json", "--replay", "--from"], &files[..]].concat();
+    let again = ran(limited(&site, full, &replay).spawn().unwrap());
+    assert_eq!(again.code, Some(5), "the disk is full as before: {again:?}");
+    assert!(files.iter().all(|file| std::path::Path::new(file).exists()));
+    let replayed = site.run(&replay);
+    assert_eq!(replayed.code, Some(0), "{replayed:?}");
+    assert!(replayed.lines().iter().all(|line| line["announced"] == true), "{replayed:?}");
+    assert!(!files.iter().any(|file| std::path::Path::new(file).exists()));
+    let from = ["consume", "--from", "visit:1000001", "--verify", "--visits", "1", "--json"];
+    let decided = &site.run(&from).events("decided")[0];
+    assert_eq!((&decided["complete"], &decided["verified"]), (&true.into(), &true.into()));
+    let audit = site.run(&["audit", "--visit", "1000001", "--json"]);
+    assert_eq!((audit.code, &audit.lines()[0]["equal"]), (Some(0), &true.into()), "{audit:?}");
+}
+
+/// A copy on another bus is audited by this bus's manifests.
+#[test]
+fn copies_are_audited() {
+    let [site, copy, other] = [Site::new(), Site::new(), Site::new()];
+    site.produce(&[]);
+    copy.produce(&[]);
+    other.produce(&["--seed", "2"]);
+    let close = ["consume", "--from", "earliest", "--verify", "--visits", "1", "--json"];
+    assert_eq!(site.run(&close).code, Some(0));
+    let audit = |url: &str| site.run(&["audit", "--visit", "1000000", "--copy", url, "--json"]);
+    let equal = audit(&copy.url);
+    assert_eq!((equal.code, &equal.lines()[0]["equal"]), (Some(0), &true.into()), "{equal:?}");
+    let differs = audit(&other.url);
+    let report = &differs.lines()[0];
+    assert_eq!((differs.code, &report["equal"]), (Some(5), &false.into()), "{differs:?}");
+    assert_eq!(report["differing"].as_array().unwrap().len(), 4, "{differs:?}");
+    let none = audit(&Site::new().url);
+    assert_eq!((none.code, none.out.as_str()), (Some(3), ""), "{none:?}");
 }

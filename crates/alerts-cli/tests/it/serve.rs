@@ -70,3 +70,27 @@ fn stamps_are_exact_and_metrics_are_counted() {
         assert_eq!(running.end("TERM").0, Some(0));
     }
 }
+
+/// A stamp that retention has removed is gone, and not unknown.
+#[test]
+fn removed_stamps_are_gone() {
+    let site = Site::new();
+    let keep = ["--keep-bytes", "1M"];
+    site.produce(&keep);
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--json"];
+    let mut running = Running::start(site.command(&serve));
+    let template = running.line()["stamps"].as_str().unwrap().to_owned();
+    let mut generator = generator();
+    let mut url = |visit: u32| {
+        let number = AlertNumber { visit, detector: 0, number: 0 };
+        generator.write(number, &mut Vec::new());
+        let alert = generator.alert_id(number).to_string();
+        template.replace("{alert}", &alert).replace("{stamp}", "cutoutScience")
+    };
+    let (first, last) = (url(0), url(4));
+    assert_eq!(get(&first, &[]).status, 200);
+    site.produce(&["--first-visit", "1000001", "--visits", "4"]);
+    wait_for("the newest", || (get(&last, &[]).status == 200).then_some(()));
+    assert_eq!(get(&first, &[]).status, 410);
+    assert_eq!(running.end("TERM").0, Some(0));
+}

@@ -1,5 +1,10 @@
 //! The command line as a table, from which the help is generated.
 
+mod export;
+mod filter;
+mod start;
+mod stream;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,8 +12,14 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use helio_alerts::generator::History;
 use helio_alerts::reader::{Stamps, Start};
 use helio_alerts::rubin::Version;
+use helio_alerts::topics::Keep;
 use helio_console::args::{EXIT_CODES, ForArg, Output};
 use helio_console::units;
+
+pub(crate) use export::ExportArgs;
+pub(crate) use filter::*;
+use start::start;
+pub(crate) use stream::StreamArg;
 
 /// The most detectors of a generated visit.
 const MAX_DETECTORS: i64 = 256;
@@ -38,6 +49,14 @@ pub(crate) enum Command {
     Consume(ConsumeArgs),
     /// Compare the stored alerts of a visit, those of a group or of a copy, with the manifests.
     Audit(AuditArgs),
+    /// Write the alerts of a night to files.
+    Export(ExportArgs),
+    /// Check, try, activate and run users' filters.
+    Filter(FilterArgs),
+    /// Lists of positions that filters name.
+    WatchList(WatchListArgs),
+    /// Regions of the sky that filters name.
+    Region(RegionArgs),
     /// Name the present position of readers, for `consume --from checkpoint:NAME`.
     Checkpoint(CheckpointArgs),
     /// Move a group without live members to another start.
@@ -46,14 +65,6 @@ pub(crate) enum Command {
     Top(TopArgs),
     /// Serve metrics for Prometheus, and stamps by URL.
     Serve(ServeArgs),
-}
-
-/// The stream of a command.
-#[derive(Debug, Args)]
-pub(crate) struct StreamArg {
-    /// The stream: the name of the topic of alerts.
-    #[arg(long, default_value = "alerts", value_name = "STREAM")]
-    pub(crate) topic: String,
 }
 
 /// Where stamps are published.
@@ -130,6 +141,14 @@ pub(crate) struct ProduceArgs {
     /// Partitions of the topics, if they are created.
     #[arg(long, default_value = "16", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) partitions: u32,
+    /// Days for which packets are stored, if the topics are created.
+    #[arg(long, default_value_t = Keep::DEFAULT_DAYS, value_name = "DAYS")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=3650))]
+    pub(crate) keep_days: u32,
+    /// The most bytes of a partition, such as 100G, if the topics are created (default: no limit
+    /// but the engine's).
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    pub(crate) keep_bytes: Option<usize>,
     /// The producer's name, which is stable over restarts (default: ccd-D for one detector D).
     #[arg(long)]
     pub(crate) producer: Option<String>,
@@ -283,46 +302,9 @@ fn history(text: &str) -> Result<History, String> {
     }
 }
 
-/// Parses where a reader starts.
-fn start(text: &str) -> Result<Start, String> {
-    let wrong = || {
-        format!(
-            "invalid start {text:?}; write latest, earliest, committed, visit:N, night:2026-11-25, \
-             time:2026-11-26T03:00:00Z, alert:ID or checkpoint:NAME"
-        )
-    };
-    let (word, rest) = text.split_once(':').map_or((text, None), |(w, r)| (w, Some(r)));
-    match (word, rest) {
-        ("latest", None) => Ok(Start::Latest),
-        ("earliest", None) => Ok(Start::Earliest),
-        ("committed", None) => Ok(Start::Committed),
-        ("visit", Some(visit)) => visit.parse().map(Start::Visit).map_err(|_| wrong()),
-        ("night", Some(night)) => {
-            night.parse().map(Start::Night).map_err(|error| format!("{error}"))
-        }
-        ("time", Some(time)) => time.parse().map(Start::Time).map_err(|_| wrong()),
-        ("alert", Some(id)) => id.parse().map(Start::Alert).map_err(|_| wrong()),
-        ("checkpoint", Some(name)) if !name.is_empty() => Ok(Start::Checkpoint(name.to_owned())),
-        _ => Err(wrong()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn starts_are_parsed() {
-        assert_eq!(start("latest"), Ok(Start::Latest));
-        assert_eq!(start("visit:7"), Ok(Start::Visit(7)));
-        assert_eq!(start("alert:-7"), Ok(Start::Alert(-7)));
-        assert_eq!(start("checkpoint:a:b"), Ok(Start::Checkpoint("a:b".to_owned())));
-        assert!(matches!(start("night:2026-11-25"), Ok(Start::Night(_))));
-        assert!(matches!(start("time:2026-11-26T03:00:00Z"), Ok(Start::Time(_))));
-        for bad in ["", "visit", "visit:x", "night:tonight", "time:noon", "checkpoint:", "last:1"] {
-            assert!(start(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn histories_are_parsed() {
