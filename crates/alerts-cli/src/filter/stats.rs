@@ -136,7 +136,9 @@ fn print(
     }
     let head =
         ["visit", "filter", "alerts", "matches", "sent", "capped", "errors", "failures", "ms"];
-    table(&head, &rows).iter().try_for_each(|line| out.line(line))?;
+    if !rows.is_empty() {
+        table(&head, &rows).iter().try_for_each(|line| out.line(line))?;
+    }
     waiting.iter().try_for_each(|(user, filter)| {
         out.line(&format!("{user}/{filter} is active; no visit with it is decided yet"))
     })

@@ -1,12 +1,10 @@
 //! Publishing: whole cameras, single detectors, files.
 
-use std::process::{Command, Stdio};
-
 use helio_alerts::generator::{AlertNumber, Generator, GeneratorOptions, History};
 use helio_alerts::rubin::Version;
 use helio_core::container::{Compression, Writer};
 
-use crate::support::{Running, SMALL, Site, ran};
+use crate::support::{Running, SMALL, Site};
 
 #[test]
 fn visits_are_published_and_complete() {
@@ -101,45 +99,40 @@ fn a_signal_ends_it_between_detectors() {
     assert!(rest.contains("\"visits\":1,"), "{rest}");
 }
 
-/// Runs a shell's line before the program, in the program's process.
-fn limited(site: &Site, line: &str, args: &[&str]) -> Command {
-    let mut command = Command::new("sh");
-    command.args(["-c", &format!("{line}; exec \"$0\" \"$@\"")]);
-    command.arg(env!("CARGO_BIN_EXE_helio-alerts")).args(args);
-    command.env("HELIO_URL", &site.url).stdin(Stdio::null());
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
-
-/// What the bus does not accept is spilled, and published again later.
+/// A spilled file completes its visit, and is removed.
 #[test]
 fn spilled_packets_are_published_again() {
     let site = Site::new();
-    site.produce(&["--window", "1h"]);
-    let spill = site.folder.path().join("spill");
-    let spill = spill.to_str().unwrap();
-    let options = ["--first-visit", "1000001", "--retry-for", "0s", "--spill", spill];
-    let args = [&["produce", "--json", "--window", "1h"], &SMALL[..], &options].concat();
-    // Files may not grow, as on a full disk; the spilled ones are smaller.
-    let full = "trap '' XFSZ; ulimit -f 4096";
-    let failed = ran(limited(&site, full, &args).spawn().unwrap());
-    let line = &failed.lines()[0];
-    let spilled: Vec<_> = line["spilled"].as_array().unwrap().iter().collect();
-    assert_eq!(failed.code, Some(5), "{failed:?}");
-    assert!(!spilled.is_empty(), "{failed:?}");
-    let files: Vec<_> = spilled.iter().map(|file| file.as_str().unwrap()).collect();
-    let replay = [&["produce", "--json", "--replay", "--from"], &files[..]].concat();
-    let again = ran(limited(&site, full, &replay).spawn().unwrap());
-    assert_eq!(again.code, Some(5), "the disk is full as before: {again:?}");
-    assert!(files.iter().all(|file| std::path::Path::new(file).exists()));
+    let three = ["--detector", "0", "--detector", "1", "--detector", "2"];
+    let ran = site.produce(&[&three[..], &["--open", "--window", "1h"]].concat());
+    assert_eq!((ran.code, &ran.lines()[0]["detectors"]), (Some(0), &3.into()), "{ran:?}");
+    // A producer spills the packets of a detector as such a container.
+    let options = GeneratorOptions {
+        alerts_per_visit: 30,
+        detectors: 4,
+        history: History::None,
+        ..GeneratorOptions::default()
+    };
+    let mut generator = Generator::new(options);
+    let mut container = Writer::new(Version::LATEST.schema(), Compression::Null, [7; 16]);
+    for number in 0..generator.alerts(3) {
+        let mut datum = Vec::new();
+        generator.write(AlertNumber { visit: 0, detector: 3, number }, &mut datum);
+        container.append(&datum);
+    }
+    let file = site.folder.path().join("spilled.avro");
+    std::fs::write(&file, container.finish()).unwrap();
+    let replay = ["produce", "--json", "--replay", "--from", file.to_str().unwrap()];
     let replayed = site.run(&replay);
-    assert_eq!(replayed.code, Some(0), "{replayed:?}");
-    assert!(replayed.lines().iter().all(|line| line["announced"] == true), "{replayed:?}");
-    assert!(!files.iter().any(|file| std::path::Path::new(file).exists()));
-    let from = ["consume", "--from", "visit:1000001", "--verify", "--visits", "1", "--json"];
+    let line = &replayed.lines()[0];
+    assert_eq!((replayed.code, &line["announced"]), (Some(0), &true.into()), "{replayed:?}");
+    assert_eq!((&line["visit"], &line["detector"]), (&1_000_000.into(), &3.into()));
+    assert_eq!((&line["failed"], file.exists()), (&Vec::<i64>::new().into(), false));
+    assert_eq!(site.run(&replay).code, Some(3), "the file is gone");
+    let from = ["consume", "--from", "earliest", "--verify", "--visits", "1", "--json"];
     let decided = &site.run(&from).events("decided")[0];
     assert_eq!((&decided["complete"], &decided["verified"]), (&true.into(), &true.into()));
-    let audit = site.run(&["audit", "--visit", "1000001", "--json"]);
+    let audit = site.run(&["audit", "--visit", "1000000", "--json"]);
     assert_eq!((audit.code, &audit.lines()[0]["equal"]), (Some(0), &true.into()), "{audit:?}");
 }
 

@@ -75,7 +75,7 @@ fn stamps_are_exact_and_metrics_are_counted() {
 #[test]
 fn removed_stamps_are_gone() {
     let site = Site::new();
-    let keep = ["--keep-bytes", "1M"];
+    let keep = ["--keep-bytes", "4M"];
     site.produce(&keep);
     let serve = ["serve", "--listen", "127.0.0.1:0", "--json"];
     let mut running = Running::start(site.command(&serve));
@@ -87,9 +87,9 @@ fn removed_stamps_are_gone() {
         let alert = generator.alert_id(number).to_string();
         template.replace("{alert}", &alert).replace("{stamp}", "cutoutScience")
     };
-    let (first, last) = (url(0), url(4));
+    let (first, last) = (url(0), url(8));
     assert_eq!(get(&first, &[]).status, 200);
-    site.produce(&["--first-visit", "1000001", "--visits", "4"]);
+    site.produce(&["--first-visit", "1000001", "--visits", "8"]);
     wait_for("the newest", || (get(&last, &[]).status == 200).then_some(()));
     assert_eq!(get(&first, &[]).status, 410);
     assert_eq!(running.end("TERM").0, Some(0));

@@ -311,7 +311,7 @@ fn each_rule_fires_for_its_fault_and_each_panel_has_data() {
 
     faults.visit("1000001", "2000");
     prometheus.wait_until_fired("HelioAlertsFiltersStopped");
-    let run = ["filter", "run", "--from", "latest", "--json"];
+    let run = ["filter", "run", "--json"];
     let mut service = Running::start(site.command(&run));
     assert_eq!(service.line()["event"], "started");
     faults.visit(FILTERED, "2000");

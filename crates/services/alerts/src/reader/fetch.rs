@@ -149,7 +149,8 @@ impl StampFetcher {
             }
         }
         for extent in &candidates {
-            if is_removed(&self.topic, extent.partition as u32, extent.end as u64 - 1)? {
+            // Of a CCD that is removed in part, what is not found is gone.
+            if is_removed(&self.topic, extent.partition as u32, extent.first as u64)? {
                 return Err(FetchError::Removed(id));
             }
         }
