@@ -115,7 +115,6 @@ fn options(args: &ProduceArgs) -> ProducerOptions {
             days: args.keep_days,
             partition_bytes: args.keep_bytes.map(|bytes| bytes as u64),
         },
-        ..ProducerOptions::default()
     }
 }
 

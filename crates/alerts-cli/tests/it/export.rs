@@ -32,9 +32,8 @@ fn visits_become_files_which_a_second_run_verifies() {
         let other = site.run(&["export", "--visit", "1000000", "--format", format, "--to", to]);
         assert_eq!((other.code, other.out.as_str()), (Some(4), ""), "{other:?}");
         // A damaged file is named.
-        let file = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
-        let file =
-            file.filter(|path| path.extension().is_some_and(|e| e == format)).next().unwrap();
+        let mut files = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+        let file = files.find(|path| path.extension().is_some_and(|e| e == format)).unwrap();
         let mut bytes = std::fs::read(&file).unwrap();
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;
