@@ -106,7 +106,7 @@ fn spilled_packets_are_published_again() {
     let three = ["--detector", "0", "--detector", "1", "--detector", "2"];
     let ran = site.produce(&[&three[..], &["--open", "--window", "1h"]].concat());
     assert_eq!((ran.code, &ran.lines()[0]["detectors"]), (Some(0), &3.into()), "{ran:?}");
-    // A producer spills the packets of a detector as such a container.
+    // A producer spills the packets of a detector as such a container, under such a name.
     let options = GeneratorOptions {
         alerts_per_visit: 30,
         detectors: 4,
@@ -120,7 +120,7 @@ fn spilled_packets_are_published_again() {
         generator.write(AlertNumber { visit: 0, detector: 3, number }, &mut datum);
         container.append(&datum);
     }
-    let file = site.folder.path().join("spilled.avro");
+    let file = site.folder.path().join("visit-1000000-detector-3.avro");
     std::fs::write(&file, container.finish()).unwrap();
     let replay = ["produce", "--json", "--replay", "--from", file.to_str().unwrap()];
     let replayed = site.run(&replay);
