@@ -1,6 +1,6 @@
 //! The part of ranking in each filter process: from matches in order of position to partials.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -105,11 +105,18 @@ impl Worker {
         Some(firsts.chain([assigned.read]).min().unwrap_or(assigned.read))
     }
 
-    /// Whether so many visits are open that a partition is read no further until one has ended.
+    /// Whether so many visits are open that a partition is read no further until one has ended. A
+    /// visit whose end is known is not open: reading on is what ends it.
     #[must_use]
     pub fn is_full(&self, partition: u32) -> bool {
         let assigned = self.partitions.get(&partition);
-        assigned.is_some_and(|assigned| assigned.open.len() >= MAX_OPEN_VISITS)
+        assigned.is_some_and(|assigned| assigned.open_visits().count() >= MAX_OPEN_VISITS)
+    }
+
+    /// The visits with matches whose end is not known.
+    #[must_use]
+    pub fn open_visits(&self) -> BTreeSet<i64> {
+        self.partitions.values().flat_map(Assigned::open_visits).collect()
     }
 
     /// A match. Matches of a partition come in order of position.
@@ -186,6 +193,10 @@ impl Worker {
 }
 
 impl Assigned {
+    fn open_visits(&self) -> impl Iterator<Item = i64> {
+        self.open.iter().filter(|(_, visit)| visit.end.is_none()).map(|(visit, _)| *visit)
+    }
+
     fn has_stored(&self, visit: i64) -> bool {
         self.stored.is_forgotten(visit) || self.stored.get(visit) == Some(&true)
     }

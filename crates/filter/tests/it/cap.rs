@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use helio_filter::Filter;
-use helio_filter::cap::{CAP, Mode};
+use helio_filter::cap::{CAP, Candidate, MAX_OPEN_VISITS, Match, Mode, Worker};
+use helio_filter::{Filter, Rank};
 
 use crate::support::model::World;
 use crate::support::{catalog_of, small_batch};
@@ -61,4 +61,29 @@ fn a_users_filters_share_one_mode() {
          filters share one ORDER BY, or have none"
     );
     assert!(Mode::of([("a", &by_snr), ("b", &other)]).is_err());
+}
+
+/// A visit whose end is known is ended by reading on: it must not stop the reading.
+#[test]
+fn a_visit_with_a_known_end_does_not_count_as_open() {
+    let mut worker = Worker::default();
+    worker.assign(0, 0);
+    let matching = |position: u64| Match {
+        partition: 0,
+        position,
+        visit: position as i64,
+        user: "ada".to_owned(),
+        candidate: Candidate { alert: 1, rank: Rank::default(), filters: BTreeSet::new() },
+    };
+    for visit in 0..2 * MAX_OPEN_VISITS as i64 {
+        assert!(worker.end(1_000 + visit, 0, 5_000).is_empty());
+    }
+    assert!(!worker.is_full(0) && worker.open_visits().is_empty());
+    for visit in 0..MAX_OPEN_VISITS as u64 {
+        assert!(!worker.is_full(0));
+        assert!(worker.take(matching(visit)).is_empty());
+    }
+    assert!(worker.is_full(0) && worker.open_visits().len() == MAX_OPEN_VISITS);
+    assert!(worker.end(7, 0, 5_000).is_empty());
+    assert!(!worker.is_full(0));
 }
