@@ -53,6 +53,9 @@ pub trait Decorator: Send + Sync + 'static {
     fn topics(&self) -> Result<Vec<TopicName>, TransportError> {
         self.inner().topics()
     }
+    fn schema(&self, id: SchemaId) -> Result<Option<String>, TransportError> {
+        self.inner().schema(id)
+    }
     fn close(&self) {
         self.inner().close();
     }
@@ -128,7 +131,7 @@ impl<T: Decorator> Transport for T {
     }
 
     fn schema(&self, id: SchemaId) -> Result<Option<String>, TransportError> {
-        self.inner().schema(id)
+        Decorator::schema(self, id)
     }
 
     fn bell(&self) -> Result<Arc<dyn Bell>, TransportError> {
