@@ -25,6 +25,8 @@ counters! {
     alert_bytes: "Bytes of the alerts read.",
     alerts_rejected: "Alerts that could not be read: no visit, no identifier, or damaged.",
     alerts_lost: "Alerts that retention or damage removed before they were read.",
+    foreign_records: "Records of the service's topics that cannot be read: none of this program.",
+    decisions_lost: "Records of decisions that retention or damage removed before they were read.",
     batches: "Batches filtered.",
     decode_cpu_ns: "Processor time of decoding columns, nanoseconds.",
     filter_cpu_ns: "Processor time of filters, nanoseconds.",

@@ -34,18 +34,29 @@ pub(crate) fn decisions_topic(bus: &Bus, topics: &Topics) -> Result<Topic, Servi
     Ok(bus.topic(spec(&topics.decisions())?.qos(qos))?)
 }
 
-/// Writes decisions in order.
+/// Writes decisions in order. The last part of a partial ends its partition for all processes, so
+/// it is written only when everything before it is stored.
 pub(crate) struct DecisionLog {
     publisher: Publisher,
     pending: Vec<PendingPublish>,
+    /// Last parts, until the next flush.
+    last_parts: Vec<Decision>,
 }
 
 impl DecisionLog {
     pub(crate) fn open(topic: &Topic) -> Result<Self, ServiceError> {
-        Ok(Self { publisher: topic.publisher()?, pending: Vec::new() })
+        Ok(Self { publisher: topic.publisher()?, pending: Vec::new(), last_parts: Vec::new() })
     }
 
-    pub(crate) fn append(&mut self, decision: &Decision) {
+    pub(crate) fn append(&mut self, decision: Decision) {
+        if decision.is_last_part() {
+            self.last_parts.push(decision);
+        } else {
+            self.publish(&decision);
+        }
+    }
+
+    fn publish(&mut self, decision: &Decision) {
         let (key, value) = (decision.key(), json(decision));
         let message = Message::new(&value).key(key.as_bytes());
         self.pending.push(self.publisher.publish(message));
@@ -53,6 +64,14 @@ impl DecisionLog {
 
     /// Waits until all that was appended is stored.
     pub(crate) fn flush(&mut self) -> Result<(), ServiceError> {
+        self.wait()?;
+        for last in std::mem::take(&mut self.last_parts) {
+            self.publish(&last);
+        }
+        self.wait()
+    }
+
+    fn wait(&mut self) -> Result<(), ServiceError> {
         for pending in self.pending.drain(..) {
             pending.wait_timeout(BUS_TIMEOUT)?;
         }

@@ -152,7 +152,7 @@ impl DryRun {
         python: &PythonOptions,
     ) -> Result<Self, ServiceError> {
         let id = FilterId { user: "dry".into(), name: "run".into(), version: 0 };
-        let mut pythons = Pythons::new(python.clone());
+        let mut pythons = Pythons::new(store.bus(), python.clone());
         let active = ActiveSet::from([("dry".to_owned(), [("run".to_owned(), 0)].into())]);
         let prepared = store.with_version(&id, language, text, |store| {
             Prepared::new(store, &active, &mut pythons)
@@ -168,7 +168,7 @@ impl DryRun {
             bytes: 0,
             column_bytes: 0,
             cost: Cost::Flat,
-            failure: None,
+            failure: pythons.failure(&id),
         };
         Ok(Self { prepared, pythons, report, visits: BTreeMap::new() })
     }
@@ -203,7 +203,7 @@ impl DryRun {
         let (mut packets, mut visits) = (Vec::new(), Vec::new());
         for sample in samples {
             self.report.bytes += sample.payload.len() as u64;
-            let packet = store.stream.packet(sample.header.schema, &sample.payload);
+            let packet = store.stream.packet(sample.header.schema, &sample.payload)?;
             let identity =
                 packet.and_then(|packet| Ok((packet.identity(sample.headers.as_ref())?, packet)));
             match identity {

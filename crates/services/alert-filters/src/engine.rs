@@ -286,7 +286,8 @@ fn prepare(
     let checked = check(version.language, &version.text, catalog, &store.stream);
     let checked = checked.map_err(|error| error.to_string())?;
     if checked.sql().is_none() {
-        pythons.start(id, &version.text)?;
+        // One that cannot be started fails with each batch, until it can.
+        pythons.start(id, &version.text);
     }
     Ok(checked)
 }

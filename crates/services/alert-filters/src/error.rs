@@ -27,14 +27,6 @@ pub enum ServiceError {
     /// The topic's schemas do not fit together.
     #[error("the schemas of the alerts have no common columns: {0}")]
     Schemas(#[from] ShapeError),
-    /// A record of the service's topics cannot be read.
-    #[error("{topic} has a record that is none of the filter service: {reason}; use another topic")]
-    Foreign {
-        /// The topic.
-        topic: String,
-        /// The cause.
-        reason: String,
-    },
     /// A batch cannot be filtered: a fault of this program.
     #[error("a batch cannot be filtered: {0}")]
     Batch(String),

@@ -27,7 +27,7 @@ impl Fetcher {
         &mut self,
         partition: u32,
         offsets: &[u64],
-        mut take: impl FnMut(Sample),
+        mut take: impl FnMut(Sample) -> Result<(), ServiceError>,
     ) -> Result<(), ServiceError> {
         let Some(first) = offsets.first() else { return Ok(()) };
         let options = Subscribe::from(Start::Offset { partition, offset: *first });
@@ -61,7 +61,7 @@ impl Fetcher {
                 }
             }
             if let Some(sample) = ahead.take_if(|sample| sample.offset == *offset) {
-                take(sample);
+                take(sample)?;
             }
             next = *offset + 1;
         }

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use helio_alerts::visit::Control;
 use helio_bus::{
-    Bus, Event, Headers, Lagging, Member, Message, Publisher, Qos, Sample, Start, Subscribe, Topic,
-    TopicError, TransportError, WaitSet,
+    Bus, Event, Headers, Lagging, Member, Message, PendingBatch, PublishError, Publisher, Qos,
+    Sample, Start, Subscribe, Topic, TopicError, TransportError, WaitSet,
 };
 use helio_core::qos::{Guarantee, History, Ownership, Retention};
 use helio_filter::cap::{Candidate, Claim, ClaimEffect, Claims, Partial, Publish, Ranking};
@@ -40,7 +40,8 @@ use crate::worker::Progress;
 
 /// Visits that are not finished; the oldest is given up first.
 const MAX_PENDING: usize = 512;
-/// Finished visits that are remembered, so that repeated partials have no effect.
+/// Finished visits that are remembered, so that repeated partials have no effect. Those with
+/// records behind the checkpoint are not forgotten: a restart would decide them again.
 const MAX_FINISHED: usize = 2_048;
 /// Records of the log that are taken before results are published.
 const MAX_RECORDS: usize = 1_024;
@@ -183,7 +184,8 @@ struct Leading {
     ranking: Ranking,
     claims: Claims,
     pending: BTreeMap<i64, Pending>,
-    finished: BTreeSet<i64>,
+    /// Finished visits, each with an offset behind its records.
+    finished: BTreeMap<i64, u64>,
     parts: Parts,
     /// The log's next offset.
     next: u64,
@@ -196,7 +198,7 @@ struct Leading {
 impl Leading {
     fn open(of: &ResultPublisher, lease: Publisher) -> Result<Self, ServiceError> {
         let ResultPublisher { bus, options, topics, counters, .. } = of;
-        let checkpoint = read_checkpoint(&of.lease)?;
+        let checkpoint = read_checkpoint(&of.lease, counters)?;
         let alerts = bus.topic(spec(&options.topic)?)?;
         let control_log = ControlLog::open(bus, &options.topic)?;
         let decided = decisions_topic(bus, topics)?;
@@ -205,6 +207,7 @@ impl Leading {
             None => Start::Earliest,
         };
         let checkpoint = checkpoint.unwrap_or_default();
+        let end = checkpoint.end.max(checkpoint.decisions);
         let mut set = bus.wait_set()?;
         // Openings only: their shutter times are for information.
         let control =
@@ -230,7 +233,7 @@ impl Leading {
             ranking: Ranking::new(partitions),
             claims: Claims::default(),
             pending: BTreeMap::new(),
-            finished: checkpoint.finished.iter().copied().collect(),
+            finished: checkpoint.finished.iter().map(|visit| (*visit, end)).collect(),
             parts: HashMap::new(),
             next: checkpoint.decisions,
             openings: BTreeMap::new(),
@@ -249,13 +252,13 @@ impl Leading {
             && let Some(event) = self.subscription(self.decisions).try_next()?
         {
             records += 1;
-            self.take(event, &mut chosen, &mut ended)?;
+            self.take(event, &mut chosen, &mut ended);
         }
         if records == 0 {
             let next = self.set.next_timeout(timeout).map_err(|error| error.source)?;
             let Some((member, event)) = next else { return Ok(Progress::Idle) };
             if member == self.decisions {
-                self.take(event, &mut chosen, &mut ended)?;
+                self.take(event, &mut chosen, &mut ended);
             } else {
                 self.opened(event);
             }
@@ -292,29 +295,31 @@ impl Leading {
     }
 
     /// Takes a record of the log: alerts that it chooses, and visits that it ends.
-    fn take(
-        &mut self,
-        event: Event,
-        chosen: &mut Vec<Chosen>,
-        ended: &mut Vec<i64>,
-    ) -> Result<(), ServiceError> {
-        let Event::Sample(sample) = event else { return Ok(()) };
+    fn take(&mut self, event: Event, chosen: &mut Vec<Chosen>, ended: &mut Vec<i64>) {
+        let sample = match event {
+            Event::Sample(sample) => sample,
+            Event::Gap(gap) => {
+                add(&self.counters.decisions_lost, gap.lost);
+                return;
+            }
+            _ => return,
+        };
         self.next = sample.offset + 1;
         // A visit's filters are the workers' business.
         if sample.key.starts_with(b"begin/") {
-            return Ok(());
+            return;
         }
-        let foreign = |reason: serde_json::Error| ServiceError::Foreign {
-            topic: sample.topic.to_string(),
-            reason: reason.to_string(),
+        let Ok(decision) = serde_json::from_slice::<Decision>(&sample.payload) else {
+            add(&self.counters.foreign_records, 1);
+            return;
         };
-        let decision: Decision = serde_json::from_slice(&sample.payload).map_err(foreign)?;
         let visit = decision.visit();
-        if self.finished.contains(&visit) {
+        if let Some(behind) = self.finished.get_mut(&visit) {
+            *behind = self.next;
             if let Decision::Claims { claims, .. } = &decision {
                 add(&self.counters.late, claims.len() as u64);
             }
-            return Ok(());
+            return;
         }
         match decision {
             Decision::Begin { .. } => {}
@@ -335,16 +340,14 @@ impl Leading {
                 }
             }
         }
-        Ok(())
     }
 
     fn pending_visit(&mut self, visit: i64, offset: u64) -> &mut Pending {
         if !self.pending.contains_key(&visit) {
             if self.pending.len() >= MAX_PENDING
-                && let Some((oldest, _)) = self.pending.pop_first()
+                && let Some(oldest) = self.pending.keys().next().copied()
             {
-                add(&self.counters.visits_abandoned, 1);
-                self.forget(oldest);
+                self.abandon(oldest);
             }
             self.pending.insert(visit, Pending { first: offset, ..Pending::default() });
         }
@@ -472,17 +475,52 @@ impl Leading {
             let outgoing = self.encode(chosen, &packets);
             by_user.entry(&chosen.user).or_default().extend(outgoing);
         }
-        let mut pending = Vec::new();
+        let mut sent = Vec::new();
         for (user, results) in by_user {
             add(&self.counters.results, results.len() as u64);
             let bytes = results.iter().map(|result| result.encoded.payload.len() as u64).sum();
             add(&self.counters.result_bytes, bytes);
             if let Some(target) = self.targets.get_mut(user) {
-                pending.extend(target.publish(&results)?);
+                sent.push((user, target.publish(&results)?, results));
             }
         }
-        for batch in pending {
-            batch.wait()?;
+        for (user, pending, results) in sent {
+            self.await_stored(user, pending, results)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for a user's results. The engine never accepts one that is too large: its reference is
+    /// published instead, and those that were not tried after it.
+    fn await_stored(
+        &mut self,
+        user: &str,
+        mut pending: Vec<PendingBatch>,
+        mut results: Vec<Outgoing>,
+    ) -> Result<(), ServiceError> {
+        let delivery = self.delivery(user);
+        let mut references = BTreeSet::new();
+        while !results.is_empty() {
+            let outcomes = pending.drain(..).flat_map(|batch| batch.wait_each_timeout(BUS_TIMEOUT));
+            let mut left = Vec::new();
+            for (mut result, outcome) in results.into_iter().zip(outcomes.collect::<Vec<_>>()) {
+                let of = (result.visit, result.alert);
+                match outcome {
+                    Ok(_) => continue,
+                    Err(PublishError::Skipped) => {}
+                    Err(PublishError::Transport(TransportError::TooLarge { .. }))
+                        if references.insert(of) =>
+                    {
+                        result.encoded = self.reference(of.0, of.1, delivery);
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+                left.push(result);
+            }
+            results = left;
+            if let Some(target) = self.targets.get_mut(user) {
+                pending = target.send(&results)?;
+            }
         }
         Ok(())
     }
@@ -513,10 +551,11 @@ impl Leading {
             let list: Vec<u64> = offsets.keys().copied().collect();
             let stream = &mut self.store.stream;
             self.fetcher.read(partition, &list, |sample| {
-                let packet = stream.packet(sample.header.schema, &sample.payload);
+                let packet = stream.packet(sample.header.schema, &sample.payload)?;
                 if let (Ok(packet), Some(of)) = (packet, offsets.get(&sample.offset)) {
                     packets.insert(*of, Stored::of(packet, &sample.payload));
                 }
+                Ok(())
             })?;
         }
         Ok(packets)
@@ -630,9 +669,10 @@ impl Leading {
             add(&self.counters.visits_decided, 1);
             self.forget(*visit);
         }
-        let first = self.pending.values().map(|pending| pending.first);
-        self.checkpoint.decisions = first.fold(self.next, u64::min);
-        self.checkpoint.finished = self.finished.iter().copied().collect();
+        self.bound_finished();
+        self.checkpoint.decisions = self.resume_offset();
+        self.checkpoint.end = self.next;
+        self.checkpoint.finished = self.finished.keys().copied().collect();
         let offsets = self.targets.iter().map(|(user, of)| (user.clone(), of.resume_offset()));
         self.checkpoint.targets.extend(offsets);
         let value = json(&self.checkpoint);
@@ -641,11 +681,34 @@ impl Leading {
         Ok(())
     }
 
-    fn forget(&mut self, visit: i64) {
-        self.finished.insert(visit);
-        if self.finished.len() > MAX_FINISHED {
-            self.finished.pop_first();
+    /// The offset of the log at or behind which the records of pending visits lie.
+    fn resume_offset(&self) -> u64 {
+        self.pending.values().map(|pending| pending.first).fold(self.next, u64::min)
+    }
+
+    /// Forgets the oldest finished visits that a restart would not read again. If there are too
+    /// many others, the pending visit that stops the checkpoint is given up.
+    fn bound_finished(&mut self) {
+        while self.finished.len() > MAX_FINISHED {
+            let resume = self.resume_offset();
+            let passed = self.finished.iter().find(|(_, behind)| **behind <= resume);
+            let first = self.pending.iter().min_by_key(|(_, pending)| pending.first);
+            match (passed.map(|(visit, _)| *visit), first.map(|(visit, _)| *visit)) {
+                (Some(passed), _) => _ = self.finished.remove(&passed),
+                (None, Some(first)) => self.abandon(first),
+                (None, None) => return,
+            }
         }
+    }
+
+    fn abandon(&mut self, visit: i64) {
+        add(&self.counters.visits_abandoned, 1);
+        self.pending.remove(&visit);
+        self.forget(visit);
+    }
+
+    fn forget(&mut self, visit: i64) {
+        self.finished.insert(visit, self.next);
         self.parts.retain(|(of, ..), _| *of != visit);
         self.targets.values_mut().for_each(|target| target.finish(visit));
     }
@@ -672,18 +735,17 @@ impl Pending {
     }
 }
 
-/// The newest checkpoint.
-fn read_checkpoint(lease: &Topic) -> Result<Option<Checkpoint>, ServiceError> {
+/// The newest checkpoint. Without one the log is read from its start.
+fn read_checkpoint(lease: &Topic, counters: &Counters) -> Result<Option<Checkpoint>, ServiceError> {
     let mut stored = lease.subscribe(Subscribe::from(Start::Last(1)).lagging(Lagging::Lossless))?;
     stored.set_fence()?;
     let mut newest = None;
     while let Some(event) = stored.next_stored(BUS_TIMEOUT)? {
         let Event::Sample(sample) = event else { continue };
-        let checkpoint = serde_json::from_slice(&sample.payload);
-        newest = Some(checkpoint.map_err(|error| ServiceError::Foreign {
-            topic: sample.topic.to_string(),
-            reason: error.to_string(),
-        })?);
+        match serde_json::from_slice(&sample.payload) {
+            Ok(checkpoint) => newest = Some(checkpoint),
+            Err(_) => add(&counters.foreign_records, 1),
+        }
     }
     Ok(newest)
 }

@@ -8,10 +8,15 @@ use arrow_array::types::{Float32Type, Float64Type, Int32Type, Int64Type};
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_buffer::NullBuffer;
 use arrow_schema::DataType;
+use helio_bus::Bus;
 use helio_sandbox::{Batch, Column, Filter, Launch, Limits, Mask, Number, Values};
 
 use crate::names::FilterId;
 use crate::stream::Stream;
+
+/// The time until a filter that could not be started is started again: the system may have had no
+/// memory or process for it.
+const START_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How filters in Python run.
 #[derive(Debug, Clone)]
@@ -188,28 +193,39 @@ fn bits(values: impl Iterator<Item = bool>) -> Vec<u8> {
 /// What a filter in Python did with a batch: its mask and processor time, or how it failed.
 pub(crate) type Selected = Result<(Mask, Duration), String>;
 
+/// A filter in Python of a process.
+struct Running {
+    text: String,
+    filter: Result<Filter, String>,
+    /// When it was started last.
+    started: Duration,
+}
+
 /// The running filters in Python of a process.
 pub(crate) struct Pythons {
+    bus: Bus,
     options: PythonOptions,
-    running: BTreeMap<FilterId, Result<Filter, String>>,
+    running: BTreeMap<FilterId, Running>,
 }
 
 impl Pythons {
-    pub(crate) fn new(options: PythonOptions) -> Self {
-        Self { options, running: BTreeMap::new() }
+    /// `bus` has the clock.
+    pub(crate) fn new(bus: &Bus, options: PythonOptions) -> Self {
+        Self { bus: bus.clone(), options, running: BTreeMap::new() }
     }
 
-    /// Starts a filter, unless it runs or failed to start.
-    pub(crate) fn start(&mut self, id: &FilterId, text: &str) -> Result<(), String> {
-        let PythonOptions { launch, limits } = &self.options;
-        let start =
-            || Filter::start(launch.clone(), text, *limits).map_err(|error| error.to_string());
-        self.running
-            .entry(id.clone())
-            .or_insert_with(start)
-            .as_ref()
-            .map(drop)
-            .map_err(Clone::clone)
+    /// Starts a filter, unless it was started.
+    pub(crate) fn start(&mut self, id: &FilterId, text: &str) {
+        if !self.running.contains_key(id) {
+            let (text, started) = (text.to_owned(), self.bus.clock().monotonic());
+            let filter = start(&self.options, &text);
+            self.running.insert(id.clone(), Running { text, filter, started });
+        }
+    }
+
+    /// Why a filter could not be started.
+    pub(crate) fn failure(&self, id: &FilterId) -> Option<String> {
+        self.running.get(id)?.filter.as_ref().err().cloned()
     }
 
     /// Ends all filters but these.
@@ -217,12 +233,16 @@ impl Pythons {
         self.running.retain(|id, _| is_wanted(id));
     }
 
-    /// Has filters select rows of a batch, side by side.
+    /// Has filters select rows of a batch, side by side. One that could not be started is started
+    /// again after a while.
     pub(crate) fn select(&mut self, batch: &Batch, ids: &[&FilterId]) -> Vec<(FilterId, Selected)> {
+        let (options, now) = (&self.options, self.bus.clock().monotonic());
         let wanted = self.running.iter_mut().filter(|(id, _)| ids.contains(id));
         std::thread::scope(|scope| {
             let started: Vec<_> = wanted
-                .map(|(id, filter)| (id.clone(), scope.spawn(move || select(filter, batch))))
+                .map(|(id, filter)| {
+                    (id.clone(), scope.spawn(move || filter.select(options, now, batch)))
+                })
                 .collect();
             let join = |(id, thread): (FilterId, std::thread::ScopedJoinHandle<'_, Selected>)| {
                 let selected = thread.join().unwrap_or_else(|_| Err("its thread ended".to_owned()));
@@ -233,8 +253,18 @@ impl Pythons {
     }
 }
 
-fn select(filter: &mut Result<Filter, String>, batch: &Batch) -> Selected {
-    let filter = filter.as_mut().map_err(|error| error.clone())?;
-    let (mask, usage) = filter.select(batch).map_err(|error| error.to_string())?;
-    Ok((mask, usage.cpu))
+impl Running {
+    fn select(&mut self, options: &PythonOptions, now: Duration, batch: &Batch) -> Selected {
+        if self.filter.is_err() && now >= self.started + START_RETRY_INTERVAL {
+            (self.filter, self.started) = (start(options, &self.text), now);
+        }
+        let filter = self.filter.as_mut().map_err(|error| error.clone())?;
+        let (mask, usage) = filter.select(batch).map_err(|error| error.to_string())?;
+        Ok((mask, usage.cpu))
+    }
+}
+
+fn start(options: &PythonOptions, text: &str) -> Result<Filter, String> {
+    let PythonOptions { launch, limits } = options;
+    Filter::start(launch.clone(), text, *limits).map_err(|error| error.to_string())
 }

@@ -212,7 +212,10 @@ pub struct Summary {
 pub struct Checkpoint {
     /// Where to resume in the decisions.
     pub decisions: u64,
-    /// Visits at or behind it that are finished.
+    /// The log's end at the time: finished visits have no known record from there on.
+    #[serde(default)]
+    pub end: u64,
+    /// Visits that are finished.
     pub finished: Vec<i64>,
     /// Results of unfinished visits lie at or behind these offsets of the users' topics.
     pub targets: BTreeMap<String, u64>,
@@ -229,14 +232,20 @@ impl Decision {
         }
     }
 
+    /// Whether it is the last part of a partial.
+    #[must_use]
+    pub fn is_last_part(&self) -> bool {
+        matches!(self, Self::Partial { part, parts, .. } if part + 1 == *parts)
+    }
+
     /// The record's key: its kind, visit and partition, so that workers parse no others' claims.
     #[must_use]
     pub fn key(&self) -> String {
         match self {
             Self::Begin { visit, .. } => format!("begin/{visit}"),
             Self::Claims { visit, partition, .. } => format!("claims/{visit}/{partition}"),
-            Self::Partial { visit, partition, part, parts, .. } => {
-                let last = if part + 1 == *parts { "last" } else { "part" };
+            Self::Partial { visit, partition, .. } => {
+                let last = if self.is_last_part() { "last" } else { "part" };
                 format!("partial/{visit}/{partition}/{last}")
             }
         }

@@ -8,7 +8,7 @@
 //! ([`Active`]) and `report/USER/NAME/NUMBER` ([`Report`]), values JSON. [`Topics::lists`]: see the
 //! module of lists.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,8 +34,11 @@ use crate::stream::Stream;
 pub const MAX_VERSIONS: usize = 20_000;
 /// Active filters of a user.
 pub const MAX_ACTIVE_FILTERS: usize = 50;
-/// Users with active filters: a visit's record of them fits in Kafka's message.
+/// Users with active filters.
 pub const MAX_USERS: usize = 2_000;
+/// Active filters of all users: with the longest names a visit's record of them has 1.8 MB, and its
+/// statistics 5.6 MB, which fit in Kafka's message of 8 MiB.
+pub const MAX_ALL_ACTIVE_FILTERS: usize = 20_000;
 /// How long another process's change is waited for, and the bus.
 const BUS_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time between two attempts to get the topic.
@@ -59,6 +62,8 @@ pub struct Definitions {
     versions: BTreeMap<FilterId, Version>,
     active: BTreeMap<String, Active>,
     reports: BTreeMap<FilterId, Report>,
+    /// Versions that a newer program has written: their numbers are not given again.
+    unreadable: BTreeSet<FilterId>,
 }
 
 impl Definitions {
@@ -107,6 +112,13 @@ impl Definitions {
         newest_first.find(|version| version.user == user && version.name == name)
     }
 
+    /// The number of a filter's next version.
+    fn next_number(&self, user: &str, name: &str) -> u32 {
+        let all = self.versions.keys().chain(&self.unreadable);
+        let of = all.filter(|id| id.user == user && id.name == name).map(|id| id.version);
+        of.max().map_or(1, |newest| newest.saturating_add(1))
+    }
+
     pub(crate) fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), String> {
         let key = std::str::from_utf8(key).map_err(|error| error.to_string())?;
         let wrong = |error: serde_json::Error| format!("{key}: {error}");
@@ -114,7 +126,11 @@ impl Definitions {
         match parts[..] {
             ["version", user, name, number] => {
                 let id = id(user, name, number)?;
-                self.versions.insert(id, serde_json::from_slice(value).map_err(wrong)?);
+                let version = serde_json::from_slice(value).map_err(wrong);
+                if version.is_err() {
+                    self.unreadable.insert(id.clone());
+                }
+                self.versions.insert(id, version?);
             }
             ["report", user, name, number] => {
                 let id = id(user, name, number)?;
@@ -147,6 +163,8 @@ type Records = Vec<(String, Option<Vec<u8>>)>;
 struct Compacted {
     topic: Topic,
     subscription: Subscription,
+    /// Records that cannot be read.
+    foreign: u64,
 }
 
 impl Compacted {
@@ -166,14 +184,14 @@ impl Compacted {
         let topic = bus.topic(spec(name)?.qos(qos))?;
         let options = Subscribe::from(Start::Last(1)).lagging(Lagging::Lossless);
         let subscription = topic.subscribe(options)?;
-        Ok(Self { topic, subscription })
+        Ok(Self { topic, subscription, foreign: 0 })
     }
 
     /// Gives each record that is stored by now, and waits for them.
     fn read_stored(&mut self, mut take: impl Take) -> Result<(), ServiceError> {
         self.subscription.set_fence()?;
         while let Some(event) = self.subscription.next_stored(BUS_TIMEOUT)? {
-            self.give(event, &mut take)?;
+            self.give(event, &mut take);
         }
         Ok(())
     }
@@ -181,18 +199,16 @@ impl Compacted {
     /// Gives each pending record.
     fn read_pending(&mut self, mut take: impl Take) -> Result<(), ServiceError> {
         while let Some(event) = self.subscription.try_next()? {
-            self.give(event, &mut take)?;
+            self.give(event, &mut take);
         }
         Ok(())
     }
 
-    fn give(&self, event: Event, take: &mut impl Take) -> Result<(), ServiceError> {
-        let Event::Sample(sample) = event else { return Ok(()) };
+    /// Gives a record; one that is none of this program is counted.
+    fn give(&mut self, event: Event, take: &mut impl Take) {
+        let Event::Sample(sample) = event else { return };
         let value = (!sample.is_null()).then_some(&sample.payload[..]);
-        take(&sample.key, value).map_err(|reason| {
-            let topic = self.topic.name().to_string();
-            ServiceError::Foreign { topic, reason }
-        })
+        self.foreign += u64::from(take(&sample.key, value).is_err());
     }
 
     /// The exclusive publisher, once no other process has it.
@@ -294,6 +310,12 @@ impl FilterStore {
         self.lists.contents()
     }
 
+    /// The records that could not be read since the last call: none of this program, and without
+    /// effect.
+    pub(crate) fn take_foreign(&mut self) -> u64 {
+        std::mem::take(&mut self.filters.foreign) + std::mem::take(&mut self.listed.foreign)
+    }
+
     /// Reads what other processes have changed; it never waits.
     ///
     /// # Errors
@@ -363,7 +385,7 @@ impl FilterStore {
             let version = Version {
                 user: user.to_owned(),
                 name: name.to_owned(),
-                version: newest.map_or(1, |newest| newest.version + 1),
+                version: definitions.next_number(user, name),
                 language,
                 text: text.to_owned(),
                 hash: format!("{:032x}", xxh3_128(text.as_bytes())),
@@ -414,6 +436,12 @@ impl FilterStore {
             if active.filters.len() > MAX_ACTIVE_FILTERS {
                 let what = "active filters of a user";
                 return Err(ChangeError::Limit { what, limit: MAX_ACTIVE_FILTERS });
+            }
+            let others = definitions.active.iter().filter(|(user, _)| **user != id.user);
+            let others: usize = others.map(|(_, active)| active.filters.len()).sum();
+            if others + active.filters.len() > MAX_ALL_ACTIVE_FILTERS {
+                let what = "active filters of all users";
+                return Err(ChangeError::Limit { what, limit: MAX_ALL_ACTIVE_FILTERS });
             }
             if active.filters.keys().any(|name| !checked.contains_key(name)) {
                 return Err(ChangeError::Busy("another activation for the user".to_owned()));

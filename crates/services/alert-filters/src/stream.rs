@@ -3,13 +3,14 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow_schema::{DataType, SchemaRef};
 use helio_alerts::framing::Schemas;
 use helio_alerts::layout::{Ccd, Layout as PacketLayout};
 use helio_alerts::producer::VISIT_HEADER;
 use helio_alerts::rubin::Version;
-use helio_bus::{Bus, HeadersRef, SchemaId, TopicName};
+use helio_bus::{Bus, HeadersRef, SchemaId, TopicName, TransportError};
 use helio_columns::Layout as Columns;
 use helio_core::Schema;
 use helio_core::projection::ShapeError;
@@ -17,8 +18,10 @@ use helio_filter::Layout as SkyLayout;
 
 use crate::error::ServiceError;
 
-/// The limit of schemas of one stream; a survey has a few.
+/// The limit of schemas of one stream; a survey has a few. As many unusable ones are remembered.
 const MAX_SCHEMAS: usize = 256;
+/// The time between two look-ups of an unusable schema: it may be stored later.
+const LOOKUP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A packet without frame.
 #[derive(Debug, Clone)]
@@ -37,7 +40,9 @@ pub(crate) struct Identity {
 /// The schemas of a topic of alerts. They grow while it is read.
 pub(crate) struct Stream {
     bus: Bus,
-    by_id: HashMap<SchemaId, Option<Arc<PacketLayout>>>,
+    by_id: HashMap<SchemaId, Arc<PacketLayout>>,
+    /// Schemas that are not stored, or not of alerts, and when they were looked up.
+    unusable: HashMap<SchemaId, Duration>,
     framed: Schemas,
     schemas: Vec<Schema>,
     columns: Columns,
@@ -58,8 +63,8 @@ impl Stream {
             schemas.push(Version::LATEST.schema().clone());
         }
         let columns = Columns::new(&schemas, &["*"])?;
-        let (by_id, framed) = (HashMap::new(), Schemas::rubin());
-        Ok(Self { bus: bus.clone(), by_id, framed, schemas, columns, generation: 0 })
+        let (by_id, unusable, framed) = (HashMap::new(), HashMap::new(), Schemas::rubin());
+        Ok(Self { bus: bus.clone(), by_id, unusable, framed, schemas, columns, generation: 0 })
     }
 
     /// The number of changes of the schemas so far.
@@ -99,41 +104,64 @@ impl Stream {
         members
     }
 
-    /// Takes a payload out of its frame. A new schema of the topic adds its columns.
+    /// Takes a payload out of its frame, or says why it is no packet. A new schema of the topic
+    /// adds its columns.
+    ///
+    /// # Errors
+    /// A schema cannot be looked up at present: the packet must be read again.
     pub(crate) fn packet<'a>(
         &mut self,
         schema: SchemaId,
         payload: &'a [u8],
-    ) -> Result<Packet<'a>, String> {
+    ) -> Result<Result<Packet<'a>, String>, TransportError> {
         if schema == SchemaId::BYTES {
-            let opened = self.framed.open(payload).map_err(|error| error.to_string())?;
-            let mut datums = opened.datums.into_iter();
-            let (Some(datum), None) = (datums.next(), datums.next()) else {
-                return Err("a container of several alerts".to_owned());
-            };
-            let layout = opened.layout;
-            self.know(layout.schema())?;
-            return Ok(Packet { layout, datum });
+            return Ok(self.framed_packet(payload));
         }
         let layout = self.layout(schema)?;
-        Ok(Packet { layout, datum: Cow::Borrowed(payload) })
+        Ok(layout.map(|layout| Packet { layout, datum: Cow::Borrowed(payload) }))
     }
 
-    fn layout(&mut self, id: SchemaId) -> Result<Arc<PacketLayout>, String> {
-        let unknown = || format!("the schema {id} is unknown");
+    fn framed_packet<'a>(&mut self, payload: &'a [u8]) -> Result<Packet<'a>, String> {
+        let opened = self.framed.open(payload).map_err(|error| error.to_string())?;
+        let mut datums = opened.datums.into_iter();
+        let (Some(datum), None) = (datums.next(), datums.next()) else {
+            return Err("a container of several alerts".to_owned());
+        };
+        let layout = opened.layout;
+        self.know(layout.schema())?;
+        Ok(Packet { layout, datum })
+    }
+
+    fn layout(
+        &mut self,
+        id: SchemaId,
+    ) -> Result<Result<Arc<PacketLayout>, String>, TransportError> {
         if let Some(known) = self.by_id.get(&id) {
-            return known.clone().ok_or_else(unknown);
+            return Ok(Ok(Arc::clone(known)));
         }
-        let text = self.bus.schema(id).map_err(|error| error.to_string())?.ok_or_else(unknown)?;
-        let schema = Schema::parse(&text).map_err(|error| error.to_string());
-        let layout = schema.and_then(|schema| {
-            self.know(&schema)?;
-            Ok(Arc::new(PacketLayout::new(&schema)))
-        });
-        if self.by_id.len() < MAX_SCHEMAS {
-            self.by_id.insert(id, layout.clone().ok());
+        let unusable = || format!("the schema {id} is unknown, or not of alerts");
+        let now = self.bus.clock().monotonic();
+        if self.unusable.get(&id).is_some_and(|at| now < *at + LOOKUP_INTERVAL) {
+            return Ok(Err(unusable()));
         }
-        layout
+        let text = self.bus.schema(id)?;
+        let layout = text.ok_or_else(unusable).and_then(|text| self.parse(&text));
+        match &layout {
+            Ok(layout) => _ = self.by_id.insert(id, Arc::clone(layout)),
+            Err(_) => {
+                if self.unusable.len() == MAX_SCHEMAS {
+                    self.unusable.clear();
+                }
+                self.unusable.insert(id, now);
+            }
+        }
+        Ok(layout)
+    }
+
+    fn parse(&mut self, text: &str) -> Result<Arc<PacketLayout>, String> {
+        let schema = Schema::parse(text).map_err(|error| error.to_string())?;
+        self.know(&schema)?;
+        Ok(Arc::new(PacketLayout::new(&schema)))
     }
 
     fn know(&mut self, schema: &Schema) -> Result<(), String> {

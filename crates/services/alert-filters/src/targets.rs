@@ -107,11 +107,22 @@ impl Target {
         self.has.contains(&(visit, alert))
     }
 
-    /// Publishes results in order.
+    /// Notes results as there, and publishes them in order.
     pub(crate) fn publish(
         &mut self,
         results: &[Outgoing],
     ) -> Result<Vec<PendingBatch>, ServiceError> {
+        // At once: a failure ends this publisher, and the next one reads the topic. Some may be
+        // published again behind the others, but none lies before the present end.
+        for result in results {
+            self.note(result.visit, result.alert, self.end);
+        }
+        self.end += results.len() as u64;
+        self.send(results)
+    }
+
+    /// Publishes results that are noted.
+    pub(crate) fn send(&mut self, results: &[Outgoing]) -> Result<Vec<PendingBatch>, ServiceError> {
         let mut pending = Vec::new();
         let id = |result: &Outgoing| {
             result.encoded.schema.as_ref().map_or(SchemaId::BYTES, |schema| schema.id())
@@ -127,11 +138,6 @@ impl Target {
                 .collect();
             pending.push(publisher.publish_batch(&messages));
         }
-        // Noted at once: a failure ends this publisher, and the next one reads the topic.
-        for (result, offset) in results.iter().zip(self.end..) {
-            self.note(result.visit, result.alert, offset);
-        }
-        self.end += results.len() as u64;
         Ok(pending)
     }
 

@@ -8,7 +8,7 @@
 //! cap's [`Worker`]; those of others are claimed at once. A closing record on the control topic
 //! ends a visit; each partition's partial follows when all of it was read.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,12 +18,14 @@ use helio_bus::{
     WaitSet,
 };
 use helio_filter::Rank;
-use helio_filter::cap::{CAP, Candidate, Match, Partial, Worker, WorkerEffect};
+use helio_filter::cap::{CAP, Candidate, Match, Partial, Top, Worker, WorkerEffect};
+use serde::Serialize;
 
 use crate::counters::{Counters, add};
 use crate::decisions::{BUS_TIMEOUT, ControlLog, DecisionLog, decisions_topic, log_start};
 use crate::engine::{Evaluated, MAX_BATCH_ALERTS, Prepared};
 use crate::error::ServiceError;
+use crate::lists::json;
 use crate::names::{Topics, spec};
 use crate::options::Options;
 use crate::python::Pythons;
@@ -32,8 +34,8 @@ use crate::statistics::VisitStatistics;
 use crate::store::FilterStore;
 use crate::stream::Packet;
 
-/// Visits that a worker remembers: more than a long night's.
-const MAX_VISITS: usize = 4_096;
+/// Visits that a worker remembers: more than a long night's, and than a batch adds to open ones.
+const MAX_VISITS: usize = 16_384;
 /// Sets of filters that are prepared at a time: two, while a change goes live, and one more.
 const MAX_PREPARED: usize = 3;
 /// How long the first record of a visit's filters is waited for.
@@ -42,11 +44,12 @@ const BEGIN_TIMEOUT: Duration = Duration::from_secs(30);
 const FULL_WAIT: Duration = Duration::from_millis(50);
 /// The time between two commits while alerts come.
 const COMMIT_INTERVAL: Duration = Duration::from_millis(100);
-/// A visit of which no opening or closing record comes for so long is given up, if others wait for
-/// it: alerts of a producer that announces nothing.
+/// A visit of which no opening or closing record comes for so long is given up: alerts of a
+/// producer that announces nothing.
 const ORPHAN_TIMEOUT: Duration = Duration::from_secs(600);
-/// Users of a part of a partial: with 20 alerts each, about 400 kB.
-const PART_USERS: usize = 150;
+/// Bytes of the claims of a record, or of the users of a partial's part, and at most one user's
+/// more. With the places it is below the limit of all engines.
+const MAX_RECORD_BYTES: usize = 1 << 20;
 
 /// Whether a step did something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,11 +76,21 @@ struct Visit {
     since: Duration,
 }
 
+impl Visit {
+    /// Its end in a partition, if it is known.
+    fn end(&self, partition: u32) -> Option<u64> {
+        let ends = self.ends.as_ref()?;
+        Some(ends.get(partition as usize).copied().unwrap_or(0))
+    }
+}
+
 /// What was read of a partition of a visit.
 #[derive(Default)]
 struct Tally {
     first: u64,
     places: HashMap<i64, Place>,
+    /// The alerts that are in the statistics.
+    counted: HashSet<i64>,
     statistics: BTreeMap<String, BTreeMap<String, VisitStatistics>>,
     late: BTreeMap<String, u64>,
 }
@@ -88,6 +101,14 @@ struct Alert {
     visit: i64,
     partition: u32,
     place: Place,
+}
+
+/// What a batch has of a partition of a visit.
+#[derive(Debug, Clone, Copy)]
+struct Counted {
+    first: u64,
+    /// The alerts that count in statistics.
+    count: u64,
 }
 
 /// A user's match of an alert.
@@ -147,7 +168,7 @@ impl FilterWorker {
         let mut worker = Self {
             store: FilterStore::open(bus, &options.topic)?,
             log: DecisionLog::open(&decided)?,
-            pythons: Pythons::new(options.python.clone()),
+            pythons: Pythons::new(bus, options.python.clone()),
             options: options.clone(),
             bus: bus.clone(),
             counters: Arc::clone(counters),
@@ -187,27 +208,30 @@ impl FilterWorker {
     pub fn step(&mut self, timeout: Duration) -> Result<Progress, ServiceError> {
         let mut worked = self.drain(self.decisions)? | self.drain(self.control)?;
         self.store.refresh()?;
-        if self.is_full() {
-            worked |= self.wait_while_full(timeout)?;
-        } else {
+        add(&self.counters.foreign_records, self.store.take_foreign());
+        let is_full = self.is_full();
+        if !is_full {
             worked |= self.drain_alerts()?;
         }
-        if !worked && let Some((member, event)) = self.wait(timeout)? {
-            self.take(member, event)?;
-            if member == self.alerts {
-                // The first of a batch, most often.
-                self.drain_alerts()?;
-            }
-            worked = true;
+        if !worked {
+            worked = if is_full { self.wait_while_full(timeout)? } else { self.wait(timeout)? };
         }
         self.process()?;
+        self.give_up_orphans();
         self.log.flush()?;
         self.commit(worked)?;
         Ok(if worked { Progress::Worked } else { Progress::Idle })
     }
 
-    fn wait(&mut self, timeout: Duration) -> Result<Option<(Member, Event)>, ServiceError> {
-        Ok(self.set.next_timeout(timeout).map_err(|error| error.source)?)
+    fn wait(&mut self, timeout: Duration) -> Result<bool, ServiceError> {
+        let next = self.set.next_timeout(timeout).map_err(|error| error.source)?;
+        let Some((member, event)) = next else { return Ok(false) };
+        self.take(member, event)?;
+        if member == self.alerts {
+            // The first of a batch, most often.
+            self.drain_alerts()?;
+        }
+        Ok(true)
     }
 
     fn subscription(&mut self, member: Member) -> &mut Subscription {
@@ -267,12 +291,15 @@ impl FilterWorker {
                     self.control(record)?;
                 }
             }
-            Event::Sample(sample) => self.decided(&sample)?,
+            Event::Sample(sample) => self.decided(&sample),
             Event::Assigned(partitions) => {
                 self.process()?;
                 self.assign(&partitions.into_iter().collect());
             }
             Event::Gap(gap) if member == self.alerts => add(&self.counters.alerts_lost, gap.lost),
+            Event::Gap(gap) if member == self.decisions => {
+                add(&self.counters.decisions_lost, gap.lost);
+            }
             _ => {}
         }
         Ok(())
@@ -306,8 +333,8 @@ impl FilterWorker {
             if known.stored.contains(&partition) {
                 self.cap.stored(*visit, partition);
             }
-            if let Some(end) = known.ends.as_ref().and_then(|ends| ends.get(partition as usize)) {
-                effects.extend(self.cap.end(*visit, partition, *end));
+            if let Some(end) = known.end(partition) {
+                effects.extend(self.cap.end(*visit, partition, end));
             }
         }
         self.apply(partition, effects);
@@ -333,21 +360,36 @@ impl FilterWorker {
             }
             Control::Closing(closing) => {
                 let end = |end: &i64| u64::try_from(*end).unwrap_or(0);
-                let visit = self.visit(closing.visit);
-                if visit.ends.is_some() {
-                    return Ok(());
-                }
-                let ends: Vec<u64> = closing.ends.iter().map(end).collect();
-                visit.ends = Some(ends.clone());
-                for partition in self.assigned.clone() {
-                    let end = ends.get(partition as usize).copied().unwrap_or(0);
-                    let effects = self.cap.end(closing.visit, partition, end);
-                    self.apply(partition, effects);
-                }
+                self.end(closing.visit, closing.ends.iter().map(end).collect());
             }
             Control::Manifest(_) => {}
         }
         Ok(())
+    }
+
+    /// Ends a visit at a position of each partition; the first end counts.
+    fn end(&mut self, visit: i64, ends: Vec<u64>) {
+        let known = self.visit(visit);
+        if known.ends.is_some() {
+            return;
+        }
+        known.ends = Some(ends);
+        for partition in self.assigned.clone() {
+            let end = self.visit(visit).end(partition).unwrap_or(0);
+            let effects = self.cap.end(visit, partition, end);
+            self.apply(partition, effects);
+        }
+    }
+
+    /// Ends visits that nobody opens: they would stop positions and checkpoints for ever.
+    fn give_up_orphans(&mut self) {
+        let now = self.bus.clock().monotonic();
+        let is_orphan = |visit: &Visit| {
+            !visit.is_opened && visit.ends.is_none() && visit.since + ORPHAN_TIMEOUT <= now
+        };
+        let orphans: Vec<i64> =
+            self.visits.iter().filter(|(_, visit)| is_orphan(visit)).map(|(id, _)| *id).collect();
+        orphans.into_iter().for_each(|visit| self.end(visit, Vec::new()));
     }
 
     /// Proposes the filters that are active now as a visit's.
@@ -359,25 +401,24 @@ impl FilterWorker {
         known.is_proposed = true;
         self.store.read_stored()?;
         let active = self.store.definitions().active_set();
-        self.log.append(&Decision::Begin { visit, active });
+        self.log.append(Decision::Begin { visit, active });
         Ok(())
     }
 
     /// A record of the decisions. Claims and partials are not parsed: their keys say enough.
-    fn decided(&mut self, sample: &Sample) -> Result<(), ServiceError> {
+    fn decided(&mut self, sample: &Sample) {
         let key = String::from_utf8_lossy(&sample.key).into_owned();
         let mut parts = key.split('/');
         let kind = parts.next().unwrap_or_default();
-        let Some(visit) = parts.next().and_then(|visit| visit.parse().ok()) else { return Ok(()) };
+        let Some(visit) = parts.next().and_then(|visit| visit.parse().ok()) else { return };
         let partition: Option<u32> = parts.next().and_then(|partition| partition.parse().ok());
         match (kind, partition) {
             ("begin", _) => {
-                let foreign = |reason: serde_json::Error| ServiceError::Foreign {
-                    topic: sample.topic.to_string(),
-                    reason: reason.to_string(),
+                let Ok(Decision::Begin { active, .. }) = serde_json::from_slice(&sample.payload)
+                else {
+                    add(&self.counters.foreign_records, 1);
+                    return;
                 };
-                let decision = serde_json::from_slice(&sample.payload).map_err(foreign)?;
-                let Decision::Begin { active, .. } = decision else { return Ok(()) };
                 let active = self.shared(active);
                 self.visit(visit).active.get_or_insert(active);
             }
@@ -389,7 +430,6 @@ impl FilterWorker {
             }
             _ => {}
         }
-        Ok(())
     }
 
     /// An equal set that another visit has, so that it is prepared once.
@@ -416,7 +456,7 @@ impl FilterWorker {
                 self.assigned.insert(partition);
                 self.begin_partition(partition, offset);
             }
-            let packet = self.store.stream.packet(sample.header.schema, &sample.payload);
+            let packet = self.store.stream.packet(sample.header.schema, &sample.payload)?;
             let found = packet.and_then(|p| Ok((p.identity(sample.headers.as_ref())?, p)));
             let Ok((identity, packet)) = found else {
                 add(&self.counters.alerts_rejected, 1);
@@ -452,8 +492,7 @@ impl FilterWorker {
             while self.visit(visit).active.is_none() {
                 let left = until.saturating_duration_since(Instant::now());
                 match self.subscription(self.decisions).next_timeout(left)? {
-                    Some(Event::Sample(sample)) => self.decided(&sample)?,
-                    Some(_) => {}
+                    Some(event) => self.take(self.decisions, event)?,
                     None => return Err(no_filters(visit)),
                 }
             }
@@ -487,21 +526,22 @@ impl FilterWorker {
         add(&self.counters.decode_cpu_ns, decode);
         add(&self.counters.alerts_rejected, evaluated.rejected.len() as u64);
         let matches = self.tally(place, &evaluated, alerts);
-        let mut claims: BTreeMap<(i64, u32), (Vec<Claimed>, Vec<Place>)> = BTreeMap::new();
+        let mut claims: BTreeMap<(i64, u32), Vec<(Claimed, Place)>> = BTreeMap::new();
         for ((index, user), found) in matches {
             let alert = &alerts[index];
             if found.is_ranked {
                 self.rank(alert, user, found);
             } else if let Some(claimed) = self.claim(alert, user, found) {
-                let (claims, places) = claims.entry((alert.visit, alert.partition)).or_default();
-                claims.push(claimed);
-                if places.last() != Some(&alert.place) {
-                    places.push(alert.place);
-                }
+                let claims = claims.entry((alert.visit, alert.partition)).or_default();
+                claims.push((claimed, alert.place));
             }
         }
-        for ((visit, partition), (claims, places)) in claims {
-            self.log.append(&Decision::Claims { visit, partition, claims, places });
+        for ((visit, partition), claims) in claims {
+            for claims in records(claims) {
+                let (claims, mut places): (_, Vec<Place>) = claims.into_iter().unzip();
+                places.dedup();
+                self.log.append(Decision::Claims { visit, partition, claims, places });
+            }
         }
         Ok(())
     }
@@ -537,21 +577,17 @@ impl FilterWorker {
         alerts: &[Alert],
     ) -> BTreeMap<(usize, String), UserMatch> {
         let filters = self.prepared[place].2.filters.clone();
-        let mut seen: BTreeMap<(i64, u32), (u64, u64)> = BTreeMap::new();
-        let rejected: BTreeSet<usize> =
-            evaluated.rejected.iter().map(|(index, _)| *index).collect();
-        for (index, alert) in alerts.iter().enumerate() {
-            let (first, count) =
-                seen.entry((alert.visit, alert.partition)).or_insert((alert.place.offset, 0));
-            *first = alert.place.offset.min(*first);
-            *count += u64::from(!rejected.contains(&index));
+        if filters.is_empty() {
+            return BTreeMap::new();
         }
+        let (seen, counted) = self.count(evaluated, alerts);
         let mut matches: BTreeMap<(usize, String), UserMatch> = BTreeMap::new();
         for (filter, outcome) in filters.iter().zip(&evaluated.outcomes) {
             let mut of: BTreeMap<(i64, u32), u64> = BTreeMap::new();
             for (index, rank) in &outcome.matches {
                 let alert = &alerts[*index];
-                *of.entry((alert.visit, alert.partition)).or_default() += 1;
+                let number = of.entry((alert.visit, alert.partition)).or_default();
+                *number += u64::from(counted[*index]);
                 let found = matches.entry((*index, filter.id.user.clone())).or_default();
                 (found.is_ranked, found.rank) = (filter.is_ranked, rank.clone());
                 found.labels.insert(filter.id.label());
@@ -561,11 +597,7 @@ impl FilterWorker {
             add(&self.counters.matches, outcome.matches.len() as u64);
             add(&self.counters.filter_errors, outcome.errors);
             add(&self.counters.filter_failures, u64::from(outcome.failure.is_some()));
-            for (at, (first, count)) in &seen {
-                // What is read again, or late, is in the statistics or too late for them.
-                if self.visit(at.0).stored.contains(&at.1) {
-                    continue;
-                }
+            for (at, Counted { first, count }) in &seen {
                 let share = |sum: u64| {
                     (u128::from(sum) * u128::from(*count) / (alerts.len() as u128).max(1)) as u64
                 };
@@ -582,6 +614,36 @@ impl FilterWorker {
             }
         }
         matches
+    }
+
+    /// The first offset and the number of alerts of each visit and partition whose statistics are
+    /// not stored, and whether each alert counts: it was read, in time, and not before.
+    fn count(
+        &mut self,
+        evaluated: &Evaluated,
+        alerts: &[Alert],
+    ) -> (BTreeMap<(i64, u32), Counted>, Vec<bool>) {
+        let mut seen = BTreeMap::new();
+        let mut counted = vec![false; alerts.len()];
+        let rejected: BTreeSet<usize> =
+            evaluated.rejected.iter().map(|(index, _)| *index).collect();
+        for (index, Alert { visit, partition, place }) in alerts.iter().enumerate() {
+            let known = self.visit(*visit);
+            let is_late = known.end(*partition).is_some_and(|end| place.offset >= end);
+            if is_late || known.stored.contains(partition) {
+                continue;
+            }
+            let of = (*visit, *partition);
+            let new = Counted { first: place.offset, count: 0 };
+            let Counted { first, count } = seen.entry(of).or_insert(new);
+            *first = place.offset.min(*first);
+            if !rejected.contains(&index) {
+                let tally = self.tally_of(*visit, *partition, place.offset);
+                counted[index] = tally.counted.insert(place.alert);
+                *count += u64::from(counted[index]);
+            }
+        }
+        (seen, counted)
     }
 
     fn tally_of(&mut self, visit: i64, partition: u32, first: u64) -> &mut Tally {
@@ -605,8 +667,7 @@ impl FilterWorker {
     fn claim(&mut self, alert: &Alert, user: String, found: UserMatch) -> Option<Claimed> {
         let Alert { visit, partition, place } = *alert;
         let known = self.visit(visit);
-        let end = known.ends.as_ref().and_then(|ends| ends.get(partition as usize));
-        if end.is_some_and(|end| place.offset >= *end) {
+        if known.end(partition).is_some_and(|end| place.offset >= end) {
             add(&self.counters.late, 1);
             return None;
         }
@@ -644,38 +705,46 @@ impl FilterWorker {
         add(&self.counters.partials, 1);
         let known = self.visit(visit);
         let tally = known.tallies.remove(&partition).unwrap_or_default();
-        let mut statistics = tally.statistics.clone();
-        let mut late = tally.late.clone();
+        let (mut statistics, mut late) = (tally.statistics, tally.late);
+        let mut users = users;
         let all: BTreeSet<String> =
             users.keys().chain(statistics.keys()).chain(late.keys()).cloned().collect();
-        let all: Vec<String> = all.into_iter().collect();
-        let parts = all.len().div_ceil(PART_USERS).max(1);
-        let mut users = users;
-        for part in 0..parts {
-            let of_part = all.iter().skip(part * PART_USERS).take(PART_USERS);
+        let all = all.into_iter().map(|user| {
+            let of = (users.remove(&user), statistics.remove(&user), late.remove(&user));
+            (user, of)
+        });
+        let mut all = records(all.collect());
+        if all.is_empty() {
+            all.push(Vec::new());
+        }
+        let parts = all.len() as u32;
+        for (part, of_part) in (0..).zip(all) {
             let (mut tops, mut numbers, mut lates) =
-                <(BTreeMap<_, _>, BTreeMap<_, _>, BTreeMap<_, _>)>::default();
-            for user in of_part {
-                tops.extend(users.remove_entry(user));
-                numbers.extend(statistics.remove_entry(user));
-                lates.extend(late.remove_entry(user));
+                <(BTreeMap<_, Top>, BTreeMap<_, _>, BTreeMap<_, _>)>::default();
+            for (user, (top, of_user, late)) in of_part {
+                tops.extend(top.map(|top| (user.clone(), top)));
+                numbers.extend(of_user.map(|of_user| (user.clone(), of_user)));
+                lates.extend(late.map(|late| (user, late)));
             }
             let chosen: BTreeSet<i64> = tops
                 .values()
-                .flat_map(|top: &helio_filter::cap::Top| top.candidates())
+                .flat_map(|top| top.candidates())
                 .map(|candidate| candidate.alert)
                 .collect();
             let places = chosen.iter().filter_map(|alert| tally.places.get(alert)).copied();
-            self.log.append(&Decision::Partial {
+            let (places, statistics) = (places.collect(), numbers);
+            let (users, late) = (tops, lates);
+            let partial = Decision::Partial {
                 visit,
                 partition,
-                part: part as u32,
-                parts: parts as u32,
-                users: tops,
-                places: places.collect(),
-                statistics: numbers,
-                late: lates,
-            });
+                part,
+                parts,
+                users,
+                places,
+                statistics,
+                late,
+            };
+            self.log.append(partial);
         }
     }
 
@@ -684,26 +753,16 @@ impl FilterWorker {
         self.assigned.iter().any(|partition| self.cap.is_full(*partition))
     }
 
+    /// Waits for records that end visits. Those of decisions are taken with each step.
     fn wait_while_full(&mut self, timeout: Duration) -> Result<bool, ServiceError> {
-        let wait = timeout.min(FULL_WAIT);
-        if let Some(event) = self.subscription(self.control).next_timeout(wait)? {
-            self.take(self.control, event)?;
-            return Ok(true);
+        // One that was forgotten waits again, as it may be an orphan.
+        for visit in self.cap.open_visits() {
+            self.visit(visit);
         }
-        let now = self.bus.clock().monotonic();
-        let is_orphan = |visit: &Visit| {
-            !visit.is_opened && visit.ends.is_none() && visit.since + ORPHAN_TIMEOUT <= now
-        };
-        let orphans: Vec<i64> =
-            self.visits.iter().filter(|(_, visit)| is_orphan(visit)).map(|(id, _)| *id).collect();
-        for visit in &orphans {
-            self.visit(*visit).ends = Some(Vec::new());
-            for partition in self.assigned.clone() {
-                let effects = self.cap.end(*visit, partition, 0);
-                self.apply(partition, effects);
-            }
-        }
-        Ok(!orphans.is_empty())
+        let event = self.subscription(self.control).next_timeout(timeout.min(FULL_WAIT))?;
+        let Some(event) = event else { return Ok(false) };
+        self.take(self.control, event)?;
+        Ok(true)
     }
 
     /// Commits the position before the oldest visit that is not stored.
@@ -749,6 +808,21 @@ impl FilterWorker {
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
+}
+
+/// Splits what goes to a log into records of bounded size, in order.
+fn records<T: Serialize>(all: Vec<T>) -> Vec<Vec<T>> {
+    let mut records: Vec<Vec<T>> = Vec::new();
+    let mut bytes = 0;
+    for one in all {
+        if bytes >= MAX_RECORD_BYTES || records.is_empty() {
+            bytes = 0;
+            records.push(Vec::new());
+        }
+        bytes += json(&one).len();
+        records.last_mut().expect("one was added").push(one);
+    }
+    records
 }
 
 fn no_filters(visit: i64) -> ServiceError {

@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod faults;
 mod hostile;
 mod lists;
 mod python;

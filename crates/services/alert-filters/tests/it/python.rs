@@ -1,12 +1,14 @@
 //! Filters in Python among those in SQL.
 
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use helio_alert_filters::{FilterStore, Language, Options, PythonOptions, Span, summaries};
-use helio_bus::Bus;
+use helio_bus::{Bus, TestClock};
+use helio_core::Tai;
 use helio_sandbox::{Launch, Limits};
 
 use crate::support::{
@@ -99,4 +101,31 @@ fn filters_that_misbehave_are_reported_and_the_others_stand() {
     }
     assert_eq!(summary.filters["bob"]["py@1"].failures, 0);
     assert!(process[0].count(|c| &c.filter_failures) >= bad.len() as u64);
+}
+
+/// A start may fail for want of memory or processes: it is tried again.
+#[test]
+fn a_filter_that_cannot_be_started_is_started_later() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("python");
+    let launch = Launch::python(&program);
+    let clock = TestClock::new(Tai::from_nanos(1_000_000_000_000_000));
+    let builder = Bus::builder().clock(std::sync::Arc::new(clock.clone()));
+    let bus = builder.connect("memory:").unwrap();
+    let mut night = Night::new(&bus, generated(60));
+    activate(&bus, "ada", "py", Language::Python, GOOD);
+    let real = python.launch.program.display().to_string();
+    let options = Options { python: PythonOptions { launch, ..python }, ..Options::of(TOPIC) };
+    let mut process = [Process::with(&bus, &options)];
+    night.visit(0);
+    until_decided(&mut process, 1);
+    let of = summaries(&bus, TOPIC).unwrap()[0].filters["ada"]["py@1"];
+    assert!(of.failures > 0 && chosen(&bus, "ada").is_empty(), "{of:?}");
+    std::fs::write(&program, format!("#!/bin/sh\nexec {real} \"$@\"\n")).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    clock.advance(Duration::from_secs(61));
+    night.visit(1);
+    until_decided(&mut process, 2);
+    assert!(!chosen(&bus, "ada")[&night.id(1)].is_empty());
 }

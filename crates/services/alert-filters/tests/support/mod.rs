@@ -29,6 +29,8 @@ pub(crate) const TOPIC: &str = "alerts";
 pub(crate) const PARTITIONS: u32 = 4;
 pub(crate) const DETECTORS: u16 = 6;
 
+pub(crate) mod faulty;
+
 pub(crate) fn bus(url: &str, name: &str) -> Bus {
     Bus::builder().producer(name).connect(url).unwrap()
 }
