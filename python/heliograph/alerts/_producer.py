@@ -56,6 +56,8 @@ class CcdOutcome(NamedTuple):
     """The last cause of a failure."""
     spilled: Path | None
     """The file with all packets, if anything failed: see :meth:`CcdProducer.replay`."""
+    spill_error: str | None
+    """Why that file could not be written: the failed alerts are nowhere then."""
 
     @property
     def is_published(self) -> bool:

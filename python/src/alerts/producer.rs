@@ -28,8 +28,10 @@ const OBJECT: &str = "producer of alerts";
 
 /// A manifest: producer, digest of the alerts, digest of the stamps, time of the last one.
 type ManifestRow = (String, String, Option<String>, i64);
-/// An outcome: the manifest, failed alerts, whether it is announced, the cause, the spill file.
-type OutcomeRow = (ManifestRow, Vec<i64>, bool, Option<String>, Option<PathBuf>);
+/// An outcome: the manifest, failed alerts, whether it is announced, the cause, the spill file, why
+/// there is none.
+type OutcomeRow =
+    (ManifestRow, Vec<i64>, bool, Option<String>, Option<PathBuf>, Option<String>);
 
 /// Publishes the alerts of detectors, driven by the package's own classes.
 #[pyclass(frozen, module = "heliograph._heliograph", name = "RawCcdProducer")]
@@ -43,16 +45,17 @@ fn refused(error: &ProducerError) -> PyErr {
         ProducerError::Topic(error) => errors::topic(error, "PublishError"),
         ProducerError::NoIdentifier => errors::raise("SchemaError", &error.to_string()),
         ProducerError::Spill { .. } => PyOSError::new_err(error.to_string()),
+        ProducerError::SpillSchema { .. } => errors::raise("SchemaError", &error.to_string()),
         ProducerError::SpillFormat { .. } => errors::raise("StorageError", &error.to_string()),
         other => errors::raise("PublishError", &other.to_string()),
     }
 }
 
 fn row(outcome: CcdOutcome) -> OutcomeRow {
-    let CcdOutcome { manifest, failed, is_announced, cause, spilled } = outcome;
+    let CcdOutcome { manifest, failed, is_announced, cause, spilled, spill_error } = outcome;
     let stamps = manifest.stamps.map(|digest| digest.to_string());
     let manifest = (manifest.producer, manifest.alerts.to_string(), stamps, manifest.published_ns);
-    (manifest, failed, is_announced, cause, spilled)
+    (manifest, failed, is_announced, cause, spilled, spill_error)
 }
 
 fn layout(stamps: &str) -> PyResult<TopicLayout> {

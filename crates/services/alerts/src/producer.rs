@@ -30,7 +30,7 @@ use helio_bus::{
 use helio_core::codec::{Codec, EncodeError};
 use helio_core::container::{Compression, Container, ContainerError, Writer};
 use helio_core::schema::Schema;
-use helio_core::{Headers, Tai};
+use helio_core::{Headers, SchemaId, Tai};
 use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -112,6 +112,19 @@ pub enum ProducerError {
         /// The cause.
         error: io::Error,
     },
+    /// The spill file has packets of another schema than the producer's.
+    #[error(
+        "the spill file {path} has packets of the schema {stored}, not {expected}: replay it by a \
+         producer with its schema"
+    )]
+    SpillSchema {
+        /// The file.
+        path: PathBuf,
+        /// The schema of its packets.
+        stored: SchemaId,
+        /// The producer's.
+        expected: SchemaId,
+    },
     /// The spill file is damaged.
     #[error("the spill file {path}: {error}")]
     SpillFormat {
@@ -135,6 +148,8 @@ pub struct CcdOutcome {
     pub cause: Option<String>,
     /// The file with all packets, if anything failed.
     pub spilled: Option<PathBuf>,
+    /// Why that file could not be written: the failed alerts are nowhere then.
+    pub spill_error: Option<String>,
 }
 
 impl CcdOutcome {
@@ -273,8 +288,8 @@ impl CcdProducer {
     /// Publishes a visit's packets, datums without frames, and then the manifest.
     ///
     /// # Errors
-    /// [`ProducerError`] if a packet is invalid, before anything is published, or if the spill file
-    /// cannot be written. What the bus does not accept is in the outcome.
+    /// [`ProducerError`] if a packet is invalid or repeats an identifier, before anything is
+    /// published. What the bus does not accept is in the outcome.
     pub fn publish<P: AsRef<[u8]>>(
         &self,
         ccd: Ccd,
@@ -308,18 +323,24 @@ impl CcdProducer {
         let is_announced = announced.is_ok();
         let is_whole = failed.is_empty() && failures.others == 0 && is_announced;
         let spilled = match &self.options.spill {
-            Some(folder) if !is_whole => Some(self.spill(folder, ccd, packets)?),
+            Some(folder) if !is_whole => Some(self.spill(folder, ccd, packets)),
             _ => None,
+        };
+        let (spilled, spill_error) = match spilled.transpose() {
+            Ok(spilled) => (spilled, None),
+            Err(error) => (None, Some(error.to_string())),
         };
         let cause = announced.err().or(failures.cause).filter(|_| !is_whole);
         let cause = cause.map(|error| error.to_string());
-        Ok(CcdOutcome { manifest, failed, is_announced, cause, spilled })
+        Ok(CcdOutcome { manifest, failed, is_announced, cause, spilled, spill_error })
     }
 
     /// Publishes the packets of a spill file and removes it, once all is published. Alerts that
     /// were published before count once.
     ///
-    /// # Errors [`ProducerError`] if the file cannot be read or removed, or is damaged.
+    /// # Errors
+    /// [`ProducerError`] if the file cannot be read or removed, is damaged, or has packets of
+    /// another schema.
     pub fn replay(&self, file: &Path) -> Result<CcdOutcome, ProducerError> {
         let spill = |error| ProducerError::Spill { path: file.to_owned(), error };
         let damaged = |error| ProducerError::SpillFormat { path: file.to_owned(), error };
@@ -328,6 +349,10 @@ impl CcdProducer {
         })?;
         let bytes = fs::read(file).map_err(spill)?;
         let mut container = Container::open(&bytes).map_err(damaged)?;
+        let (stored, expected) = (container.schema().id(), self.layout.schema().id());
+        if stored != expected {
+            return Err(ProducerError::SpillSchema { path: file.to_owned(), stored, expected });
+        }
         let mut packets = Vec::new();
         while let Some(datum) = container.next_datum().map_err(damaged)? {
             packets.push(datum.to_vec());
@@ -363,11 +388,17 @@ impl CcdProducer {
     fn prepare<'p, P: AsRef<[u8]>>(&self, packets: &'p [P]) -> Result<Prepared<'p>, ProducerError> {
         let mut prepared = Prepared::default();
         let mut split = Vec::with_capacity(packets.len());
+        let mut places = HashMap::with_capacity(packets.len());
         for (index, packet) in packets.iter().enumerate() {
             let datum = packet.as_ref();
             let wrong = |cause: String| ProducerError::Packet { index, cause };
+            self.layout.codec().check(datum).map_err(|error| wrong(error.to_string()))?;
             let id = self.layout.alert_id(datum).map_err(|error| wrong(error.to_string()))?;
             let id = id.ok_or(ProducerError::NoIdentifier)?;
+            // Readers count an identifier once, so that no reader would match the manifest.
+            if let Some(former) = places.insert(id, index) {
+                return Err(wrong(format!("repeats the identifier {id} of packet {former}")));
+            }
             let alert = if self.stamps.is_some() {
                 let mut metadata = Vec::new();
                 let stamps = self.layout.split(datum, &mut metadata);

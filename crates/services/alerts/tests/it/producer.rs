@@ -1,23 +1,28 @@
 //! Producers of detectors on a bus, and readers of the whole visit.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::time::Duration;
 
 use helio_alerts::framing::{Schemas, put_single_object};
 use helio_alerts::layout::{Ccd, Layout};
-use helio_alerts::producer::{CcdOutcome, CcdProducer, ProducerOptions, TopicLayout};
+use helio_alerts::producer::{
+    CcdOutcome, CcdProducer, ProducerError, ProducerOptions, TopicLayout,
+};
 use helio_alerts::rubin::Version;
 use helio_alerts::stamps::{Packing, alert_of, unpack};
 use helio_alerts::topics::{DETECTOR_HEADER, VISIT_HEADER, control_topic};
 use helio_alerts::visit::{
     Closing, Control, Effect, Position, ReadAlert, Reader, Role, payload_hash,
 };
-use helio_bus::transport::fault::{FaultPlan, FaultTransport};
+use helio_bus::transport::fault::{Cable, FaultPlan, FaultTransport};
 use helio_bus::{Bus, Event, Sample, Start, Subscribe, TopicSpec};
 use helio_core::codec::Codec;
 use helio_core::schema::HasSchema;
 
-use crate::support::{DETECTORS, PARTITIONS, TOPIC, bus, opening, options, packets, publish};
+use crate::support::{
+    DETECTORS, PARTITIONS, TOPIC, bus, opening, options, packets, packets_of, publish,
+};
 
 /// All samples of a topic.
 fn samples(bus: &Bus, spec: TopicSpec) -> Vec<Sample> {
@@ -200,4 +205,70 @@ fn what_fails_is_named_spilled_and_replayed() {
     assert!(closing.unwrap().is_complete());
     assert!(reader.audit(visit).unwrap().is_equal());
     assert!(producer.replay(&spill.join("other.avro")).is_err());
+}
+
+/// A producer whose engine is unreachable, with the cable.
+fn unreachable(folder: &Path, version: Version) -> (CcdProducer, Cable) {
+    let url = format!("journal:{}", folder.join("journal").display());
+    let retry_for = Duration::from_millis(50);
+    let options = ProducerOptions { spill: Some(folder.join("spill")), retry_for, ..options() };
+    let faults = FaultTransport::connect(&url, FaultPlan::default()).unwrap();
+    let cable = faults.cable();
+    let bus = Bus::builder().producer("ccds").over(faults).unwrap();
+    let producer = CcdProducer::open(&bus, TOPIC, version.schema(), options).unwrap();
+    cable.pull();
+    (producer, cable)
+}
+
+#[test]
+fn a_spill_file_of_another_schema_is_not_replayed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (old, cable) = unreachable(folder.path(), Version::V10_0);
+    let (visit, all) = packets_of(0, Version::V10_0);
+    let file = old.publish(Ccd { visit, detector: 0 }, &all[0]).unwrap().spilled.unwrap();
+    cable.put_back();
+    let (new, cable) = unreachable(folder.path(), Version::V11_1);
+    cable.put_back();
+    let error = new.replay(&file).unwrap_err();
+    assert!(matches!(&error, ProducerError::SpillSchema { .. }), "{error}");
+    assert!(file.exists());
+    // A producer of that schema is again there.
+    let (again, cable) = unreachable(folder.path(), Version::V10_0);
+    cable.put_back();
+    assert!(again.replay(&file).unwrap().is_published() && !file.exists());
+}
+
+#[test]
+fn failed_alerts_are_named_also_if_they_cannot_be_spilled() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("spill"), "no folder").unwrap();
+    let (producer, _cable) = unreachable(folder.path(), Version::LATEST);
+    let (visit, all) = packets();
+    let outcome = producer.publish(Ccd { visit, detector: 0 }, &all[0]).unwrap();
+    assert_eq!(outcome.failed.len(), all[0].len());
+    assert!(outcome.spilled.is_none() && outcome.spill_error.is_some(), "{outcome:?}");
+}
+
+/// Nothing of a batch with an invalid packet is published, in either layout.
+#[test]
+fn invalid_packets_are_not_published() {
+    let split = TopicLayout::Split(Packing::ShuffleZstd);
+    for (name, layout) in [("inline", TopicLayout::Inline), ("split", split)] {
+        let bus = bus(&format!("memory:invalid-{name}"), "ccd");
+        let options = ProducerOptions { layout, ..options() };
+        let schema = Version::LATEST.schema();
+        let producer = CcdProducer::open(&bus, TOPIC, schema, options).unwrap();
+        let (visit, all) = packets();
+        let ccd = Ccd { visit, detector: 0 };
+        let (first, second) = (&all[0][0], &all[0][1]);
+        let repeated = [first.clone(), second.clone(), first.clone()];
+        let error = producer.publish(ccd, &repeated).unwrap_err();
+        let is_third = matches!(&error, ProducerError::Packet { index: 2, .. });
+        assert!(is_third && error.to_string().contains("packet 0"), "{error}");
+        for wrong in [&second[..second.len() - 1], &[&second[..], b"!"].concat()] {
+            let error = producer.publish(ccd, &[&first[..], wrong]).unwrap_err();
+            assert!(matches!(&error, ProducerError::Packet { index: 1, .. }), "{error}");
+        }
+        assert!(alerts(&bus).is_empty());
+    }
 }
