@@ -212,7 +212,7 @@ impl Consumer<'_> {
         let age = alert
             .stages
             .shutter_close
-            .map(|shutter| (alert.stages.read.nanos() - shutter.nanos()) as f64 * 1e-9);
+            .map(|shutter| alert.stages.read.nanos().saturating_sub(shutter.nanos()) as f64 * 1e-9);
         if self.args.output.json {
             return self.out.json(&Line::Alert {
                 alert: alert.id,

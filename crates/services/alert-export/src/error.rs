@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use helio_alerts::reader::ReaderError;
 use helio_bus::{ReadError, TopicError, TransportError};
 use helio_core::SchemaError;
 use helio_core::projection::ShapeError;
@@ -42,6 +43,9 @@ pub enum ExportError {
         /// The cause.
         cause: ReadError,
     },
+    /// Stamps are stored, but cannot be read now.
+    #[error("the stamps cannot be read: {0}; run the export again, which continues it")]
+    Stamps(ReaderError),
     /// Nothing comes, although it is stored.
     #[error(
         "partition {partition} of the topic {topic} delivers nothing at offset {offset}, although \

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use helio_alerts::reader::{DEFAULT_PINNED_BYTES, LinkedStamps, Packets, ccd_of};
+use helio_alerts::reader::{DEFAULT_PINNED_BYTES, LinkedError, LinkedStamps, Packets, ccd_of};
 use helio_alerts::topics::Part;
 use helio_alerts::visit::Position;
 use helio_bus::{TopicError, TopicSpec};
@@ -59,18 +59,23 @@ impl Batch {
     }
 }
 
-/// Puts an alert's stamps into its packet, if they are elsewhere; the error is the reason why not.
-fn join(linked: Option<&mut LinkedStamps>, alert: &mut Alert) -> Result<(), String> {
-    let Stamps::Linked(link) = &alert.stamps else { return Ok(()) };
-    let linked = linked.ok_or("the stream has no topic of stamps")?;
-    let link = link.as_ref().ok_or("the place of the stamps is unknown")?;
-    let files = linked.files(alert.seen.at.partition, link, alert.seen.id)?;
+/// Puts an alert's stamps into its packet, if they are elsewhere; `false` if they are missing for
+/// good.
+fn join(linked: Option<&mut LinkedStamps>, alert: &mut Alert) -> Result<bool, ExportError> {
+    let Stamps::Linked(link) = &alert.stamps else { return Ok(true) };
+    let (Some(linked), Some(link)) = (linked, link) else { return Ok(false) };
+    let files = match linked.files(alert.seen.at.partition, link, alert.seen.id) {
+        Ok(files) => files,
+        Err(LinkedError::Missing(_)) => return Ok(false),
+        Err(LinkedError::Unavailable(error)) => return Err(ExportError::Stamps(error)),
+    };
     let files: Vec<_> = files.iter().map(Option::as_deref).collect();
     let mut whole = Vec::new();
-    let joined = alert.layout.join(&alert.datum, &files, &mut whole);
-    joined.map_err(|error| error.to_string())?;
-    alert.datum = whole.into();
-    Ok(())
+    let is_joined = alert.layout.join(&alert.datum, &files, &mut whole).is_ok();
+    if is_joined {
+        alert.datum = whole.into();
+    }
+    Ok(is_joined)
 }
 
 /// A pass in the making.
@@ -242,8 +247,7 @@ impl<'e> Pass<'e> {
                 continue;
             }
             let is_written = sample.offset < self.written[place];
-            let packets = self.packets.open(&sample).unwrap_or_else(|bad| vec![Err(bad)]);
-            for packet in packets {
+            for packet in self.packets.open(&sample)? {
                 // Which visit lacks an alert that does not name it is in the visits' digests.
                 let Ok(packet) = packet else {
                     named.iter().for_each(|ccd| tallies.unreadable(ccd.visit));
@@ -308,10 +312,12 @@ impl<'e> Pass<'e> {
         let mut rows = matched.alerts;
         let columns = matched.columns.filter(|_| self.writer.takes_columns());
         if columns.is_none() && self.export.options.stamps == StampsChoice::Inline {
-            rows.retain(|row| {
-                let joined = join(self.stamps.as_mut(), &mut alerts[*row]);
-                joined.inspect_err(|_| unreadable.push(*row)).is_ok()
-            });
+            let mut whole = Vec::with_capacity(rows.len());
+            for row in rows {
+                let is_joined = join(self.stamps.as_mut(), &mut alerts[row])?;
+                if is_joined { whole.push(row) } else { unreadable.push(row) }
+            }
+            rows = whole;
         }
         let chosen = Chosen { alerts: &alerts, rows: rows.clone(), columns };
         let rejected = match files {

@@ -3,10 +3,18 @@
 use std::path::Path;
 
 use helio_alert_export::{
-    Compression, Export, ExportError, ExportOptions, Format, Job, Observer, Progress,
+    Compression, Export, ExportError, ExportOptions, Format, Job, Observer, Progress, StampsChoice,
 };
+use helio_alerts::generator::{GeneratorOptions, WithStamps};
+use helio_alerts::producer::TopicLayout;
+use helio_alerts::rubin::Version;
+use helio_alerts::stamps::Packing;
+use helio_alerts::topics::Part;
+use helio_bus::Bus;
+use helio_bus::transport::fault::{Cable, FaultPlan, FaultTransport};
+use helio_core::TopicName;
 
-use crate::support::{Stream, export, job};
+use crate::support::{Stream, TOPIC, avro_datums, export, generator, job};
 
 fn refused(stream: &Stream, folder: &Path, options: ExportOptions) -> String {
     Export::open(&stream.bus, job(folder), options).map(drop).unwrap_err().to_string()
@@ -106,4 +114,46 @@ fn a_folder_has_one_export_at_a_time() {
     let mut second = Second(&stream, &folder, None);
     assert!(export.run(&mut second).unwrap().is_equal());
     assert!(matches!(second.2, Some(ExportError::Locked(_))));
+}
+
+/// Breaks a topic after the first batch.
+struct Breaking<'s>(&'s Cable, &'s TopicName);
+
+impl Observer for Breaking<'_> {
+    fn progress(&mut self, _: &Progress) {
+        self.0.break_topic(self.1);
+    }
+}
+
+/// Rows are not left out for good because of an engine that fails for a while.
+#[test]
+fn stamps_that_cannot_be_read_for_a_while_fail_the_export_and_it_resumes() {
+    let options = GeneratorOptions { stamps: WithStamps::Fits, ..generator(Version::LATEST) };
+    let mut stream = Stream::with(options, TopicLayout::Split(Packing::Plain));
+    stream.publish_night(1);
+    let url = format!("journal:{}/bus", stream.folder.path().display());
+    let faults = FaultTransport::connect(&url, FaultPlan::default()).unwrap();
+    let cable = faults.cable();
+    let bus = Bus::builder().producer("export").over(faults).unwrap();
+    let folder = stream.target("night");
+    let options = ExportOptions {
+        format: Format::Avro,
+        stamps: StampsChoice::Inline,
+        batch_alerts: 1,
+        ..ExportOptions::default()
+    };
+    let stamps = Part::Stamps.name(TOPIC).unwrap();
+    let mut first = Export::open(&bus, job(&folder), options.clone()).unwrap();
+    let mut breaking = Breaking(&cable, &stamps);
+    let error = first.run(&mut breaking).unwrap_err();
+    assert!(matches!(&error, ExportError::Stamps(_)), "{error}");
+    drop(first);
+    cable.mend_topic(&stamps);
+    let outcome = Export::open(&bus, job(&folder), options).unwrap().run(&mut ()).unwrap();
+    assert!(outcome.is_equal(), "{outcome:?}");
+    let mut written: Vec<_> = avro_datums(&folder).into_iter().map(|(_, datum)| datum).collect();
+    written.sort();
+    let mut expected: Vec<_> = stream.packets.values().cloned().collect();
+    expected.sort();
+    assert!(written == expected, "{} of {}", written.len(), expected.len());
 }

@@ -212,7 +212,7 @@ impl Stream<'_> {
             if let Ok(record) = codec.deserialize(&sample.payload) {
                 ledger.take(record);
             }
-            ControlFlow::Continue(())
+            Ok(ControlFlow::Continue(()))
         })?;
         Ok(ledger)
     }
@@ -227,7 +227,7 @@ impl Stream<'_> {
         for_stored(&topic, options, |sample| {
             let record = codec.deserialize::<ReadDigest>(&sample.payload).ok();
             records.extend(record.filter(|one| one.group == group && one.visit == visit));
-            ControlFlow::Continue(())
+            Ok(ControlFlow::Continue(()))
         })?;
         Ok(records)
     }
@@ -254,20 +254,20 @@ fn count(
         let options = Subscribe::from(from).partitions([partition]).pinned(DEFAULT_PINNED_BYTES);
         for_stored(topic, options, |sample| {
             if sample.offset >= range.end {
-                return ControlFlow::Break(());
+                return Ok(ControlFlow::Break(()));
             }
             let ccd = ccd_of(sample.headers.as_ref());
             if ccd.is_none_or(|ccd| ccd.visit == visit) {
-                let opened = packets.open(&sample).into_iter().flatten().flatten();
+                let opened = packets.open(&sample)?.into_iter().flatten();
                 for packet in opened.filter(|packet| packet.ccd.visit == visit) {
                     let alert = (packet.ccd.detector, packet.id);
                     counted.entry(alert).or_insert_with(|| payload_hash(&packet.datum));
                 }
             }
             if sample.offset + 1 == range.end {
-                return ControlFlow::Break(());
+                return Ok(ControlFlow::Break(()));
             }
-            ControlFlow::Continue(())
+            Ok(ControlFlow::Continue(()))
         })?;
     }
     Ok(counted)
@@ -277,13 +277,13 @@ fn count(
 pub(super) fn for_stored(
     topic: &Topic,
     options: Subscribe,
-    mut visit: impl FnMut(Sample) -> ControlFlow<()>,
+    mut visit: impl FnMut(Sample) -> Result<ControlFlow<()>, ReaderError>,
 ) -> Result<(), ReaderError> {
     let mut subscription = topic.subscribe(options.lagging(Lagging::Lossless))?;
     subscription.set_fence()?;
     while let Some(event) = subscription.next_stored(STORED_TIMEOUT)? {
         if let Event::Sample(sample) = event
-            && visit(sample).is_break()
+            && visit(sample)?.is_break()
         {
             break;
         }

@@ -4,6 +4,17 @@ use helio_bus::{PublishError, ReadError, TopicError, TransportError};
 use helio_core::codec::EncodeError;
 use thiserror::Error;
 
+/// Why an alert's stamps cannot be read from their topic.
+#[derive(Debug, Error)]
+pub enum LinkedError {
+    /// They are removed, damaged or another alert's: no further attempt can succeed.
+    #[error("{0}")]
+    Missing(String),
+    /// The engine fails, or does not deliver them in time: a further attempt may succeed.
+    #[error(transparent)]
+    Unavailable(#[from] ReaderError),
+}
+
 /// Why alerts cannot be read.
 #[derive(Debug, Error)]
 pub enum ReaderError {

@@ -21,7 +21,7 @@ use crate::topics::{LINK_HEADER, Part, control_topic, schema_of};
 use crate::visit::{Control, Extent, Ledger, Position};
 
 use super::audit::for_stored;
-use super::error::ReaderError;
+use super::error::{LinkedError, ReaderError};
 use super::linked::LinkedStamps;
 use super::packets::{DEFAULT_PINNED_BYTES, Packets};
 use super::start::{Stream, extents};
@@ -72,15 +72,18 @@ pub struct StampFetcher {
     ccds: Ccds,
 }
 
+/// Partition, first offset and end: a repeated publish has another end.
+type ExtentKey = (i32, i64, i64);
+
 /// The places of the alerts of some CCDs.
 #[derive(Default)]
 struct Ccds {
-    offsets: HashMap<(i32, i64), HashMap<i64, u64>>,
-    order: VecDeque<(i32, i64)>,
+    offsets: HashMap<ExtentKey, HashMap<i64, u64>>,
+    order: VecDeque<ExtentKey>,
 }
 
 impl Ccds {
-    fn put(&mut self, key: (i32, i64), offsets: HashMap<i64, u64>) {
+    fn put(&mut self, key: ExtentKey, offsets: HashMap<i64, u64>) {
         self.offsets.insert(key, offsets);
         self.order.push_back(key);
         if self.order.len() > MAX_CCDS
@@ -159,7 +162,7 @@ impl StampFetcher {
 
     /// The offset of an alert among those of a CCD.
     fn offset(&mut self, extent: &Extent, id: i64) -> Result<Option<u64>, ReaderError> {
-        let key = (extent.partition, extent.first);
+        let key = (extent.partition, extent.first, extent.end);
         if let Some(offsets) = self.ccds.offsets.get(&key) {
             return Ok(offsets.get(&id).copied());
         }
@@ -169,11 +172,11 @@ impl StampFetcher {
         let packets = &mut self.packets;
         for_stored(&self.topic, Subscribe::from(from).partitions([partition]), |sample| {
             if sample.offset < end {
-                ids(&sample, packets)
-                    .into_iter()
-                    .for_each(|id| _ = offsets.insert(id, sample.offset));
+                let ids = ids(&sample, packets)?;
+                ids.into_iter().for_each(|id| _ = offsets.insert(id, sample.offset));
             }
-            if sample.offset + 1 < end { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            let has_more = sample.offset + 1 < end;
+            Ok(if has_more { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
         })?;
         let found = offsets.get(&id).copied();
         self.ccds.put(key, offsets);
@@ -188,7 +191,12 @@ impl StampFetcher {
                 false => FetchError::NoSuchAlert(id),
             });
         };
-        let opened = self.packets.open(&sample).map_err(|bad| damaged(bad.reason))?;
+        let mut opened = self.packets.open(&sample).map_err(ReaderError::from)?;
+        if opened.len() == 1
+            && let Some(Err(bad)) = opened.pop_if(|packet| packet.is_err())
+        {
+            return Err(damaged(bad.reason));
+        }
         let packet = opened.into_iter().flatten().find(|packet| packet.id == id);
         let packet = packet.ok_or(FetchError::NoSuchAlert(id))?;
         let layout = packet.layout;
@@ -221,7 +229,8 @@ impl StampFetcher {
         }
         match linked.files(partition, &link, id) {
             Ok(files) => Ok(files),
-            Err(reason) => {
+            Err(LinkedError::Unavailable(error)) => Err(error.into()),
+            Err(LinkedError::Missing(reason)) => {
                 let offsets = link.parts.iter().chain([&link.stamps]);
                 let oldest = offsets.min().copied().unwrap_or_default();
                 Err(match is_removed(topic, partition, oldest)? {
@@ -234,11 +243,12 @@ impl StampFetcher {
 }
 
 /// The identifiers in a sample: its key, or those of its packets.
-fn ids(sample: &Sample, packets: &mut Packets) -> Vec<i64> {
+fn ids(sample: &Sample, packets: &mut Packets) -> Result<Vec<i64>, ReaderError> {
     let key = std::str::from_utf8(&sample.key).ok().and_then(|key| key.parse().ok());
-    key.map(|id| vec![id]).unwrap_or_else(|| {
-        packets.open(sample).into_iter().flatten().flatten().map(|packet| packet.id).collect()
-    })
+    if let Some(id) = key {
+        return Ok(vec![id]);
+    }
+    Ok(packets.open(sample)?.into_iter().flatten().map(|packet| packet.id).collect())
 }
 
 /// The sample at a place; `None` if there is none.
@@ -248,7 +258,7 @@ fn sample_at(topic: &Topic, at: Position) -> Result<Option<Sample>, ReaderError>
     let mut found = None;
     for_stored(topic, options.pinned(DEFAULT_PINNED_BYTES), |sample| {
         found = Some(sample);
-        ControlFlow::Break(())
+        Ok(ControlFlow::Break(()))
     })?;
     Ok(found.filter(|sample| sample.offset == offset))
 }

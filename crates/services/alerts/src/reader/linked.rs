@@ -9,10 +9,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use helio_bus::transport::Position;
-use helio_bus::{Event, Gap, GapCause, Start, Subscribe, Subscription, Topic, TopicError};
+use helio_bus::{
+    Event, Gap, GapCause, Start, Subscribe, Subscription, Topic, TopicError, TransportError,
+};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::stamps::{Link, PartHash, StampsError, unpack};
+
+use super::error::{LinkedError, ReaderError};
 
 /// The most bytes of samples that are held: a few CCDs' stamps.
 const MAX_HELD_BYTES: usize = 64 << 20;
@@ -95,13 +99,13 @@ impl LinkedStamps {
     /// Returns the files of an alert's stamps. The partition is the alert's.
     ///
     /// # Errors
-    /// The reason why they cannot be read.
+    /// [`LinkedError`].
     pub fn files(
         &mut self,
         partition: u32,
         link: &Link,
         id: i64,
-    ) -> Result<Vec<Option<Bytes>>, String> {
+    ) -> Result<Vec<Option<Bytes>>, LinkedError> {
         let sample = self.sample(partition, link.stamps)?;
         let unpacked = match unpack(&sample, |hash| self.parts.values.get(&hash).map(|p| &p[..])) {
             Err(StampsError::Missing(_)) => {
@@ -110,41 +114,46 @@ impl LinkedStamps {
             }
             unpacked => unpacked,
         };
-        let stamps = unpacked.map_err(|error| error.to_string())?;
+        let stamps = unpacked.map_err(|error| LinkedError::Missing(error.to_string()))?;
         if stamps.alert_id != id {
-            return Err(format!("the stamps are those of the alert {}", stamps.alert_id));
+            let reason = format!("the stamps are those of the alert {}", stamps.alert_id);
+            return Err(LinkedError::Missing(reason));
         }
         Ok(stamps.files.into_iter().map(|file| file.map(Bytes::from)).collect())
     }
 
-    fn read_part(&mut self, partition: u32, offset: u64) -> Result<(), String> {
+    fn read_part(&mut self, partition: u32, offset: u64) -> Result<(), LinkedError> {
         let sample = self.sample(partition, offset)?;
-        let mut unpacked = unpack(&sample, |_| None).map_err(|error| error.to_string())?;
-        let part = unpacked.files.pop().flatten().ok_or("the shared part is empty")?;
+        let mut unpacked =
+            unpack(&sample, |_| None).map_err(|error| LinkedError::Missing(error.to_string()))?;
+        let empty = || LinkedError::Missing("the shared part is empty".to_owned());
+        let part = unpacked.files.pop().flatten().ok_or_else(empty)?;
         self.parts.put(xxh3_128(&part), part.into());
         Ok(())
     }
 
     /// The sample at an offset.
-    fn sample(&mut self, partition: u32, offset: u64) -> Result<Bytes, String> {
+    fn sample(&mut self, partition: u32, offset: u64) -> Result<Bytes, LinkedError> {
         if let Some(held) = self.held.take(&(partition, offset)) {
             return Ok(held);
         }
-        let missing = || format!("no stamps at offset {offset} of partition {partition}");
+        let missing = || {
+            let reason = format!("no stamps at offset {offset} of partition {partition}");
+            LinkedError::Missing(reason)
+        };
         let subscription = self.subscription.as_mut().ok_or_else(missing)?;
-        let place = subscription.positions().into_iter().find(|at| at.partition == partition);
-        let Position { next, end, .. } = place.ok_or_else(missing)?;
+        let Position { next, end, .. } = position(subscription, partition).ok_or_else(missing)?;
         // Stamps are published before their alert: what is not stored now never comes.
         if offset >= end && offset >= end_of(&self.topic, partition)? {
             return Err(missing());
         }
         if offset < next || offset - next > MAX_PASSED {
-            subscription.seek(partition, offset).map_err(|error| error.to_string())?;
+            subscription.seek(partition, offset).map_err(ReaderError::from)?;
         }
         let until = Instant::now() + STAMPS_TIMEOUT;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let event = subscription.next_timeout(left).map_err(|error| error.to_string())?;
+            let event = subscription.next_timeout(left).map_err(ReaderError::from)?;
             match event {
                 Some(Event::Sample(sample)) if sample.partition != partition => {
                     self.held.put((sample.partition, sample.offset), sample.payload);
@@ -163,15 +172,32 @@ impl LinkedStamps {
                     return Err(missing());
                 }
                 Some(_) => {}
-                None => return Err(missing()),
+                // It was passed without being delivered.
+                None if position(subscription, partition).is_none_or(|at| at.next > offset) => {
+                    return Err(missing());
+                }
+                None => return Err(late(&self.topic, partition, offset).into()),
             }
         }
     }
 }
 
+fn position(subscription: &Subscription, partition: u32) -> Option<Position> {
+    subscription.positions().into_iter().find(|at| at.partition == partition)
+}
+
+/// The error of a stored sample that does not arrive.
+fn late(topic: &Topic, partition: u32, offset: u64) -> ReaderError {
+    let seconds = STAMPS_TIMEOUT.as_secs();
+    let cause = format!(
+        "offset {offset} of partition {partition} is stored, but did not arrive within {seconds} s"
+    );
+    TransportError::Outage { transport: topic.name().to_string(), cause }.into()
+}
+
 /// The end of a partition, by the engine.
-fn end_of(topic: &Topic, partition: u32) -> Result<u64, String> {
-    let partitions = topic.partitions().map_err(|error| error.to_string())?;
+fn end_of(topic: &Topic, partition: u32) -> Result<u64, ReaderError> {
+    let partitions = topic.partitions()?;
     let found = partitions.iter().find(|info| info.partition == partition);
     Ok(found.map_or(0, |info| info.end))
 }

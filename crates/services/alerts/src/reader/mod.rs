@@ -20,7 +20,7 @@ mod packets;
 mod progress;
 mod start;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,7 @@ use crate::visit::{self, Control, Position, ReadAlert, Role, Seen, payload_hash}
 pub use alert::{Alert, Read, Stages, UNKNOWN_VISIT, VisitEvent};
 pub use audit::{DetectorDigest, GroupAudit, ReadDigest};
 pub use drops::{DropCause, Dropped, Drops, MAX_NAMED_DROPS};
-pub use error::ReaderError;
+pub use error::{LinkedError, ReaderError};
 pub use fetch::{FetchError, FetchedStamps, StampFetcher};
 pub use linked::LinkedStamps;
 pub use packets::{BadPacket, DEFAULT_PINNED_BYTES, Packet, Packets, ccd_of};
@@ -126,8 +126,24 @@ pub struct AlertReader {
     pushed_back: Option<Sample>,
     /// Packets that were read before the first one of the start.
     held: VecDeque<Sample>,
+    /// How far partitions with held packets were read behind them.
+    passed: BTreeMap<u32, u64>,
+    /// Partitions that the group has assigned, and that are not adopted.
+    assignment: Option<Assignment>,
+    /// The error of a read that had returned something.
+    failed: Option<ReaderError>,
     total: Drops,
 }
+
+/// The partitions of a member of a group.
+struct Assignment {
+    own: Vec<u32>,
+    /// Where alerts are returned from, once it is known; moving the subscription changes it.
+    begin: Option<Vec<u64>>,
+}
+
+/// An alert's stamps from their topic, or why they are missing; `None` if it has none there.
+type Linked = Option<Result<Vec<Option<Bytes>>, String>>;
 
 /// Holds packets until the first one of a start is read.
 struct Gate {
@@ -220,6 +236,9 @@ impl AlertReader {
             gate: None,
             pushed_back: None,
             held: VecDeque::new(),
+            passed: BTreeMap::new(),
+            assignment: None,
+            failed: None,
             total: Drops::default(),
             begin,
             options,
@@ -301,17 +320,33 @@ impl AlertReader {
     /// returned in this or former reads.
     ///
     /// # Errors
-    /// [`ReaderError::Read`].
+    /// The engine's error; alerts that were read before it are returned first. No alert is lost by
+    /// an error: the next call tries again what failed.
     pub fn read(
         &mut self,
         max_alerts: usize,
         max_bytes: usize,
         timeout: Duration,
     ) -> Result<Read, ReaderError> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        self.adopt()?;
         let until = Instant::now().checked_add(timeout);
         let (max_alerts, bytes, passed) = (max_alerts.max(1), 0, 0);
         let mut filling = Filling { read: Read::default(), max_alerts, max_bytes, bytes, passed };
-        while self.advance(&mut filling, until)?.is_continue() {}
+        loop {
+            match self.advance(&mut filling, until) {
+                Ok(ControlFlow::Continue(())) => {}
+                Ok(ControlFlow::Break(())) => break,
+                Err(error) if filling.read.is_empty() => return Err(error),
+                Err(error) => {
+                    let is_repeated = self.assignment.is_some() || self.pushed_back.is_some();
+                    self.failed = Some(error).filter(|_| !is_repeated);
+                    break;
+                }
+            }
+        }
         self.progress.settle();
         let mut read = filling.read;
         read.events = self.progress.take_events();
@@ -331,7 +366,7 @@ impl AlertReader {
         }
         let held = || if self.gate.is_none() { self.held.pop_front() } else { None };
         if let Some(sample) = self.pushed_back.take().or_else(held) {
-            self.take(sample, filling);
+            self.take(sample, filling)?;
             return Ok(self.is_pushed_back());
         }
         let left =
@@ -372,21 +407,22 @@ impl AlertReader {
 
     fn alert_event(&mut self, event: Event, filling: &mut Filling) -> Result<(), ReaderError> {
         match event {
-            Event::Sample(sample) => self.take(sample, filling),
+            Event::Sample(sample) => self.take(sample, filling)?,
             Event::Gap(gap) => {
                 if let Some(to) = gap_end(&gap) {
-                    self.progress.advance(gap.partition, to);
+                    self.advance_to(gap.partition, to);
                     self.gate.iter_mut().for_each(|gate| gate.pass(gap.partition, to));
                 }
                 self.progress.gap(Part::Alerts, gap);
             }
             Event::Undecodable(wrong) => {
                 let at = position(&wrong.sample);
-                self.progress.advance(at.partition, at.offset + 1);
+                self.advance_to(at.partition, at.offset + 1);
                 filling.drop(at, None, BadPacket::new(DropCause::Damaged, wrong.reason));
             }
-            Event::Assigned(partitions) if self.options.group.is_some() => {
-                self.assign(&partitions)?;
+            Event::Assigned(own) if self.options.group.is_some() => {
+                self.assignment = Some(Assignment { own, begin: None });
+                self.adopt()?;
             }
             Event::Outage(outage) => self.progress.event(VisitEvent::Outage(outage)),
             _ => {}
@@ -394,16 +430,20 @@ impl AlertReader {
         Ok(())
     }
 
-    /// Adopts the partitions of a member of a group.
-    fn assign(&mut self, own: &[u32]) -> Result<(), ReaderError> {
-        let is_own = |sample: &Sample| own.contains(&sample.partition);
-        self.held.retain(is_own);
-        self.pushed_back.take_if(|sample| !is_own(sample));
+    /// Adopts what the group has assigned; after an error the next call tries it again.
+    fn adopt(&mut self) -> Result<(), ReaderError> {
+        let Some(mut assignment) = self.assignment.take() else { return Ok(()) };
+        let adopted = self.assign(&mut assignment);
+        if adopted.is_err() {
+            self.assignment = Some(assignment);
+        }
+        adopted
+    }
+
+    /// Where a member of a group returns alerts from.
+    fn begin_of_member(&mut self) -> Result<Vec<u64>, ReaderError> {
         let group = self.options.group.clone().unwrap_or_default();
         let committed = self.topic.committed(&group)?;
-        let partitions = self.topic.partitions()?;
-        let gained: Vec<u32> =
-            own.iter().copied().filter(|partition| !self.progress.owns(*partition)).collect();
         let mut begin = self.begin.offsets.clone();
         let subscription = self.set.get_mut(self.alerts);
         let positions = subscription.map(|s| s.positions()).unwrap_or_default();
@@ -415,13 +455,33 @@ impl AlertReader {
                 *offset = position.next;
             }
         }
-        let warm = self.index(&partitions).warm_up(&begin, own);
+        Ok(begin)
+    }
+
+    fn assign(&mut self, assignment: &mut Assignment) -> Result<(), ReaderError> {
+        let begin = match assignment.begin.take() {
+            Some(begin) => begin,
+            None => self.begin_of_member()?,
+        };
+        let begin = &*assignment.begin.insert(begin);
+        let own = &assignment.own[..];
+        let is_own = |sample: &Sample| own.contains(&sample.partition);
+        self.held.retain(is_own);
+        self.pushed_back.take_if(|sample| !is_own(sample));
+        let partitions = self.topic.partitions()?;
+        let gained: Vec<u32> =
+            own.iter().copied().filter(|partition| !self.progress.owns(*partition)).collect();
+        let warm = self.index(&partitions).warm_up(begin, own);
         if let Some(subscription) = self.set.get_mut(self.alerts) {
             for partition in &gained {
-                subscription.seek(*partition, warm[*partition as usize])?;
+                match subscription.seek(*partition, warm[*partition as usize]) {
+                    // Assigned to another member meanwhile: the event follows.
+                    Err(ReadError::Transport(TransportError::NotAssigned { .. })) => {}
+                    moved => moved?,
+                }
             }
         }
-        self.progress.assign(&partitions, own, &warm, &begin);
+        self.progress.assign(&partitions, own, &warm, begin);
         if let Some(stamps) = &mut self.stamps {
             stamps.assign(own)?;
         }
@@ -500,48 +560,83 @@ fn position(sample: &Sample) -> Position {
 
 /// Taking packets.
 impl AlertReader {
-    fn take(&mut self, sample: Sample, filling: &mut Filling) {
+    /// Notes that all of a partition before an offset was read. Held packets count as unread.
+    fn advance_to(&mut self, partition: u32, next: u64) {
+        let held = self.held.iter().find(|sample| sample.partition == partition);
+        let Some(held) = held.map(|sample| sample.offset) else {
+            let passed = self.passed.remove(&partition).unwrap_or_default();
+            return self.progress.advance(partition, next.max(passed));
+        };
+        let passed = self.passed.entry(partition).or_default();
+        *passed = next.max(*passed);
+        self.progress.advance(partition, next.min(held));
+    }
+
+    /// Takes a packet; after an error it is pushed back, and nothing was counted.
+    fn take(&mut self, sample: Sample, filling: &mut Filling) -> Result<(), ReaderError> {
         let at = position(&sample);
         filling.passed += 1;
         if !self.progress.owns(at.partition) {
-            return;
+            return Ok(());
         }
         let is_new = self.progress.is_new(at);
         if is_new && !filling.fits(sample.payload.len()) {
             self.pushed_back = Some(sample);
-            return;
+            return Ok(());
         }
-        let opened = self.packets.open(&sample);
+        let opened = match self.packets.open(&sample) {
+            Ok(opened) => opened,
+            Err(error) => {
+                self.pushed_back = Some(sample);
+                return Err(error.into());
+            }
+        };
         let admission = match &mut self.gate {
-            Some(gate) if is_new => gate.admit(&sample, opened.as_deref().unwrap_or_default()),
+            Some(gate) if is_new => gate.admit(&sample, &opened),
             _ => Admission::Admit,
         };
         match admission {
             Admission::Hold => {
                 self.held.push_back(sample);
                 self.gate.take_if(|gate| gate.is_over());
-                return;
+                return Ok(());
             }
             Admission::Admit if is_new => self.gate = None,
             Admission::Admit | Admission::Pass => {}
         }
         let is_returned = is_new && matches!(admission, Admission::Admit);
-        match opened {
-            Err(bad) if is_returned => filling.drop(at, None, bad),
-            Err(_) => {}
-            Ok(packets) => {
-                for packet in packets {
-                    match packet {
-                        Ok(packet) if is_returned => self.take_new(packet, &sample, filling),
-                        Ok(packet) => _ = self.count(&packet, at),
-                        Err(bad) if is_returned => filling.drop(at, None, bad),
-                        Err(_) => {}
-                    }
-                }
+        let linked = match self.linked(&opened, &sample, is_returned) {
+            Ok(linked) => linked,
+            Err(error) => {
+                self.pushed_back = Some(sample);
+                return Err(error);
+            }
+        };
+        for (packet, linked) in opened.into_iter().zip(linked) {
+            match packet {
+                Ok(packet) if is_returned => self.take_new(packet, linked, &sample, filling),
+                Ok(packet) => _ = self.count(&packet, at),
+                Err(bad) if is_returned => filling.drop(at, None, bad),
+                Err(_) => {}
             }
         }
-        self.progress.advance(at.partition, at.offset + 1);
+        self.advance_to(at.partition, at.offset + 1);
         self.gate.take_if(|gate| gate.is_over());
+        Ok(())
+    }
+
+    /// The stamps of the packets of a sample, before these are counted.
+    fn linked(
+        &mut self,
+        packets: &[Result<Packet, BadPacket>],
+        sample: &Sample,
+        are_returned: bool,
+    ) -> Result<Vec<Linked>, ReaderError> {
+        let one = |packet: &Result<Packet, BadPacket>| match packet {
+            Ok(packet) if are_returned => self.linked_files(packet, sample),
+            _ => Ok(None),
+        };
+        packets.iter().map(one).collect()
     }
 
     /// Counts an alert in its visit.
@@ -555,7 +650,7 @@ impl AlertReader {
     }
 
     /// Returns an alert, unless it is a repetition, late, or lacks its stamps.
-    fn take_new(&mut self, packet: Packet, sample: &Sample, filling: &mut Filling) {
+    fn take_new(&mut self, packet: Packet, linked: Linked, sample: &Sample, filling: &mut Filling) {
         let at = position(sample);
         let cause = match self.count(&packet, at) {
             // Of forgotten visits, repetitions are better than losses.
@@ -569,7 +664,7 @@ impl AlertReader {
             return filling.read.dropped.count(cause);
         }
         let (id, stages) = (packet.id, self.stages(&packet, sample));
-        match self.with_stamps(&packet, sample) {
+        match self.with_stamps(&packet, linked, sample) {
             Ok(WithStamps { datum, stamps, missing }) => {
                 if let Some(reason) = missing {
                     filling.read.dropped.without_stamps += 1;
@@ -602,24 +697,16 @@ impl AlertReader {
     }
 
     /// Gives a packet the stamps that are wanted; the error is the reason why not.
-    fn with_stamps(&mut self, packet: &Packet, sample: &Sample) -> Result<WithStamps, String> {
+    fn with_stamps(
+        &self,
+        packet: &Packet,
+        linked: Linked,
+        sample: &Sample,
+    ) -> Result<WithStamps, String> {
         let datum = packet.datum.clone();
         let bare = |datum| Ok(WithStamps { datum, stamps: None, missing: None });
-        if self.options.stamps == Stamps::AsPublished {
-            return bare(datum);
-        }
-        let Some(link) = sample.headers.as_ref().get(LINK_HEADER) else {
-            return match self.options.stamps {
-                Stamps::Inline => bare(datum),
-                wanted => take_out(packet, wanted),
-            };
-        };
-        if self.options.stamps == Stamps::None {
-            return bare(datum);
-        }
-        let files = self.linked_files(packet, sample.partition, link);
-        match (self.options.stamps, files) {
-            (Stamps::Inline, files) => {
+        match (self.options.stamps, linked) {
+            (Stamps::Inline, Some(files)) => {
                 let files = files?;
                 let borrowed: Vec<_> = files.iter().map(Option::as_deref).collect();
                 let mut whole = Vec::new();
@@ -627,20 +714,32 @@ impl AlertReader {
                 joined.map_err(|error| error.to_string())?;
                 bare(whole.into())
             }
-            (_, Ok(files)) => Ok(WithStamps { datum, stamps: Some(files), missing: None }),
-            (_, Err(reason)) => Ok(WithStamps { datum, stamps: None, missing: Some(reason) }),
+            (_, Some(Ok(files))) => Ok(WithStamps { datum, stamps: Some(files), missing: None }),
+            (_, Some(Err(reason))) => Ok(WithStamps { datum, stamps: None, missing: Some(reason) }),
+            (Stamps::AsPublished | Stamps::Inline, None) => bare(datum),
+            // Its stamps are elsewhere, and not wanted.
+            (_, None) if sample.headers.as_ref().get(LINK_HEADER).is_some() => bare(datum),
+            (wanted, None) => take_out(packet, wanted),
         }
     }
 
-    fn linked_files(
-        &mut self,
-        packet: &Packet,
-        partition: u32,
-        link: &[u8],
-    ) -> Result<Vec<Option<Bytes>>, String> {
-        let stamps = self.stamps.as_mut().ok_or("the stream has no topic of stamps")?;
-        let link = Link::parse(link).ok_or("the place of the stamps is unknown")?;
-        stamps.files(partition, &link, packet.id)
+    /// Reads a packet's stamps from their topic, if they are wanted and there.
+    fn linked_files(&mut self, packet: &Packet, sample: &Sample) -> Result<Linked, ReaderError> {
+        let are_wanted = matches!(self.options.stamps, Stamps::Linked | Stamps::Inline);
+        let link = sample.headers.as_ref().get(LINK_HEADER).filter(|_| are_wanted);
+        let Some(link) = link else { return Ok(None) };
+        let missing = |reason: &str| Ok(Some(Err(reason.to_owned())));
+        let Some(stamps) = self.stamps.as_mut() else {
+            return missing("the stream has no topic of stamps");
+        };
+        let Some(link) = Link::parse(link) else {
+            return missing("the place of the stamps is unknown");
+        };
+        match stamps.files(sample.partition, &link, packet.id) {
+            Ok(files) => Ok(Some(Ok(files))),
+            Err(LinkedError::Missing(reason)) => Ok(Some(Err(reason))),
+            Err(LinkedError::Unavailable(error)) => Err(error),
+        }
     }
 }
 

@@ -17,6 +17,8 @@ use super::drops::DropCause;
 
 /// The pinned bytes of a reader, unless it asks for another number: four batches.
 pub const DEFAULT_PINNED_BYTES: u64 = 64 << 20;
+/// The most schemas whose state is remembered: a survey has a few; anybody can publish others.
+const MAX_SCHEMAS: usize = 1_024;
 
 /// An alert of a sample, before it is counted.
 #[derive(Debug, Clone)]
@@ -71,16 +73,28 @@ impl Packets {
     }
 
     /// Takes a sample apart. A container has several alerts; one that is damaged does not spoil
-    /// the others.
+    /// the others. A sample whose frame or schema is unusable is one [`BadPacket`].
     ///
     /// # Errors
-    /// [`BadPacket`] if the sample's frame or schema is unusable.
-    pub fn open(&mut self, sample: &Sample) -> Result<Vec<Result<Packet, BadPacket>>, BadPacket> {
-        let headers = sample.headers.as_ref();
-        if sample.header.schema != SchemaId::BYTES {
-            let layout = self.layout(sample.header.schema)?;
-            return Ok(vec![packet(&layout, sample.payload.clone(), headers)]);
+    /// The transport's error if the schema cannot be looked up now: try again.
+    pub fn open(
+        &mut self,
+        sample: &Sample,
+    ) -> Result<Vec<Result<Packet, BadPacket>>, TransportError> {
+        if sample.header.schema == SchemaId::BYTES {
+            return Ok(self.open_framed(sample).unwrap_or_else(|bad| vec![Err(bad)]));
         }
+        let layout = self.layout(sample.header.schema)?;
+        let headers = sample.headers.as_ref();
+        let opened = layout.and_then(|layout| packet(&layout, sample.payload.clone(), headers));
+        Ok(vec![opened])
+    }
+
+    fn open_framed(
+        &mut self,
+        sample: &Sample,
+    ) -> Result<Vec<Result<Packet, BadPacket>>, BadPacket> {
+        let headers = sample.headers.as_ref();
         let opened = self.framed.open(&sample.payload).map_err(|error| {
             let is_unknown =
                 matches!(error, PacketError::UnknownId { .. } | PacketError::UnknownFingerprint(_));
@@ -95,20 +109,23 @@ impl Packets {
         Ok(packets.collect())
     }
 
-    fn layout(&mut self, id: SchemaId) -> Result<Arc<Layout>, BadPacket> {
+    /// The schema with an identity, or why its packets cannot be read.
+    fn layout(&mut self, id: SchemaId) -> Result<Result<Arc<Layout>, BadPacket>, TransportError> {
         let unknown = |reason: &str| BadPacket::new(DropCause::UnknownSchema, reason);
         match self.layouts.get_mut(&id) {
-            Some(Compiled::Layout(layout)) => return Ok(Arc::clone(layout)),
+            Some(Compiled::Layout(layout)) => return Ok(Ok(Arc::clone(layout))),
             Some(Compiled::Unusable { samples, reason }) => {
                 *samples += 1;
                 // A lookup for each sample would query the engine each time.
                 if !samples.is_power_of_two() {
-                    return Err(unknown(reason));
+                    return Ok(Err(unknown(reason)));
                 }
             }
             None => {}
         }
-        match self.compile(id) {
+        let compiled = self.compile(id)?;
+        self.make_room();
+        Ok(match compiled {
             Ok(layout) => {
                 self.layouts.insert(id, Compiled::Layout(Arc::clone(&layout)));
                 Ok(layout)
@@ -122,14 +139,31 @@ impl Packets {
                 self.layouts.insert(id, unusable);
                 Err(unknown(&reason))
             }
+        })
+    }
+
+    /// Forgets unusable schemas, then the others, if there are too many.
+    fn make_room(&mut self) {
+        if self.layouts.len() >= MAX_SCHEMAS {
+            self.layouts.retain(|_, one| matches!(one, Compiled::Layout(_)));
+        }
+        if self.layouts.len() >= MAX_SCHEMAS {
+            self.layouts.clear();
         }
     }
 
-    fn compile(&self, id: SchemaId) -> Result<Arc<Layout>, String> {
-        let text = self.bus.schema(id).map_err(|error| error.to_string())?;
-        let text = text.ok_or_else(|| TransportError::NoSchema { schema: id }.to_string())?;
-        let schema = Schema::parse(&text).map_err(|error| error.to_string())?;
-        Ok(Arc::new(Layout::new(&schema)))
+    /// Compiles a schema; the inner error is that of its text, the outer one may pass.
+    fn compile(&self, id: SchemaId) -> Result<Result<Arc<Layout>, String>, TransportError> {
+        use TransportError::{NoSchema, SchemaEdited};
+        let text = match self.bus.schema_text(id) {
+            Ok(text) => text.text,
+            Err(error @ (NoSchema { .. } | SchemaEdited { .. })) => {
+                return Ok(Err(error.to_string()));
+            }
+            Err(error) => return Err(error),
+        };
+        let schema = Schema::parse(&text).map_err(|error| error.to_string());
+        Ok(schema.map(|schema| Arc::new(Layout::new(&schema))))
     }
 }
 

@@ -61,8 +61,9 @@ pub(super) struct Progress {
     queries: BTreeSet<i64>,
     retry_at: Option<Instant>,
     proposer: Option<Publisher>,
-    /// Decided visits whose digests a member has to publish.
-    unpublished: BTreeSet<i64>,
+    /// Decided visits and partitions that were read to their ends: a member of a group has to
+    /// publish their digests.
+    unpublished: BTreeSet<(i64, u32)>,
     events: Vec<VisitEvent>,
 }
 
@@ -128,6 +129,8 @@ impl Progress {
             let is_own = own.contains(&info.partition);
             if cursor.is_own && !is_own {
                 self.reader.forget_partition(info.partition);
+                // Its new owner reads from where the last commit was.
+                self.unpublished.retain(|(_, of)| *of != info.partition);
             }
             if is_own && !cursor.is_own {
                 let (from, begin) = (warm[partition], begin[partition]);
@@ -363,10 +366,24 @@ impl Progress {
         let read: Vec<_> = read.map(|(visit, _)| *visit).collect();
         for visit in read {
             if let Some(Decision { closing, late, .. }) = self.decisions.remove(&visit) {
-                self.unpublished.insert(visit);
+                let read = self.read_partitions(&closing);
+                self.unpublished.extend(read.into_iter().map(|partition| (visit, partition)));
                 self.events.push(VisitEvent::Decided { closing, late });
             }
         }
+    }
+
+    /// The own partitions of which this reader has read what counts of a visit. Of others, the
+    /// former owner has committed that it did.
+    fn read_partitions(&self, closing: &Closing) -> Vec<u32> {
+        let visit = self.ledger().visit(closing.visit);
+        let starts = visit.map(|visit| starts(visit, self.cursors.len())).unwrap_or_default();
+        let is_read = |(partition, cursor): &(usize, &Cursor)| {
+            let start = starts.get(*partition).map_or(0, |start| start.offset);
+            cursor.is_own && (cursor.from <= start || cursor.from < end(closing, *partition))
+        };
+        let read = self.cursors.iter().enumerate().filter(is_read);
+        read.map(|(partition, _)| partition as u32).collect()
     }
 
     /// Publishes what a member of a group has read of decided visits.
@@ -374,16 +391,13 @@ impl Progress {
         if self.unpublished.is_empty() {
             return Ok(());
         }
-        let own: Vec<u32> = self.positions().map(|(partition, _)| partition).collect();
         let mut records = Vec::new();
-        for visit in &self.unpublished {
+        for (visit, partition) in &self.unpublished {
             let Some(tally) = self.reader.tally(*visit) else { continue };
-            for partition in &own {
-                let digests = tally.digests_in(*partition);
-                let member = self.bus.producer().as_str();
-                let record = ReadDigest::new(group, member, *visit, *partition, &digests);
-                records.push((record.key(), record));
-            }
+            let digests = tally.digests_in(*partition);
+            let member = self.bus.producer().as_str();
+            let record = ReadDigest::new(group, member, *visit, *partition, &digests);
+            records.push((record.key(), record));
         }
         publish_records(&digests_topic(self.stream())?, &records)?;
         self.unpublished.clear();

@@ -305,7 +305,7 @@ impl Index<'_> {
             if range.as_ref().is_some_and(|(_, range)| sample.offset >= range.end) {
                 break;
             }
-            if let Some(found) = find_alert(&sample, id, packets) {
+            if let Some(found) = find_alert(&sample, id, packets)? {
                 return Ok(Some(found));
             }
         }
@@ -449,14 +449,18 @@ struct FoundAlert {
     visit: i64,
 }
 
-fn find_alert(sample: &Sample, id: i64, packets: &mut Packets) -> Option<FoundAlert> {
+fn find_alert(
+    sample: &Sample,
+    id: i64,
+    packets: &mut Packets,
+) -> Result<Option<FoundAlert>, ReaderError> {
     let is_key = sample.key == id.to_string().as_bytes();
     if !is_key && !sample.key.is_empty() {
-        return None;
+        return Ok(None);
     }
-    let found = packets.open(sample).ok()?.into_iter().flatten().find(|packet| packet.id == id)?;
+    let found = packets.open(sample)?.into_iter().flatten().find(|packet| packet.id == id);
     let (partition, offset) = (sample.partition, sample.offset);
-    Some(FoundAlert { partition, offset, visit: found.ccd.visit })
+    Ok(found.map(|found| FoundAlert { partition, offset, visit: found.ccd.visit }))
 }
 
 /// The positions of a checkpoint, by partition; empty if there is none.

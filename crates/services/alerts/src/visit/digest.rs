@@ -68,10 +68,13 @@ impl Digest {
     }
 
     /// Returns the digest of this set and a disjoint one: of two detectors, or two members of a
-    /// group.
+    /// group. The count saturates.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
-        Self { count: self.count + other.count, sum: self.sum.wrapping_add(other.sum) }
+        Self {
+            count: self.count.saturating_add(other.count),
+            sum: self.sum.wrapping_add(other.sum),
+        }
     }
 }
 

@@ -15,8 +15,8 @@ pub struct Visit {
     opening: Option<Opening>,
     /// The newest manifest of each detector.
     manifests: BTreeMap<i32, Manifest>,
-    /// The number of alerts in the manifests.
-    announced: u64,
+    /// The number of alerts in the manifests, which may say anything.
+    announced: u128,
     /// Detectors that sent more than one.
     repeated: BTreeSet<i32>,
     closing: Option<Closing>,
@@ -92,7 +92,7 @@ impl Visit {
     /// The number of alerts that the manifests announce.
     #[must_use]
     pub fn announced(&self) -> u64 {
-        self.announced
+        u64::try_from(self.announced).unwrap_or(u64::MAX)
     }
 
     /// The manifests, by detector.
@@ -160,7 +160,7 @@ impl Ledger {
                 let unexpected: Vec<_> =
                     visit.manifests.keys().copied().filter(|d| !visit.expects(*d)).collect();
                 for manifest in unexpected.iter().filter_map(|one| visit.manifests.remove(one)) {
-                    visit.announced -= manifest.alerts.count();
+                    visit.announced -= u128::from(manifest.alerts.count());
                 }
                 Fact::Opened(id)
             }
@@ -213,7 +213,8 @@ impl Visit {
         {
             return Fact::Rejected(Rejection::Limit);
         }
-        self.announced += manifest.alerts.count();
+        manifest.extent = manifest.extent.filter(|extent| extent.is_valid());
+        self.announced += u128::from(manifest.alerts.count());
         // The alerts of the former lie where they were.
         if let Some(former) = self.manifests.get(&detector)
             && former.alerts.count() > 0
@@ -221,7 +222,7 @@ impl Visit {
             manifest.extent = former.extent.zip(manifest.extent).and_then(|(a, b)| a.and(b));
         }
         if let Some(former) = self.manifests.insert(detector, manifest) {
-            self.announced -= former.alerts.count();
+            self.announced -= u128::from(former.alerts.count());
             self.repeated.insert(detector);
         }
         Fact::Manifest { visit, detector }

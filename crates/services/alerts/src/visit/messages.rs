@@ -143,6 +143,11 @@ impl Control {
 }
 
 impl Extent {
+    /// Whether it names offsets of a partition.
+    pub(super) fn is_valid(self) -> bool {
+        self.partition >= 0 && self.first >= 0 && self.end > self.first
+    }
+
     /// Returns the extent of two publishes; `None` if they are in several partitions.
     pub(super) fn and(self, other: Self) -> Option<Self> {
         (self.partition == other.partition).then(|| Self {

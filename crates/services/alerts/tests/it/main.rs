@@ -6,6 +6,7 @@ mod faults;
 mod generator;
 mod groups;
 mod others;
+mod outages;
 mod packets;
 mod producer;
 mod reader;

@@ -434,3 +434,25 @@ proptest! {
         prop_assert!(!is_quiet || has_waited || counted == published);
     }
 }
+
+/// Anybody may write to the control topic.
+#[test]
+fn manifests_of_impossible_counts_do_not_overflow() {
+    let huge: Digest = format!("{}:{:032x}", i64::MAX, 0).parse().unwrap();
+    let mut reader = Reader::new("reader", Role::Whole, vec![0]);
+    let record = |detector| match manifest(detector, &[]) {
+        Control::Manifest(one) => Control::Manifest(Manifest { alerts: huge, ..one }),
+        other => other,
+    };
+    for detector in 0..3 {
+        reader.control(record(detector), 0);
+    }
+    let visit = reader.ledger().visit(VISIT).unwrap();
+    assert_eq!(visit.announced(), u64::MAX);
+    assert_eq!(reader.ledger().announced(VISIT).count(), u64::MAX);
+    // What remains is exact, also after the sum was too large.
+    reader.control(opening(&[0]), 0);
+    assert_eq!(reader.ledger().visit(VISIT).unwrap().announced(), i64::MAX as u64);
+    reader.control(manifest(0, &[1, 2]), 0);
+    assert_eq!(reader.ledger().visit(VISIT).unwrap().announced(), 2);
+}
