@@ -56,6 +56,8 @@ use start::{Begin, Index, STORED_TIMEOUT, Target};
 const TICK_INTERVAL: Duration = Duration::from_millis(200);
 /// How many packets without an alert to return a read passes after its timeout.
 const MAX_PASSED: usize = 4_096;
+/// The packets after which a read that does not wait checks what is due.
+const SETTLE_PACKETS: usize = 256;
 /// The most bytes that are held until the first alert of a start is found.
 const MAX_HELD_BYTES: usize = 256 << 20;
 
@@ -335,6 +337,7 @@ impl AlertReader {
         let until = Instant::now().checked_add(timeout);
         let (max_alerts, bytes, passed) = (max_alerts.max(1), 0, 0);
         let mut filling = Filling { read: Read::default(), max_alerts, max_bytes, bytes, passed };
+        self.progress.settle();
         loop {
             match self.advance(&mut filling, until) {
                 Ok(ControlFlow::Continue(())) => {}
@@ -360,7 +363,9 @@ impl AlertReader {
         filling: &mut Filling,
         until: Option<Instant>,
     ) -> Result<ControlFlow<()>, ReaderError> {
-        self.progress.settle();
+        if filling.passed % SETTLE_PACKETS == SETTLE_PACKETS - 1 {
+            self.progress.settle();
+        }
         if filling.is_full() {
             return Ok(ControlFlow::Break(()));
         }
@@ -374,11 +379,16 @@ impl AlertReader {
         let has_any = !filling.read.alerts.is_empty() || self.progress.has_events();
         let has_passed = filling.passed >= MAX_PASSED && left.is_zero();
         let wait = if has_any || has_passed { Duration::ZERO } else { left };
-        let event = match wait.is_zero() {
-            true => self.set.try_next(),
-            false => self.set.next_timeout(wait.min(self.progress.tick_in(TICK_INTERVAL))),
-        };
-        match event.map_err(|error| error.source)? {
+        let mut event = self.set.try_next().map_err(|error| error.source)?;
+        if event.is_none() && !wait.is_zero() {
+            self.progress.settle();
+            if self.progress.has_events() {
+                return Ok(ControlFlow::Continue(()));
+            }
+            let wait = wait.min(self.progress.tick_in(TICK_INTERVAL));
+            event = self.set.next_timeout(wait).map_err(|error| error.source)?;
+        }
+        match event {
             Some((member, event)) if member == self.control => self.control_event(event),
             Some((_, event)) => self.alert_event(event, filling)?,
             None if wait.is_zero() || left <= TICK_INTERVAL => {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use helio_bus::transport::PartitionInfo;
-use helio_bus::{Bus, Gap, Message, Publisher, Sample, Topic};
+use helio_bus::{Bus, Gap, Message, PendingPublish, Publisher, Sample, Topic};
 use helio_core::Tai;
 use helio_core::codec::Codec;
 use helio_core::schema::HasSchema;
@@ -12,7 +12,8 @@ use serde::Serialize;
 
 use crate::topics::{Part, control_topic, schema_of};
 use crate::visit::{
-    Audit, Closing, Control, Effect, Ledger, Position, ReadAlert, Reader, Role, Seen, Visit,
+    Audit, Closing, Control, Effect, Ledger, MAX_VISITS, Position, ReadAlert, Reader, Role, Seen,
+    Visit,
 };
 
 use super::alert::{VisitEvent, gap_end};
@@ -58,6 +59,8 @@ pub(super) struct Progress {
     has_started: bool,
     decisions: BTreeMap<i64, Decision>,
     proposals: BTreeMap<i64, Closing>,
+    /// Proposals whose receipts are pending.
+    in_flight: BTreeMap<i64, (Closing, PendingPublish)>,
     queries: BTreeSet<i64>,
     retry_at: Option<Instant>,
     proposer: Option<Publisher>,
@@ -82,6 +85,7 @@ impl Progress {
             has_started: false,
             decisions: BTreeMap::new(),
             proposals: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             queries: BTreeSet::new(),
             retry_at: None,
             proposer: None,
@@ -277,9 +281,14 @@ impl Progress {
                 }
                 Effect::Decided { closing, late } => {
                     self.proposals.remove(&visit);
+                    self.in_flight.remove(&visit);
                     self.queries.remove(&visit);
                     let is_past = !self.has_started;
                     self.decisions.insert(visit, Decision { closing, late, is_past });
+                    if self.decisions.len() > MAX_VISITS {
+                        let ledger = self.reader.ledger();
+                        self.decisions.retain(|visit, _| ledger.visit(*visit).is_some());
+                    }
                 }
                 Effect::Rejected(cause) => self.events.push(VisitEvent::Rejected { visit, cause }),
             }
@@ -304,6 +313,7 @@ impl Progress {
         }
         let effects = self.reader.tick(self.now_ns());
         self.apply(0, effects);
+        self.poll_in_flight();
         let is_due = self.retry_at.is_none_or(|at| at <= Instant::now());
         if is_due && !(self.queries.is_empty() && self.proposals.is_empty()) {
             self.retry_at = None;
@@ -326,11 +336,30 @@ impl Progress {
     }
 
     fn propose(&mut self) {
-        for (visit, closing) in std::mem::take(&mut self.proposals) {
-            if self.publish_closing(&closing).is_err() {
-                self.proposals.insert(visit, closing);
-                self.retry();
+        while let Some((visit, closing)) = self.proposals.pop_first() {
+            match self.publish_closing(&closing) {
+                Ok(pending) => _ = self.in_flight.insert(visit, (closing, pending)),
+                Err(_) => {
+                    self.proposals.insert(visit, closing);
+                    return self.retry();
+                }
             }
+        }
+    }
+
+    /// Proposes again what the engine did not accept.
+    fn poll_in_flight(&mut self) {
+        let mut failed = Vec::new();
+        self.in_flight.retain(|visit, (closing, pending)| {
+            let outcome = pending.wait_for(Duration::ZERO);
+            if matches!(outcome, Some(Err(_))) {
+                failed.push((*visit, closing.clone()));
+            }
+            outcome.is_none()
+        });
+        if !failed.is_empty() {
+            self.proposals.extend(failed);
+            self.retry();
         }
     }
 
@@ -338,7 +367,7 @@ impl Progress {
         self.retry_at = Instant::now().checked_add(RETRY_INTERVAL);
     }
 
-    fn publish_closing(&mut self, closing: &Closing) -> Result<(), ReaderError> {
+    fn publish_closing(&mut self, closing: &Closing) -> Result<PendingPublish, ReaderError> {
         let mut payload = Vec::new();
         let codec = Codec::new(&schema_of::<Control>());
         codec.serialize(&Control::Closing(closing.clone()), &mut payload)?;
@@ -350,9 +379,7 @@ impl Progress {
             }
         };
         let key = closing.visit.to_string();
-        let pending = publisher.publish(Message::new(&payload).key(key.as_bytes()));
-        pending.wait_timeout(PUBLISH_TIMEOUT)?;
-        Ok(())
+        Ok(publisher.publish(Message::new(&payload).key(key.as_bytes())))
     }
 
     /// Reports the decisions of visits of which all that counts was read.

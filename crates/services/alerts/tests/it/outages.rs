@@ -17,14 +17,14 @@ use helio_alerts::topics::{Part, control_topic};
 use helio_alerts::visit::{Control, Digest, Extent, Manifest};
 use helio_bus::transport::fault::{Cable, FaultPlan, FaultTransport};
 use helio_bus::transport::{Decorator, TopicDecorator, Transport, TransportTopic};
-use helio_bus::{Bus, Message, TransportError};
-use helio_core::TopicName;
+use helio_bus::{Bus, Event, Message, Subscribe, TestClock, TransportError};
 use helio_core::codec::Codec;
 use helio_core::schema::HasSchema;
+use helio_core::{Tai, TopicName};
 
 use crate::support::{
-    Found, TOPIC, bus, made, open, opening, options, packets_of, publish_visit, read_all,
-    read_until,
+    Found, TOPIC, WINDOW_NS, bus, made, open, opening, options, packets_of, publish_visit,
+    read_all, read_until,
 };
 
 fn faulty(url: &str, name: &str) -> (Bus, Cable) {
@@ -291,4 +291,41 @@ fn stamps_are_found_by_the_newest_extent_and_wrong_extents_are_left_out() {
         let error = fetcher.stamps(highest + 1, None).unwrap_err();
         assert!(error.to_string().contains("no packet"), "{error}");
     }
+}
+
+/// The engine confirms the closing record late: it is proposed once, and reads go on meanwhile.
+#[test]
+fn a_closing_record_in_flight_is_not_proposed_again() {
+    let url = "memory:in-flight";
+    let clock = TestClock::new(Tai::from_nanos(1_800_000_000_000_000_000));
+    let (visit, all) = packets_of(0, Version::LATEST);
+    let faults = FaultTransport::connect(url, FaultPlan::default()).unwrap();
+    let cable = faults.cable();
+    let bus =
+        Bus::builder().producer("reader").clock(Arc::new(clock.clone())).over(faults).unwrap();
+    let producer = CcdProducer::open(&bus, TOPIC, Version::LATEST.schema(), options()).unwrap();
+    producer.open_visit(opening(visit)).unwrap();
+    producer.publish(Ccd { visit, detector: 0 }, &all[0]).unwrap();
+    let mut reader = open(&bus, Start::Earliest, Stamps::None);
+    assert!(read_all(&mut reader).decided.is_empty());
+    cable.freeze();
+    clock.advance(Duration::from_nanos(WINDOW_NS as u64));
+    for _ in 0..3 {
+        assert!(reader.read(7, 1 << 20, Duration::ZERO).unwrap().alerts.is_empty());
+        // Longer than the time between two proposals.
+        std::thread::sleep(Duration::from_millis(1_200));
+    }
+    cable.thaw();
+    read_until(&mut reader, |found| !found.decided.is_empty());
+    read_all(&mut reader);
+    let control = control_topic(&bus, TOPIC).unwrap();
+    let mut records = control.subscribe(Subscribe::from(helio_bus::Start::Earliest)).unwrap();
+    records.set_fence().unwrap();
+    let (codec, mut closings) = (Codec::new(&Control::schema().unwrap()), 0);
+    while let Some(event) = records.next_stored(Duration::from_secs(60)).unwrap() {
+        let Event::Sample(sample) = event else { continue };
+        let record = codec.deserialize::<Control>(&sample.payload).unwrap();
+        closings += usize::from(matches!(record, Control::Closing(_)));
+    }
+    assert_eq!(closings, 1);
 }
