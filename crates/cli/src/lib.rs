@@ -7,7 +7,6 @@ mod alerts;
 mod args;
 mod bench;
 mod bridge;
-mod clock;
 mod component;
 mod demo;
 mod dev;
@@ -30,7 +29,6 @@ mod record;
 mod recording;
 #[cfg(feature = "registry")]
 mod registry;
-mod run_bus;
 mod sal;
 mod schema;
 mod service_error;
@@ -40,7 +38,6 @@ mod topic;
 mod topics;
 mod typed;
 mod value;
-mod worker;
 mod worker_kinds;
 
 use std::process::ExitCode;
@@ -49,7 +46,7 @@ use args::{Bench, Cli, Command};
 use clap::Parser;
 #[cfg(not(all(feature = "log-archive", feature = "log-serve", feature = "registry")))]
 pub(crate) use helio_console::built;
-pub(crate) use helio_console::{error, open, out, screen, stop, units};
+pub(crate) use helio_console::{clock, error, open, out, run_bus, screen, stop, units, worker};
 
 use error::CliResult;
 use stop::Stop;

@@ -7,16 +7,23 @@
 //!   [`start`]: where a subscription begins.
 //! - [`open`]: the bus and its topics. [`stop`]: signals.
 //! - [`out`]: lines, tables and progress. [`screen`]: a live table on a terminal.
+//! - [`worker`]: processes of a program that run one task each. [`run_bus`]: the bus of a run of
+//!   several processes. [`clock`]: clocks, and what a process used. [`requirement`]: what a demo
+//!   proves.
 
 pub mod args;
 pub mod built;
+pub mod clock;
 pub mod error;
 pub mod open;
 pub mod out;
+pub mod requirement;
+pub mod run_bus;
 pub mod screen;
 pub mod start;
 pub mod stop;
 pub mod units;
+pub mod worker;
 
 use std::io::Write as _;
 use std::process::ExitCode;

@@ -93,13 +93,18 @@ impl Progress {
             self.drawn = Some(Instant::now());
         }
     }
+
+    /// Removes the text, before a line of data.
+    pub fn clear(&mut self) {
+        if self.drawn.take().is_some() {
+            eprint!("\r\x1b[K");
+        }
+    }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if self.drawn.is_some() {
-            eprint!("\r\x1b[K");
-        }
+        self.clear();
     }
 }
 

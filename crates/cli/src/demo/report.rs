@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use hdrhistogram::Histogram;
 use helio_bus::transport::Reach;
 use helio_component::protocol::AckCode;
+use helio_console::requirement::Requirement;
 use helio_core::qos::Guarantee;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -18,7 +19,7 @@ use super::reader::missing;
 use crate::bench::report::{Latency, histogram};
 use crate::error::{CliError, CliResult};
 use crate::log::workers::messages::ClientReport;
-use crate::out::{table, text_table};
+use crate::out::table;
 use crate::units::{human_bytes, human_count};
 
 /// The requirements of the observatory's bus (Rubin's).
@@ -55,16 +56,6 @@ struct TopicReport {
     latency_us: Option<Latency>,
     #[serde(skip)]
     kept: Option<f64>,
-}
-
-/// One requirement.
-#[derive(Debug, Serialize)]
-struct Requirement {
-    name: &'static str,
-    /// Whether missing it is an error. Times depend on the machine and its load.
-    must: bool,
-    met: bool,
-    measured: String,
 }
 
 /// The burst.
@@ -308,8 +299,7 @@ impl Report {
 
     /// An error if a requirement that must hold is missed.
     pub(crate) fn verdict(&self) -> CliResult {
-        let wrong = self.requirements.iter().filter(|r| r.must && !r.met);
-        let wrong: Vec<String> = wrong.map(|r| format!("{}: {}", r.name, r.measured)).collect();
+        let wrong = Requirement::wrong(&self.requirements);
         let text = wrong.join("; ");
         match (wrong.is_empty(), self.lost + self.duplicated) {
             (true, _) if self.log.unaccounted > 0 => Err(CliError::Lost(format!(
@@ -350,11 +340,7 @@ impl Report {
         lines.push(String::new());
         lines.extend(self.sentences());
         lines.push(String::new());
-        let word = |r: &Requirement| if r.met { "met" } else { "MISSED" }.to_owned();
-        let rows =
-            self.requirements.iter().map(|r| vec![r.name.to_owned(), word(r), r.measured.clone()]);
-        let rows: Vec<Vec<String>> = rows.collect();
-        lines.extend(text_table(&["requirement", "", "measured"], &rows));
+        lines.extend(Requirement::table(&self.requirements));
         lines.extend(self.missed());
         lines
     }

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use crate::error::{CliError, CliResult};
 
 /// The bus of a run. Dropping it removes the temporary folder.
-pub(crate) struct RunBus {
+pub struct RunBus {
     url: String,
     scratch: Option<PathBuf>,
 }
 
 impl RunBus {
     /// The given bus, or a new journal in `parent` (default: the folder for temporary files).
-    pub(crate) fn fresh(what: &str, parent: Option<&Path>, url: Option<&str>) -> CliResult<Self> {
+    pub fn fresh(what: &str, parent: Option<&Path>, url: Option<&str>) -> CliResult<Self> {
         if let Some(url) = url {
             return Ok(Self { url: url.to_owned(), scratch: None });
         }
@@ -23,12 +23,12 @@ impl RunBus {
     }
 
     /// The temporary folder, if there is one.
-    pub(crate) fn scratch(&self) -> Option<&Path> {
+    pub fn scratch(&self) -> Option<&Path> {
         self.scratch.as_deref()
     }
 
     /// Refuses `memory:`, which is one process, to a command that starts several.
-    pub(crate) fn refuse_memory(&self, processes: u32) -> CliResult {
+    pub fn refuse_memory(&self, processes: u32) -> CliResult {
         if !self.url.starts_with("memory:") {
             return Ok(());
         }
@@ -38,7 +38,7 @@ impl RunBus {
     }
 
     /// Its URL.
-    pub(crate) fn url(&self) -> &str {
+    pub fn url(&self) -> &str {
         &self.url
     }
 }

@@ -19,7 +19,7 @@ use crate::stop::{STOP_POLL_INTERVAL, Stop};
 const MAX_PENDING_REPLIES: usize = 256;
 
 /// The starter's handle to a worker. Dropping it kills the worker.
-pub(crate) struct Worker {
+pub struct Worker {
     name: String,
     child: Child,
     orders: Option<ChildStdin>,
@@ -29,18 +29,13 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// Starts this program with the hidden command `worker`, a kind and a task.
-    pub(crate) fn start(
-        kind: &str,
-        name: &str,
-        task: &impl Serialize,
-        stop: &Stop,
-    ) -> CliResult<Self> {
+    pub fn start(kind: &str, name: &str, task: &impl Serialize, stop: &Stop) -> CliResult<Self> {
         Self::start_by(Command::new(own_program()?), kind, name, task, stop)
     }
 
     /// Starts a worker by a command that lacks only `worker`, kind and task: this program, or one
     /// that becomes it (`exec`), because a worker dies with the process that started it.
-    pub(crate) fn start_by(
+    pub fn start_by(
         mut launcher: Command,
         kind: &str,
         name: &str,
@@ -63,7 +58,7 @@ impl Worker {
     }
 
     /// Sends an order.
-    pub(crate) fn order(&mut self, order: &impl Serialize) -> CliResult {
+    pub fn order(&mut self, order: &impl Serialize) -> CliResult {
         let text = serde_json::to_string(order).map_err(|e| self.broken(&e))?;
         let sent = match self.orders.as_mut() {
             Some(pipe) => writeln!(pipe, "{text}").and_then(|()| pipe.flush()),
@@ -73,7 +68,7 @@ impl Worker {
     }
 
     /// Waits for the next reply. A worker that ended without one is an error, and so is a signal.
-    pub(crate) fn reply<T: DeserializeOwned>(&mut self) -> CliResult<T> {
+    pub fn reply<T: DeserializeOwned>(&mut self) -> CliResult<T> {
         let line = loop {
             match self.replies.recv_timeout(STOP_POLL_INTERVAL) {
                 Ok(line) => break line,
@@ -96,7 +91,7 @@ impl Worker {
     }
 
     /// The next reply, if it has come. A worker that ended without one is an error.
-    pub(crate) fn try_reply<T: DeserializeOwned>(&mut self) -> CliResult<Option<T>> {
+    pub fn try_reply<T: DeserializeOwned>(&mut self) -> CliResult<Option<T>> {
         match self.replies.try_recv() {
             Ok(line) => serde_json::from_str(&line).map(Some).map_err(|e| self.broken(&e)),
             Err(TryRecvError::Empty) => Ok(None),
@@ -105,31 +100,41 @@ impl Worker {
     }
 
     /// Closes the worker's orders and waits for its end.
-    pub(crate) fn finish(mut self) -> CliResult {
+    pub fn finish(mut self) -> CliResult {
         drop(self.orders.take());
         let status = self.child.wait().map_err(|e| self.broken(&e))?;
         if status.success() { Ok(()) } else { Err(self.broken(&format!("it ended with {status}"))) }
     }
 
     /// Kills the worker (SIGKILL) and returns its remaining replies.
-    pub(crate) fn kill(mut self) -> CliResult<Vec<String>> {
-        let dead = self.child.kill().and_then(|()| self.child.wait());
-        dead.map_err(|e| self.broken(&e))?;
+    pub fn kill(mut self) -> CliResult<Vec<String>> {
+        self.kill_now()?;
         Ok(self.replies.iter().collect())
     }
 
+    /// Kills the worker (SIGKILL).
+    pub fn kill_now(&mut self) -> CliResult {
+        let dead = self.child.kill().and_then(|()| self.child.wait());
+        dead.map(drop).map_err(|e| self.broken(&e))
+    }
+
+    /// The number of its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Suspends the worker (SIGSTOP).
-    pub(crate) fn pause(&self) -> CliResult {
+    pub fn pause(&self) -> CliResult {
         self.signal(rustix::process::Signal::STOP)
     }
 
     /// Resumes a suspended worker (SIGCONT).
-    pub(crate) fn resume(&self) -> CliResult {
+    pub fn resume(&self) -> CliResult {
         self.signal(rustix::process::Signal::CONT)
     }
 
     /// Interrupts the worker (SIGINT).
-    pub(crate) fn interrupt(&self) -> CliResult {
+    pub fn interrupt(&self) -> CliResult {
         self.signal(rustix::process::Signal::INT)
     }
 
@@ -153,7 +158,7 @@ impl Drop for Worker {
 }
 
 /// The path of this program.
-pub(crate) fn own_program() -> CliResult<PathBuf> {
+pub fn own_program() -> CliResult<PathBuf> {
     std::env::current_exe()
         .map_err(|e| CliError::Failure(format!("cannot find the path of this program: {e}")))
 }
@@ -171,7 +176,7 @@ fn forward(output: ChildStdout, lines: &SyncSender<String>) {
 }
 
 /// In the worker: has the system kill it when its starter ends.
-pub(crate) fn die_with_starter() -> CliResult {
+pub fn die_with_starter() -> CliResult {
     use rustix::process::{Signal, getppid, set_parent_process_death_signal};
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|e| CliError::Failure(format!("cannot tie this process to its starter: {e}")))?;
@@ -182,7 +187,7 @@ pub(crate) fn die_with_starter() -> CliResult {
 }
 
 /// In the worker: sends a reply.
-pub(crate) fn say(value: &impl Serialize) -> CliResult {
+pub fn say(value: &impl Serialize) -> CliResult {
     let text = serde_json::to_string(value)
         .map_err(|e| CliError::Failure(format!("invalid reply: {e}")))?;
     let mut out = std::io::stdout().lock();
@@ -191,7 +196,7 @@ pub(crate) fn say(value: &impl Serialize) -> CliResult {
 }
 
 /// In the worker: waits for the next order; `None` once the starter has closed the pipe.
-pub(crate) fn hear<T: DeserializeOwned>() -> CliResult<Option<T>> {
+pub fn hear<T: DeserializeOwned>() -> CliResult<Option<T>> {
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line);
     match read.map_err(|e| CliError::Failure(format!("orders: {e}")))? {
@@ -204,7 +209,7 @@ pub(crate) fn hear<T: DeserializeOwned>() -> CliResult<Option<T>> {
 
 /// In the worker: a channel of orders, for a worker that does not wait for them. It closes when
 /// the starter closes the pipe or sends an invalid order.
-pub(crate) fn orders<T: DeserializeOwned + Send + 'static>() -> Receiver<T> {
+pub fn orders<T: DeserializeOwned + Send + 'static>() -> Receiver<T> {
     let (sender, receiver) = sync_channel(MAX_PENDING_REPLIES);
     std::thread::spawn(move || {
         while let Ok(Some(order)) = hear() {

@@ -13,23 +13,23 @@ fn nanos(clock: ClockId) -> u64 {
 }
 
 /// The machine's monotonic clock in nanoseconds: the same for every process of this machine.
-pub(crate) fn monotonic_ns() -> u64 {
+pub fn monotonic_ns() -> u64 {
     nanos(ClockId::Monotonic)
 }
 
 /// CPU seconds of this process so far, in user and system mode, over all its threads.
-pub(crate) fn cpu_s() -> f64 {
+pub fn cpu_s() -> f64 {
     nanos(ClockId::ProcessCPUTime) as f64 * 1e-9
 }
 
 /// CPU seconds of the calling thread so far.
-pub(crate) fn thread_cpu_s() -> f64 {
+pub fn thread_cpu_s() -> f64 {
     nanos(ClockId::ThreadCPUTime) as f64 * 1e-9
 }
 
 /// Sleeps until shortly before `at_ns` of the monotonic clock, then spins. The overshoot of a sleep
 /// would count as latency.
-pub(crate) fn wait_until(at_ns: u64) {
+pub fn wait_until(at_ns: u64) {
     let early = at_ns.saturating_sub(monotonic_ns() + SPIN_NS);
     if early > 0 {
         std::thread::sleep(Duration::from_nanos(early));
@@ -40,7 +40,7 @@ pub(crate) fn wait_until(at_ns: u64) {
 }
 
 /// Peak resident memory of this process in megabytes (`VmHWM`); 0 if unknown.
-pub(crate) fn peak_rss_mb() -> f64 {
+pub fn peak_rss_mb() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
     let kib = line.and_then(|l| l.trim().trim_end_matches("kB").trim().parse::<f64>().ok());
@@ -48,7 +48,7 @@ pub(crate) fn peak_rss_mb() -> f64 {
 }
 
 /// The machine's load average over one minute; 0 if unknown.
-pub(crate) fn load() -> f64 {
+pub fn load() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().next().and_then(|w| w.parse().ok()).unwrap_or(0.0)
 }
