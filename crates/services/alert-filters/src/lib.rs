@@ -11,7 +11,7 @@
 //! | [`worker`] | alerts to claims and partials: [`FilterWorker`] |
 //! | [`publisher`] | decisions to results: [`ResultPublisher`] |
 //! | [`results`], [`targets`], `fetch` | results' encodings and topics, packets of the log |
-//! | `decisions` | the log of decisions |
+//! | `decisions`, `result_topic` | the log of decisions, and topics of results |
 //! | [`service`] | both in threads, restarted after failures |
 //! | [`statistics`], [`totals`], [`counters`] | what filters and processes did |
 
@@ -28,6 +28,7 @@ pub mod options;
 pub mod publisher;
 pub mod python;
 pub mod records;
+mod result_topic;
 pub mod results;
 pub mod service;
 pub mod statistics;

@@ -6,6 +6,9 @@ use helio_bus::Start;
 
 use crate::python::PythonOptions;
 
+/// The limit of stored bytes of a user's results, if nothing else is said: 30,000 whole packets.
+pub const RESULTS_BYTES: u64 = 4 << 30;
+
 /// Options of a process of the service. All processes of a topic of alerts have the same group.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -40,7 +43,7 @@ impl Options {
             pinned_bytes: 256 << 20,
             python: PythonOptions::default(),
             takeover_interval: Duration::from_millis(100),
-            results_bytes: 4 << 30,
+            results_bytes: RESULTS_BYTES,
         }
     }
 }

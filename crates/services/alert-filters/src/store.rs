@@ -27,7 +27,9 @@ use crate::dry_run::excesses;
 use crate::error::{ChangeError, CheckFailure, ServiceError};
 use crate::lists::{self, Contents, Entries, Head, ListKind, Lists, MAX_ENTRIES, MAX_LISTS, json};
 use crate::names::{FilterId, Topics, check_name, spec};
+use crate::options::RESULTS_BYTES;
 use crate::records::{Active, ActiveSet, Delivery, Language, Report, Version};
+use crate::result_topic::open_results;
 use crate::stream::Stream;
 
 /// Versions of all filters: those of 100 users' filters for years.
@@ -407,7 +409,8 @@ impl FilterStore {
         })
     }
 
-    /// Activates a version in place of the filter's active one, from the next visit on.
+    /// Activates a version in place of the filter's active one, from the next visit on. The user's
+    /// topic of results is created, so that the user can connect.
     ///
     /// # Errors
     /// [`ChangeError::Mixed`] if the user's active filters would rank in different ways;
@@ -418,6 +421,8 @@ impl FilterStore {
         let mut active = self.definitions.active(&id.user).cloned().unwrap_or_default();
         active.filters.insert(id.name.clone(), id.version);
         let checked = self.checked(&catalog, &id.user, &active)?;
+        // The user may connect before there is a result.
+        open_results(&self.bus, &self.topics.results(&id.user), RESULTS_BYTES)?;
         self.change(|definitions| {
             if force == Force::No {
                 let report = definitions.report(id);

@@ -4,15 +4,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use helio_bus::{
-    Bus, Event, Evolution, Headers, Lagging, Message, PendingBatch, Publisher, Qos, Start,
-    Subscribe, TopicError, TopicSpec,
+    Bus, Event, Evolution, Headers, Lagging, Message, PendingBatch, Publisher, Start, Subscribe,
+    TopicSpec, TransportError,
 };
-use helio_core::qos::{Ownership, Retention};
 use helio_core::{Schema, SchemaId};
 
 use crate::decisions::BUS_TIMEOUT;
 use crate::error::ServiceError;
-use crate::names::{Topics, spec};
+use crate::names::Topics;
+use crate::options::RESULTS_BYTES;
+use crate::result_topic::open_results;
 use crate::results::Encoded;
 use crate::stream::number;
 
@@ -59,19 +60,15 @@ impl Target {
         max_bytes: u64,
     ) -> Result<Self, ServiceError> {
         let name = topics.results(user);
-        let topic = match bus.topic(spec(&name)?) {
-            Err(TopicError::NoSuchTopic(_)) => {
-                let retention = Retention {
-                    bytes: Some(max_bytes),
-                    age: None,
-                    last_value: false,
-                    default: false,
-                };
-                let ownership = Ownership::Exclusive;
-                bus.topic(spec(&name)?.qos(Qos { ownership, retention, ..Qos::stream() }))?
+        let topic = open_results(bus, &name, max_bytes)?;
+        let mut retention = topic.qos().retention.clone();
+        if retention.bytes.replace(max_bytes) == Some(RESULTS_BYTES) && max_bytes != RESULTS_BYTES {
+            // The activation created it, with the default.
+            match bus.alter_topic(topic.name(), &retention) {
+                Ok(_) | Err(TransportError::Unsupported { .. }) => {}
+                Err(error) => return Err(error.into()),
             }
-            opened => opened?,
-        };
+        }
         // From here on nobody else adds results.
         let bytes = topic.publisher()?;
         let (has, first) = (BTreeSet::new(), BTreeMap::new());

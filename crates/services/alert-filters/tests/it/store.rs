@@ -2,11 +2,13 @@
 
 use helio_alert_filters::records::Cost;
 use helio_alert_filters::{
-    ChangeError, FilterId, FilterStore, Force, Language, PythonOptions, Span,
+    ChangeError, FilterId, FilterStore, Force, Language, Options, PythonOptions, Span, Topics,
 };
-use helio_bus::{Bus, Tai};
+use helio_bus::{Bus, Event, Start, Subscribe, Tai, TopicSpec};
 
-use crate::support::{Night, RANKED, TOPIC, bus, generated};
+use crate::support::{
+    HANG_TIMEOUT, Night, Process, RANKED, TOPIC, best, bus, generated, header, sql, until_decided,
+};
 
 fn store(bus: &Bus) -> FilterStore {
     Night::new(bus, generated(12));
@@ -149,4 +151,26 @@ fn two_writers_do_not_collide() {
     assert_eq!(versions, (1..=20).collect::<Vec<_>>());
     let store = FilterStore::open(&bus(&url, "third"), TOPIC).unwrap();
     assert_eq!(store.definitions().versions(None).count(), 20);
+}
+
+/// Users connect before there is a result.
+#[test]
+fn an_activation_creates_the_topic_of_results() {
+    let folder = tempfile::tempdir().unwrap();
+    let bus = bus(&format!("journal:{}", folder.path().display()), "test");
+    let mut night = Night::new(&bus, generated(60));
+    sql(&bus, "ada", "bright", RANKED);
+    let topic = bus.topic(TopicSpec::new(&Topics::of(TOPIC).results("ada")).unwrap()).unwrap();
+    let mut results = topic.subscribe(Subscribe::from(Start::Latest)).unwrap();
+    let options = Options { results_bytes: 1 << 30, ..Options::of(TOPIC) };
+    let mut process = [Process::with(&bus, &options)];
+    let alerts = night.visit(0);
+    until_decided(&mut process, 1);
+    let topic = bus.topic(TopicSpec::new(&Topics::of(TOPIC).results("ada")).unwrap()).unwrap();
+    assert_eq!(topic.qos().retention.bytes, Some(1 << 30), "the process's option holds");
+    let expected = best(&alerts, 6.0);
+    for id in expected {
+        let sample = results.next_timeout(HANG_TIMEOUT).unwrap().and_then(Event::into_sample);
+        assert_eq!(header(&sample.unwrap(), "alert"), id.to_string());
+    }
 }

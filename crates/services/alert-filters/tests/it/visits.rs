@@ -9,8 +9,8 @@ use helio_bus::{Bus, TestClock};
 use helio_core::Tai;
 
 use crate::support::{
-    DETECTORS, Night, Process, RANKED, TOPIC, best, bus, chosen, generated, header, results, sql,
-    until, until_decided,
+    Alert, DETECTORS, Night, Process, RANKED, TOPIC, best, bus, chosen, generated, header, results,
+    sql, until, until_decided,
 };
 
 fn journal() -> (tempfile::TempDir, String) {
@@ -231,4 +231,21 @@ fn visits_without_records_are_given_up() {
     // With the given up ones, of whose alerts none is chosen.
     until_decided(&mut process, 71);
     assert_eq!(chosen(&bus, "ada").into_keys().collect::<Vec<_>>(), [night.id(100)]);
+}
+
+/// A producer that was killed publishes all again.
+#[test]
+fn alerts_that_come_again_count_once_in_statistics() {
+    let bus = Bus::connect("memory:").unwrap();
+    let mut night = Night::new(&bus, generated(60));
+    sql(&bus, "ada", "bright", RANKED);
+    night.open(0);
+    let alerts = night.publish(0, 0..DETECTORS);
+    night.publish(0, [1, 2]);
+    night.close(0);
+    until_decided(&mut [Process::open(&bus)], 1);
+    let bright = |alert: &&Alert| alert.snr.is_some_and(|snr| snr > 6.0);
+    let matches = alerts.iter().filter(bright).count() as u64;
+    let filter = summaries(&bus, TOPIC).unwrap()[0].filters["ada"]["bright@1"];
+    assert_eq!((filter.alerts, filter.matches), (60, matches));
 }
