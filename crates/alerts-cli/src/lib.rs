@@ -8,6 +8,7 @@ mod args;
 mod audit;
 mod checkpoint;
 mod consume;
+mod demo;
 mod error;
 mod export;
 mod filter;
@@ -32,6 +33,9 @@ pub fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> CliResult {
+    if let Command::Worker(args) = &cli.command {
+        return demo::worker(args);
+    }
     let (stop, url) = (Stop::on_signals()?, cli.url.as_deref());
     match &cli.command {
         Command::Produce(args) => produce::run(args, url, &stop),
@@ -45,5 +49,7 @@ fn run(cli: &Cli) -> CliResult {
         Command::Rewind(args) => rewind::run(args, url),
         Command::Top(args) => top::run(args, url, &stop),
         Command::Serve(args) => serve::run(args, url, &stop),
+        Command::Demo(args) => demo::run(args, url, &stop),
+        Command::Worker(args) => demo::worker(args),
     }
 }

@@ -16,6 +16,7 @@ use helio_alerts::topics::Keep;
 use helio_console::args::{EXIT_CODES, ForArg, Output};
 use helio_console::units;
 
+use crate::demo::{DemoArgs, WorkerArgs};
 pub(crate) use export::ExportArgs;
 pub(crate) use filter::*;
 use start::start;
@@ -65,6 +66,11 @@ pub(crate) enum Command {
     Top(TopArgs),
     /// Serve metrics for Prometheus, and stamps by URL.
     Serve(ServeArgs),
+    /// A night of visits in separate processes that are killed and stalled, with an audit.
+    Demo(Box<DemoArgs>),
+    /// Run a task for another process of this program.
+    #[command(hide = true)]
+    Worker(WorkerArgs),
 }
 
 /// Where stamps are published.

@@ -171,3 +171,41 @@ pub(crate) fn wait_for<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T
         std::thread::sleep(Duration::from_millis(20));
     }
 }
+
+/// Says that a test is skipped, and why; fails where nothing may be.
+fn skipped(why: &str) {
+    let required = std::env::var_os("HELIO_ENGINES_REQUIRED");
+    assert!(required.is_none_or(|set| set.is_empty()), "{why}");
+    // Not by `eprintln!`, which a test that passes keeps to itself.
+    std::io::stderr().write_all(format!("skipped: {}\n", why.trim_end()).as_bytes()).unwrap();
+}
+
+/// A Python with numpy: `HELIO_TEST_PYTHON`, or that of `make`'s virtual environment.
+pub(crate) fn python() -> Option<String> {
+    let own = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.venv/bin/python");
+    let python = std::env::var("HELIO_TEST_PYTHON").unwrap_or_else(|_| own.to_owned());
+    let mut probe = Command::new(&python);
+    let status = probe.args(["-c", "import numpy"]).stderr(Stdio::null()).status();
+    if status.is_ok_and(|status| status.success()) {
+        return Some(python);
+    }
+    skipped(&format!("{python} has no numpy; name one that has in HELIO_TEST_PYTHON"));
+    None
+}
+
+/// A broker of this test's own, ended with the process; none where this machine has no Java.
+#[cfg(feature = "kafka")]
+pub(crate) fn broker() -> Option<String> {
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/engines/kafka");
+    let owner = std::process::id().to_string();
+    let mut start = Command::new(program);
+    let output = start.args(["start", "--json", "--owner", &owner]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(3) {
+        skipped(&said);
+        return None;
+    }
+    assert!(output.status.success(), "{said}");
+    let started: Value = serde_json::from_slice(&output.stdout).unwrap();
+    Some(started["url"].as_str().unwrap().to_owned())
+}
