@@ -188,8 +188,9 @@ def main() -> None:
     _load_libraries([*_LIBRARIES.split(), *setup["modules"]])
     os.environ.clear()
     _die_with(setup["supervisor"])
-    _limit_resources(setup["address_space"])
+    # First those that the supervisor left open: there may be more than the limit.
     _close_descriptors()
+    _limit_resources(setup["address_space"])
     report = {"landlock": _landlock(), "file": _errno(lambda: os.open(_PROBE, os.O_RDONLY))}
     _seccomp(bytes.fromhex(setup["seccomp"]))
     report |= {

@@ -71,8 +71,10 @@ impl Drop for Site {
         }
         // What cannot be removed stays: the next demo names it.
         for name in self.bus.topics().unwrap_or_default() {
-            if is_of(name.as_str(), &self.topic) {
-                let _ = self.bus.remove_topic(&name);
+            if is_of(name.as_str(), &self.topic)
+                && let Err(error) = self.bus.remove_topic(&name)
+            {
+                helio_bus::notify(&format!("the topic {name} stays: {error}"));
             }
         }
     }
