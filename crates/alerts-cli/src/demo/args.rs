@@ -59,7 +59,7 @@ pub(crate) struct DemoArgs {
     /// The interpreter of filters in Python, which needs numpy.
     #[arg(long, default_value = "python3", value_name = "PROGRAM")]
     pub(crate) python: OsString,
-    /// The stream on a bus that --url names; it must not exist, and is removed at the end.
+    /// The stream; it must not exist. It is removed at the end, except on Kafka.
     #[arg(long, default_value = "alerts-demo", value_name = "STREAM")]
     pub(crate) topic: String,
     /// The folder for the temporary journal (default: that for temporary files).
