@@ -30,8 +30,7 @@ const OBJECT: &str = "producer of alerts";
 type ManifestRow = (String, String, Option<String>, i64);
 /// An outcome: the manifest, failed alerts, whether it is announced, the cause, the spill file, why
 /// there is none.
-type OutcomeRow =
-    (ManifestRow, Vec<i64>, bool, Option<String>, Option<PathBuf>, Option<String>);
+type OutcomeRow = (ManifestRow, Vec<i64>, bool, Option<String>, Option<PathBuf>, Option<String>);
 
 /// Publishes the alerts of detectors, driven by the package's own classes.
 #[pyclass(frozen, module = "heliograph._heliograph", name = "RawCcdProducer")]

@@ -134,18 +134,19 @@ fn a_packet_that_cannot_be_read_drops_only_itself() {
         let mut stream = Stream::new();
         stream.publish(0, 0..4);
         let mut packets = stream.packets_of(0, 4);
-        let end = packets[2].len() - 3;
-        packets[2].truncate(end);
+        // Producers refuse it; another program might not.
+        let mut damaged = packets.remove(2);
+        damaged.truncate(damaged.len() - 3);
         let ccd = Ccd { visit: stream.visit(0), detector: 4 };
+        stream.publish_unchecked(ccd, &damaged);
         stream.publish_packets(ccd, &packets);
         stream.close(0);
-        stream.close(u64::MAX);
         let folder = stream.target("night");
         let options = ExportOptions { format, ..ExportOptions::default() };
         let outcome = export(&stream, &folder, &options);
         let visit = &outcome.visits[0];
         assert_eq!((visit.finding(), visit.unreadable), (Finding::Unreadable, 1));
-        assert_eq!((visit.found, visit.short.clone()), (visit.decided, vec![4]));
+        assert_eq!((visit.found, visit.short.clone()), (visit.decided, vec![]));
         assert_eq!(visit.exported.count(), u64::from(ALERTS) - 1);
         assert_eq!(outcome.totals.rows, u64::from(ALERTS) - 1);
     }

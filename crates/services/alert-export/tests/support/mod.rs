@@ -9,11 +9,14 @@ use helio_alerts::generator::{AlertNumber, Generator, GeneratorOptions, History,
 use helio_alerts::layout::{Ccd, Layout};
 use helio_alerts::producer::{CcdProducer, ProducerOptions, TopicLayout};
 use helio_alerts::rubin::Version;
-use helio_alerts::topics::control_topic;
+use helio_alerts::topics::{DETECTOR_HEADER, VISIT_HEADER, control_topic};
 use helio_alerts::visit::{
     Closing, Control, Effect, Opening, Position, ReadAlert, Reader, Role, payload_hash,
 };
-use helio_bus::{Bus, Event, Message, Publisher, Start, Subscribe, Subscription, TopicSpec};
+use helio_bus::{
+    Bus, Event, Headers, Message, ProducerName, Publisher, Start, Subscribe, Subscription,
+    TopicSpec,
+};
 use helio_core::codec::Codec;
 use helio_core::container::Container;
 use helio_core::schema::HasSchema;
@@ -131,6 +134,18 @@ impl Stream {
 
     pub(crate) fn publish_packets(&self, ccd: Ccd, packets: &[Vec<u8>]) {
         assert!(self.producer.publish(ccd, packets).unwrap().is_published());
+    }
+
+    /// Publishes a packet as it is, to its detector's partition.
+    pub(crate) fn publish_unchecked(&self, ccd: Ccd, packet: &[u8]) {
+        let spec = TopicSpec::new(TOPIC).unwrap().schema(Version::LATEST.schema());
+        let another = ProducerName::new("another").unwrap();
+        let topic = self.bus.topic(spec.producer(another)).unwrap();
+        let headers = Headers::new().with(VISIT_HEADER, ccd.visit.to_string());
+        let headers = headers.unwrap().with(DETECTOR_HEADER, ccd.detector.to_string()).unwrap();
+        let partition = ccd.detector.unsigned_abs() % PARTITIONS;
+        let message = Message::new(packet).partition(partition).headers(headers.as_ref());
+        topic.publisher().unwrap().publish(message).wait().unwrap();
     }
 
     /// Reads all that is published; closes visits that are complete, or all at their deadline.

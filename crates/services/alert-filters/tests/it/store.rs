@@ -157,7 +157,8 @@ fn two_writers_do_not_collide() {
 #[test]
 fn an_activation_creates_the_topic_of_results() {
     let folder = tempfile::tempdir().unwrap();
-    let bus = bus(&format!("journal:{}", folder.path().display()), "test");
+    let url = format!("journal:{}", folder.path().display());
+    let (another, bus) = (bus(&url, "another"), bus(&url, "test"));
     let mut night = Night::new(&bus, generated(60));
     sql(&bus, "ada", "bright", RANKED);
     let topic = bus.topic(TopicSpec::new(&Topics::of(TOPIC).results("ada")).unwrap()).unwrap();
@@ -166,7 +167,8 @@ fn an_activation_creates_the_topic_of_results() {
     let mut process = [Process::with(&bus, &options)];
     let alerts = night.visit(0);
     until_decided(&mut process, 1);
-    let topic = bus.topic(TopicSpec::new(&Topics::of(TOPIC).results("ada")).unwrap()).unwrap();
+    // An open topic has the retention with which it was opened.
+    let topic = another.topic(TopicSpec::new(&Topics::of(TOPIC).results("ada")).unwrap()).unwrap();
     assert_eq!(topic.qos().retention.bytes, Some(1 << 30), "the process's option holds");
     let expected = best(&alerts, 6.0);
     for id in expected {
