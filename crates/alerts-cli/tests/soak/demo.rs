@@ -44,10 +44,9 @@ fn report(args: &[&str], missed: &[&str]) -> Value {
     assert_eq!(names, REQUIREMENTS);
     for requirement in requirements.iter().filter(|one| one["must"] == true) {
         let may_miss = missed.contains(&requirement["name"].as_str().unwrap());
-        assert!(requirement["met"] == true || may_miss, "{requirement} of\n{report}");
+        assert_eq!(requirement["met"], !may_miss, "{requirement} of\n{report}");
     }
-    let is_met = |one: &Value| one["must"] == false || one["met"] == true;
-    let code = if requirements.iter().all(is_met) { 0 } else { 5 };
+    let code = if missed.is_empty() { 0 } else { 5 };
     assert_eq!(ran.code, Some(code), "{}", ran.err);
     report
 }
@@ -115,8 +114,5 @@ fn a_full_disk_is_refused_before_anything_is_written() {
 #[test]
 fn kafka_has_the_same_night() {
     let (Some(python), Some(url)) = (python(), broker()) else { return };
-    // An open fault: beside a Kafka client, filters in Python do not always start.
-    let known = ["every filter sees every alert", "filters in Python run"];
-    let report = report(&["--url", &url, "--python", &python], &known);
-    assert_eq!(report["visits"].as_array().unwrap().len(), 2, "{report}");
+    check(&report(&["--url", &url, "--python", &python], &[]));
 }

@@ -85,3 +85,13 @@ fn a_worker_inherits_nothing() {
     // 0 is the connection, 1 leads nowhere, and nobody reads 2.
     assert!(report.ends_with("LookupError: [0, 1, 2] []"), "{report}");
 }
+
+/// As beside librdkafka, whose sockets children inherit.
+#[test]
+fn a_worker_may_inherit_more_than_it_may_open() {
+    let Some(python) = python() else { return };
+    let clear = "    os.environ.clear()";
+    let launch = changed(&python, clear, &format!("    for _ in range(40): os.dup(0)\n{clear}"));
+    let mut filter = Filter::start(launch, TEXT, Limits::default()).unwrap();
+    assert_eq!(selected(&mut filter).unwrap(), [9]);
+}
