@@ -450,6 +450,27 @@ async def test_what_a_cancelled_wait_has_read_is_not_lost() -> None:
 
 
 @asynchronous
+async def test_alerts_whose_columns_no_schema_has_are_not_lost() -> None:
+    async with testing.memory_bus() as bus:
+        # It has no schema yet, in which the columns could be found at once.
+        bus.topic("alerts", bytes, qos=helio.STREAM)
+        stream = alerts.open(bus)
+        async with stream.subscribe(columns=["nowhere"], start="earliest", group="g") as found:
+            await alerts.CcdProducer(bus, schema=SMALL).publish(
+                visit=1, detector=0, packets=small(3)
+            )
+            for _ in range(2):
+                with pytest.raises(helio.SchemaError, match="nowhere"):
+                    await found.batch(timeout=TIMEOUT_S)
+            assert await found.lag() == 3
+            await found.commit()
+        async with stream.subscribe(columns=["candid"], group="g") as found:
+            batch = await found.batch(timeout=TIMEOUT_S)
+            assert batch is not None
+            assert batch.ids.tolist() == [0, 1, 2]
+
+
+@asynchronous
 async def test_columns_of_schemas_that_change_in_mid_night(url: str) -> None:
     async with helio.connect(url) as bus:
         for number, version in enumerate(["9.0", "10.0", "11.1"]):

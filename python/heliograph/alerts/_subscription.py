@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from heliograph import sync
     from heliograph._bus import Bus
-    from heliograph._heliograph import RawBus
+    from heliograph._heliograph import RawBus, RawRead
     from heliograph._start import Start
 
 _R = TypeVar("_R")
@@ -147,6 +147,7 @@ class AlertSubscriptionBase:
         self._raw: RawAlertReader | None = None
         self._thread = OwnThread()
         self._queue: deque[Batch | Alert | Event] = deque()
+        self._failed_read: RawRead | None = None
         self._form: str | None = None
         self._closed = False
 
@@ -205,11 +206,15 @@ class AlertSubscriptionBase:
         if self._queue:
             return
         raw = self._opened()
-        read = raw.read(*self._limits, min(left_s, CALL_MAX_S))
+        # An error must not lose the alerts that were read: the next call tries again.
+        read = self._failed_read
+        if read is None:
+            read = raw.read(*self._limits, min(left_s, CALL_MAX_S))
         if read is None:
             return
+        self._failed_read = read
         items: list[Batch | Alert | Event] = []
-        rejected = read.dropped()
+        rejected, events = read.dropped(), read.events()
         if self._form == "batches":
             batches, by_columns = raw.batches(read)
             items += batches
@@ -217,12 +222,14 @@ class AlertSubscriptionBase:
         else:
             items += raw.alerts(read)
         items += [Dropped(*row) for row in rejected]
-        items += read.events()
+        items += events
         self._queue.extend(items)
+        self._failed_read = None
 
     def _unread(self) -> list[tuple[int, int]]:
         """Return the first position of each partition that is in the queue."""
-        first: dict[int, int] = {}
+        failed = [] if self._failed_read is None else self._failed_read.unread()
+        first: dict[int, int] = dict(failed)
         for item in self._queue:
             if isinstance(item, Alert):
                 first.setdefault(item.partition, item.offset)
@@ -242,7 +249,8 @@ class AlertSubscriptionBase:
             len(item) if isinstance(item, Batch) else isinstance(item, Alert)
             for item in self._queue
         )
-        return self._opened().lag() + waiting
+        failed = 0 if self._failed_read is None else len(self._failed_read)
+        return self._opened().lag() + waiting + failed
 
     def _audit(self, visit: int) -> Audit:
         is_equal, found, decided, detectors = self._opened().audit(visit)
@@ -251,6 +259,7 @@ class AlertSubscriptionBase:
     def _rewind(self, start: str | Start) -> None:
         self._opened().rewind(start_text(start, None))
         self._queue.clear()
+        self._failed_read = None
 
     def _ends_iteration(self) -> bool:
         """Whether it ended because somebody closed it or the bus."""

@@ -49,18 +49,29 @@ impl Columns {
         Ok(Self { paths, decoder })
     }
 
-    /// The batches of alerts: one, unless a schema widens the columns or a column is full.
+    /// Finds the columns in the schema of the first alert, unless they are known.
+    pub(super) fn prepare(&mut self, alerts: &[Alert]) -> PyResult<()> {
+        if let (None, Some(alert)) = (&self.decoder, alerts.first()) {
+            let schema = std::slice::from_ref(alert.layout.schema());
+            let layout = Layout::new(schema, &self.paths).map_err(|error| no_columns(&error))?;
+            self.decoder = Some(Decoder::new(&layout));
+        }
+        Ok(())
+    }
+
+    /// The batches of alerts, for which the columns are [prepared](Self::prepare): one, unless a
+    /// schema widens the columns or a column is full.
     pub(super) fn batches(&mut self, alerts: Vec<Alert>) -> PyResult<(Vec<Batch>, Vec<Rejected>)> {
         let (mut batches, mut rejected) = (Vec::new(), Vec::new());
         let mut pending: Vec<Alert> = Vec::new();
         for alert in alerts {
             let schema = alert.layout.schema();
-            match self.push(schema, &alert)? {
+            match self.push(schema, &alert) {
                 Ok(()) => {}
                 Err(PushError::Full) => {
                     self.finish(&mut pending, &mut batches, &mut rejected)?;
                     // A column that is empty takes it, or rejects it by name.
-                    drop(self.push(schema, &alert)?);
+                    drop(self.push(schema, &alert));
                 }
                 Err(PushError::Rejected(Reason::Shape(_))) => {
                     // Of a wider type: the columns of the next batch take it.
@@ -69,7 +80,7 @@ impl Columns {
                         // It is not pending yet, and so not reported as rejected.
                         self.finish(&mut pending, &mut batches, &mut rejected)?;
                         self.decoder = Some(Decoder::new(&layout));
-                        drop(self.push(schema, &alert)?);
+                        drop(self.push(schema, &alert));
                     }
                 }
                 Err(PushError::Rejected(_)) => {}
@@ -80,15 +91,11 @@ impl Columns {
         Ok((batches, rejected))
     }
 
-    fn push(&mut self, schema: &Schema, alert: &Alert) -> PyResult<Result<(), PushError>> {
-        if self.decoder.is_none() {
-            let layout = Layout::new(std::slice::from_ref(schema), &self.paths);
-            self.decoder = Some(Decoder::new(&layout.map_err(|error| no_columns(&error))?));
-        }
-        Ok(match &mut self.decoder {
+    fn push(&mut self, schema: &Schema, alert: &Alert) -> Result<(), PushError> {
+        match &mut self.decoder {
             Some(decoder) => decoder.push(schema, &alert.datum),
             None => Ok(()),
-        })
+        }
     }
 
     /// Ends a batch of the pending alerts.

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use helio_alerts::reader::{
@@ -14,6 +14,7 @@ use helio_alerts::reader::{
     Stream, VisitEvent,
 };
 use helio_alerts::visit::{Audit, DetectorAudit, Digest, Finding, Position};
+use helio_bus::transport::locked;
 use helio_bus::{Bus, Event};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -111,10 +112,6 @@ pub(crate) fn rewind_alerts(
     let (bus, to) = (bus.bus(py)?, start(to)?);
     py.detach(|| Stream { bus: &bus, name: topic }.rewind_group(group, &to))
         .map_err(|error| refused(&error))
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl RawAlertReader {
@@ -226,9 +223,14 @@ impl RawAlertReader {
         Ok(read.map(|read| RawRead(Mutex::new(read))))
     }
 
-    /// The columns of what was read: batches, and the packets that they lack.
+    /// The columns of what was read: batches, and the packets that they lack. What was read keeps
+    /// its alerts if no schema has the columns.
     fn batches(&self, py: Python<'_>, read: &RawRead) -> PyResult<(Vec<Batch>, Vec<DroppedRow>)> {
         let alerts = std::mem::take(&mut locked(&read.0).alerts);
+        if let Err(error) = py.detach(|| locked(&self.columns).prepare(&alerts)) {
+            locked(&read.0).alerts = alerts;
+            return Err(error);
+        }
         let (batches, rejected) = py.detach(|| locked(&self.columns).batches(alerts))?;
         if !rejected.is_empty() {
             *locked(&self.dropped).entry("columns").or_default() += rejected.len() as u64;

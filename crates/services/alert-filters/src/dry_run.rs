@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use helio_bus::{Event, Lagging, Sample, Start, Subscribe, Tai};
 
+use crate::decisions::BUS_TIMEOUT;
 use crate::engine::Prepared;
 use crate::error::{ChangeError, ServiceError};
 use crate::names::{FilterId, spec};
@@ -27,8 +28,6 @@ pub const MAX_HISTORY_CPU: Duration = Duration::from_millis(50);
 pub const MAX_ALERTS: u64 = 1_000_000;
 /// Bytes of packets of a batch.
 const BATCH_BYTES: usize = 64 << 20;
-/// How long the bus may take to deliver stored alerts.
-const BUS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The stored alerts of a dry run, by the times of their publishing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

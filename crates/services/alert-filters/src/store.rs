@@ -23,6 +23,7 @@ use helio_filter::{Catalog, Filter};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::check::{Checked, check};
+use crate::decisions::BUS_TIMEOUT;
 use crate::dry_run::excesses;
 use crate::error::{ChangeError, CheckFailure, ServiceError};
 use crate::lists::{self, Contents, Entries, Head, ListKind, Lists, MAX_ENTRIES, MAX_LISTS, json};
@@ -41,8 +42,6 @@ pub const MAX_USERS: usize = 2_000;
 /// Active filters of all users: with the longest names a visit's record of them has 1.8 MB, and its
 /// statistics 5.6 MB, which fit in Kafka's message of 8 MiB.
 pub const MAX_ALL_ACTIVE_FILTERS: usize = 20_000;
-/// How long another process's change is waited for, and the bus.
-const BUS_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time between two attempts to get the topic.
 const OWNED_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// Overwritten records that are stored.

@@ -9,12 +9,13 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use helio_alerts::reader::{AlertReader, ReaderError, ReaderOptions, Stamps, Start, VisitEvent};
 use helio_alerts::visit::Position;
+use helio_bus::transport::locked;
 use helio_bus::{Bus, TopicError, TopicName, TopicSpec, TransportError};
 
 use crate::observation::{Observation, SHOWN_VISITS, TopicState};
@@ -73,11 +74,6 @@ impl Places {
             self.of.remove(&oldest);
         }
     }
-}
-
-/// A poisoned lock is used on: the values are numbers, each of them whole.
-fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Observer {

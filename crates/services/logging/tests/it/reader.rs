@@ -271,10 +271,15 @@ fn what_retention_took_is_told_and_counted() {
             std::thread::sleep(Duration::from_millis(5));
         }
         let read = visit(&mut reader, ALL);
+        // A gap of packets and one of records, or more: retention may continue meanwhile.
         let gaps = read.gaps();
-        let [(None, LossCause::Retention), (Some(lost), LossCause::Retention)] = gaps[..] else {
-            panic!("{gaps:?}")
-        };
+        assert!(!gaps.is_empty() && gaps.len().is_multiple_of(2), "{gaps:?}");
+        for pair in gaps.chunks(2) {
+            let is_pair =
+                matches!(pair, [(None, LossCause::Retention), (Some(_), LossCause::Retention)]);
+            assert!(is_pair, "{gaps:?}");
+        }
+        let lost: u64 = gaps.iter().filter_map(|(lost, _)| *lost).sum();
         let total = reader.account().total();
         assert_eq!((total.lost, total.offered()), (lost, 40_001));
         assert!(total.delivered > 100 && lost > 100, "{total:?}");
