@@ -20,7 +20,7 @@ conformance_page := cargo run --quiet --locked --package helio-bus --example con
   --page docs/conformance.md --results docs/conformance
 bench_python := bench/run bench/report bench/figures.py bench/python_speed.py bench/alerts_speed.py bench/confluent_speed.py bench/rsyslog_speed.py bench/otlp_speed.py bench/feed.py \
   bench/tests
-engines_python := tests/engines tests/engines/kafka tests/engines/apicurio \
+engines_python := tests/engines tests/engines/kafka tests/engines/apicurio tests/engines/kube \
   crates/transports/dds/tests/others crates/services/log-otlp/tests/others crates/services/alerts/tests/others crates/core/tests/golden/cdr \
   crates/filter/tests/oracle
 
@@ -78,7 +78,7 @@ lint: $(venv)/.tools ## Format, warnings, types, layers, style limits, links.
 	cd python && $(bin)/mypy
 	cd bench && $(bin)/mypy --strict --scripts-are-modules run report figures.py rsyslog_speed.py otlp_speed.py
 	cd scripts && $(bin)/mypy --strict --scripts-are-modules soak reach.py
-	cd tests/engines && $(bin)/mypy --strict --scripts-are-modules kafka apicurio lib
+	cd tests/engines && $(bin)/mypy --strict --scripts-are-modules kafka apicurio kube lib
 
 docs: $(venv)/.rust ## Rust reference in the target folder, with links checked, and the books of docs/.
 	RUSTDOCFLAGS='--deny warnings' cargo doc --quiet --locked --workspace --no-deps

@@ -19,6 +19,9 @@ EVERYTHING = "everything"
 RULES: list[tuple[str, tuple[str, ...]]] = [
     ("tests/engines/apicurio", ("engines", "helio-kafka")),
     ("tests/engines/lib/apicurio", ("engines", "helio-kafka")),
+    ("tests/engines/kube", ("engines",)),
+    ("tests/engines/lib/etcd", ("engines",)),
+    ("tests/engines/lib/go", ("engines",)),
     ("tests/engines/", ("engines", "helio-kafka", "helio-bridge", "helio-cli", "python")),
     ("python/", ("python", "helio-python")),
     ("examples/interfaces/", ("helio-component", "helio-cli", "python")),

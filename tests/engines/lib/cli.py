@@ -48,8 +48,8 @@ def _parser(kind: Kind) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=name,
         description=f"Runs {name} {kind.lock.version()} on 127.0.0.1, for tests and benchmarks.",
-        epilog="Exit codes: 0 done, 1 failed, 2 not understood, 3 skipped (no Java for it here), "
-        "4 there is one already.",
+        epilog="Exit codes: 0 done, 1 failed, 2 not understood, 3 skipped (this machine lacks the "
+        "Java or Go for it), 4 there is one already.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     where = argparse.ArgumentParser(add_help=False)
@@ -88,7 +88,7 @@ def _parser(kind: Kind) -> argparse.ArgumentParser:
         sub.add_argument("node", type=int, metavar="NODE")
         if command == "kill":
             sub.add_argument("--signal", type=_signal_named, metavar="SIGNAL", help="9, TERM, …")
-    update = commands.add_parser("update", help="make the lock file anew from the pom, with mvn")
+    update = commands.add_parser("update", help="write the file with the sums again")
     update.set_defaults(run=_update)
     watch = commands.add_parser("watch", parents=[where], description="What --owner runs.")
     watch.set_defaults(run=_watch)

@@ -19,7 +19,7 @@ from typing import Any
 
 from lib.errors import FailureError, PortTakenError, RefusedError, advice
 from lib.files import TakenError, claimed, locked
-from lib.kind import JVM, Kind, Node, Plan, node_folder
+from lib.kind import Kind, Node, Plan, node_folder
 from lib.process import Process, State, running_in, spawn, until
 
 # How often ports are chosen anew when another program took one of them in the meantime.
@@ -258,7 +258,7 @@ class Engine:
                 process.wait(State.DEAD)
         # A start that was killed may not have said what it had begun.
         for node in self.folder.glob("node-*"):
-            for process in running_in(node, JVM[0]):
+            for process in running_in(node, self.kind.mark):
                 process.send(signal.SIGKILL)
                 process.wait(State.DEAD)
         for left in self.folder.iterdir() if self.folder.exists() else []:

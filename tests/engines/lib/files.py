@@ -40,3 +40,13 @@ def locked(file: Path) -> Iterator[None]:
     with file.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def cache_folder(name: str) -> Iterator[Path]:
+    """A folder of the user's cache, which nobody else fills now."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(base) / "heliograph" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder / "lock"):
+        yield folder

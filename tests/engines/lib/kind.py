@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from lib.maven import Lock
 from lib.ports import HOST
 from lib.process import Process, State
 
@@ -64,10 +63,33 @@ class Plan:
     details: dict[str, Any] = field(default_factory=dict)
 
 
+class Pinned(Protocol):
+    """The files of an engine, each held to a sum."""
+
+    @property
+    def name(self) -> str:
+        """The engine's name."""
+
+    @property
+    def file(self) -> Path:
+        """The file with the sums."""
+
+    def version(self) -> str:
+        """The engine's version."""
+
+    def update(self) -> int:
+        """Writes the file with the sums again; their number."""
+
+
 class Kind(Protocol):
     """A kind of engine."""
 
-    lock: Lock
+    @property
+    def lock(self) -> Pinned:
+        """Its files."""
+
+    # An argument that all of its processes have, and few others.
+    mark: str
     # What its processes are called: brokers, for example.
     processes: str
     start_seconds: float

@@ -21,7 +21,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from lib.errors import FailureError
-from lib.files import locked
+from lib.files import cache_folder
 
 HERE = Path(__file__).parent
 REPOSITORY = "https://repo1.maven.org/maven2"
@@ -87,10 +87,7 @@ class Lock:
     @contextmanager
     def cache(self) -> Iterator[Path]:
         """The folder of this engine's version in the user's cache, which nobody else fills now."""
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        folder = Path(base) / "heliograph" / f"{self.name}-{self.version()}"
-        folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder / "lock"):
+        with cache_folder(f"{self.name}-{self.version()}") as folder:
             yield folder
 
     def fetch(self, folder: Path) -> list[Path]:
