@@ -59,9 +59,16 @@ fn may_use(from: Layer, to: Layer) -> bool {
     }
 }
 
-/// Whether a service belongs to the alerts service, and may use it.
+/// Services that other services may use: the service, and how the folders of its users begin.
+const FAMILIES: &[(&str, &str)] = &[
+    ("crates/services/alerts", "crates/services/alert-"),
+    ("crates/services/state", "crates/services/state-"),
+    ("crates/services/state-node", "crates/services/state-etcd"),
+];
+
+/// Whether a service belongs to another one, and may use it.
 fn is_satellite(folder: &str, of: &str) -> bool {
-    of == "crates/services/alerts" && folder.starts_with("crates/services/alert-")
+    FAMILIES.iter().any(|(service, users)| *service == of && folder.starts_with(users))
 }
 
 pub(crate) fn check(packages: &[Package]) -> Vec<Finding> {

@@ -66,6 +66,7 @@ pub(crate) const PURE_SOURCES: &[(&str, &str)] = &[
     ("crates/core/src/", "the core"),
     ("crates/filter/src/", "filters"),
     ("crates/services/logging/src/predicate/", "predicates"),
+    ("crates/services/state/src/", "the state store"),
     (PROTOCOL_SOURCES[0], "a protocol"),
     (PROTOCOL_SOURCES[1], "a protocol"),
 ];
