@@ -83,6 +83,16 @@ pub enum JournalError {
         /// The file.
         path: PathBuf,
     },
+    /// The journal is being created, or its creator was ended midway.
+    #[error(
+        "{}: the journal is not complete: its creator is stopped, slow, or was ended; open it for \
+         writing, which completes it",
+        path.display()
+    )]
+    Unfinished {
+        /// The folder.
+        path: PathBuf,
+    },
     /// The file has a newer format version than this program supports.
     #[error(
         "{}: format version {found}, this program supports up to {known}; use a newer program, \

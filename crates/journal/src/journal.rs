@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use helio_core::{Schema, SchemaId, TopicName};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -34,6 +35,10 @@ pub const FORMAT_VERSION: u32 = 3;
 const FIXED_BYTES: usize = 60;
 /// The limit of reads of a head that another process may be writing.
 const MAX_HEAD_READS: u32 = 100;
+/// How long a reader waits for a journal that another process is creating.
+const CREATION_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often it looks.
+const CREATION_POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// The limit of a schema's text, in bytes.
 pub const MAX_SCHEMA_BYTES: usize = 4 << 20;
 
@@ -85,7 +90,7 @@ impl Journal {
         }
         let links = ["journal.hj", "topics", "schemas", "bells"].map(|name| path.join(name));
         links.iter().try_for_each(|path| location::check_no_link(path))?;
-        let map = attach(&file, options.access)?;
+        let map = attach_created(path, &file, options.access)?;
         let dir = fs::canonicalize(path).at("find", path)?;
         let doorbells = Doorbells { map, pipes: Pipes::new(dir.clone()) };
         let env = Arc::new(Env::open(dir, options, boot, doorbells)?);
@@ -466,6 +471,42 @@ impl Journal {
     }
 }
 
+/// Whether a folder's entry is made before the journal is complete.
+fn is_part(name: &std::ffi::OsStr) -> bool {
+    let name = name.to_string_lossy();
+    name == "topics"
+        || name == "schemas"
+        || name == "journal.hj"
+        || name.starts_with(TEMPORARY_PREFIX)
+}
+
+/// Whether a folder without the journal's own file is one that [`prepare`] has begun. The file may
+/// have been named since it was looked for.
+fn is_unfinished(dir: &Path) -> bool {
+    let names = |dir: &Path| -> Vec<_> {
+        let entries = fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
+        entries.map(|entry| entry.file_name()).collect()
+    };
+    let found = names(dir);
+    let is_begun = !found.is_empty() && found.iter().all(|name| is_part(name));
+    let is_blank = || ["topics", "schemas"].iter().all(|part| names(&dir.join(part)).is_empty());
+    found.iter().any(|name| name == "journal.hj") || (is_begun && is_blank())
+}
+
+/// Attaches to the journal's own file. A reader may come while another process creates it, and
+/// waits for that.
+fn attach_created(dir: &Path, file: &Path, access: Access) -> Result<Map, JournalError> {
+    let begun = Instant::now();
+    loop {
+        match attach(dir, file, access) {
+            Err(JournalError::Unfinished { .. }) if begun.elapsed() < CREATION_TIMEOUT => {
+                std::thread::sleep(CREATION_POLL_INTERVAL);
+            }
+            other => return other,
+        }
+    }
+}
+
 /// Creates the folder and the journal's own file, unless they exist.
 fn prepare(dir: &Path, file: &Path, seed: Option<u64>, boot: BootId) -> Result<(), JournalError> {
     if file.exists() {
@@ -473,14 +514,8 @@ fn prepare(dir: &Path, file: &Path, seed: Option<u64>, boot: BootId) -> Result<(
     }
     fs::create_dir_all(dir).at("create", dir)?;
     let mut others = fs::read_dir(dir).at("list", dir)?.filter_map(Result::ok);
-    let ours = |name: &std::ffi::OsStr| {
-        let name = name.to_string_lossy();
-        name == "topics"
-            || name == "schemas"
-            || name == "journal.hj"
-            || name.starts_with(TEMPORARY_PREFIX)
-    };
-    if others.any(|e| !ours(&e.file_name())) {
+    // Another process may have created it meanwhile, with files of other names.
+    if others.any(|e| !is_part(&e.file_name())) && !file.exists() {
         return Err(JournalError::Foreign { path: dir.to_owned() });
     }
     for part in ["topics", "schemas"] {
@@ -548,11 +583,15 @@ fn upgrade(file: &File, path: &Path, mut head: [u8; FIXED_BYTES + 4]) -> Result<
 }
 
 /// Checks the head of the journal's own file, upgrades it for writing, and maps the file.
-fn attach(path: &Path, access: Access) -> Result<Map, JournalError> {
+fn attach(dir: &Path, path: &Path, access: Access) -> Result<Map, JournalError> {
     let write = access == Access::ReadWrite;
     let file = match OpenOptions::new().read(true).write(write).open(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            return Err(JournalError::Foreign { path: path.to_owned() });
+            return Err(if is_unfinished(dir) {
+                JournalError::Unfinished { path: dir.to_owned() }
+            } else {
+                JournalError::Foreign { path: path.to_owned() }
+            });
         }
         other => other.at("open", path)?,
     };

@@ -64,6 +64,46 @@ fn damage_is_told_as_a_gap_and_the_rest_is_read() {
 }
 
 #[test]
+fn a_reader_waits_for_a_journal_in_creation_and_never_calls_it_foreign() {
+    let readable = || JournalOptions { access: Access::ReadOnly, ..options() };
+    let dir = tempfile::tempdir().unwrap();
+    let whole = dir.path().join("whole");
+    drop(Journal::open(&whole, options()).unwrap());
+    // What lies there before the creator names the journal's own file.
+    let half = dir.path().join("half");
+    for steps in 1..=3 {
+        for part in ["schemas", "topics"].iter().take(steps) {
+            fs::create_dir_all(half.join(part)).unwrap();
+        }
+        if steps == 3 {
+            fs::copy(whole.join("journal.hj"), half.join(".tmp-1-1")).unwrap();
+        }
+        let waited = Journal::open(&half, readable()).unwrap_err();
+        assert!(matches!(waited, JournalError::Unfinished { .. }), "{waited}");
+    }
+    // A reader that is there first. It opens the journal before, in and after the creation.
+    let (begins, begun) = std::sync::mpsc::channel();
+    let (path, options_) = (half.clone(), readable());
+    let reader = std::thread::spawn(move || {
+        begins.send(()).unwrap();
+        loop {
+            match Journal::open(&path, options_.clone()) {
+                Err(JournalError::Unfinished { .. }) => {}
+                opened => return opened.map(drop),
+            }
+        }
+    });
+    begun.recv().unwrap();
+    drop(Journal::open(&half, options()).unwrap());
+    reader.join().unwrap().unwrap();
+    // A journal that has lost its own file is not in creation.
+    make(&whole);
+    fs::remove_file(whole.join("journal.hj")).unwrap();
+    let refused = Journal::open(&whole, readable()).unwrap_err();
+    assert!(matches!(refused, JournalError::Foreign { .. }), "{refused}");
+}
+
+#[test]
 fn a_foreign_folder_and_a_newer_format_stay_untouched() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("thesis.tex"), "x").unwrap();

@@ -212,6 +212,9 @@ fn failed(what: &str) -> impl Fn(JournalError) -> TransportError + '_ {
         JournalError::SchemaEdited { id, .. } => {
             TransportError::SchemaEdited { schema: id, cause: error.to_string() }
         }
+        JournalError::Unfinished { .. } => {
+            TransportError::Outage { transport: SCHEME.to_owned(), cause: error.to_string() }
+        }
         JournalError::NoAccessLists { .. } => TransportError::Unsupported {
             transport: SCHEME.to_owned(),
             what: format!("{what}: {error}"),
