@@ -8,7 +8,8 @@ use helio_bus::Bus;
 use helio_console::error::{CliError, CliResult};
 use helio_console::open;
 use helio_console::out::Out;
-use helio_console::stop::{STOP_POLL_INTERVAL, Stop};
+use helio_console::outage::wait_out;
+use helio_console::stop::{STOP_POLL_INTERVAL, Stop, Until};
 use serde::Serialize;
 
 use crate::args::ServeArgs;
@@ -26,7 +27,6 @@ struct Serving<'a> {
 /// Serves until a signal.
 pub(crate) fn run(args: &ServeArgs, url: Option<&str>, stop: &Stop) -> CliResult {
     let url = open::url(url)?;
-    let bus = open::connect(Some(&url), None)?;
     let stream = &args.stream.topic[..];
     let failed = |error: std::io::Error| {
         CliError::Failure(format!("cannot listen at {}: {error}", args.listen))
@@ -34,7 +34,12 @@ pub(crate) fn run(args: &ServeArgs, url: Option<&str>, stop: &Stop) -> CliResult
     let listening = helio_http::listen(&args.listen, "alerts-http").map_err(failed)?;
     let address = format!("http://{}", listening.address());
     let urls = StampUrls::below(args.public_url.as_deref().unwrap_or(&address));
-    announce_stamps(&bus, stream, &urls)?;
+    let opened = wait_out(&Until::new(None, stop), || {
+        let bus = open::connect(Some(&url), None)?;
+        announce_stamps(&bus, stream, &urls)?;
+        Ok(bus)
+    })?;
+    let Some(bus) = opened else { return Ok(()) };
     let observer = Observer::start(&bus, stream)
         .map_err(|error| CliError::Failure(format!("cannot start threads: {error}")))?;
     let observer = Arc::new(observer);

@@ -12,8 +12,9 @@ use crate::args::{BeginArg, BridgeArgs};
 use crate::error::{CliError, CliResult};
 use crate::open::{connect, look};
 use crate::out::{Out, Progress};
+use crate::outage::wait_out;
 use crate::service_error::{ServiceError, ServiceResult};
-use crate::stop::{STOP_POLL_INTERVAL, Stop};
+use crate::stop::{STOP_POLL_INTERVAL, Stop, Until};
 use crate::units::{human_bytes, human_count};
 
 /// How long the end waits for samples in flight; the next bridge forwards the rest.
@@ -40,14 +41,19 @@ impl ServiceError for BridgeError {
 
 /// Runs `helio bridge`.
 pub(crate) fn run(args: &BridgeArgs, stop: &Stop) -> CliResult {
-    let (from, to) = (look(Some(&args.from))?, connect(Some(&args.to), None)?);
-    let options = Options {
-        topics: args.topics.clone(),
-        not: args.not.clone(),
-        begin: args.start.into(),
-        overrides: args.qos.clone(),
+    let open = || {
+        let (from, to) = (look(Some(&args.from))?, connect(Some(&args.to), None)?);
+        let options = Options {
+            topics: args.topics.clone(),
+            not: args.not.clone(),
+            begin: args.start.into(),
+            overrides: args.qos.clone(),
+        };
+        Bridge::new(from, to, options).or_cli()
     };
-    let mut bridge = Bridge::new(from, to, options).or_cli()?;
+    // A migration ends with the error; a bridge waits for both sides.
+    let opened = if args.once { Some(open()?) } else { wait_out(&Until::new(None, stop), open)? };
+    let Some(mut bridge) = opened else { return Ok(()) };
     let mut reporter = Reporter::new(args);
     let mut done = false;
     while !stop.asked() && !done {

@@ -46,7 +46,9 @@ use args::{Bench, Cli, Command};
 use clap::Parser;
 #[cfg(not(all(feature = "log-archive", feature = "log-serve", feature = "registry")))]
 pub(crate) use helio_console::built;
-pub(crate) use helio_console::{clock, error, open, out, run_bus, screen, stop, units, worker};
+pub(crate) use helio_console::{
+    clock, error, open, out, outage, run_bus, screen, stop, units, worker,
+};
 
 use error::CliResult;
 use stop::Stop;

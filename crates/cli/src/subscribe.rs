@@ -11,8 +11,9 @@ use crate::error::{CliError, CliResult};
 use crate::key::key_of;
 use crate::open::{self, existing, name};
 use crate::out::Out;
+use crate::outage::wait_out;
 use crate::show::{event_json, sample_json, sample_line};
-use crate::stop::{STOP_POLL_INTERVAL, Stop};
+use crate::stop::{STOP_POLL_INTERVAL, Stop, Until};
 use crate::value::{Values, parse};
 
 /// How often `--wait` looks for a missing topic or journal.
@@ -44,10 +45,15 @@ fn bus(args: &SubArgs, given: Option<&str>, stop: &Stop) -> CliResult<Bus> {
         stop.check()?;
         std::thread::sleep(LOOKUP_INTERVAL);
     }
-    match args.group {
+    let look = || match args.group {
         Some(_) => open::look(Some(&url)),
         None => open::look_only(Some(&url)),
+    };
+    if !args.wait {
+        return look();
     }
+    // Its engine may be away, or the journal half created.
+    wait_out(&Until::new(None, stop), look)?.ok_or(CliError::Interrupted)
 }
 
 fn find(bus: &Bus, name: &TopicName, args: &SubArgs, stop: &Stop) -> CliResult<Topic> {

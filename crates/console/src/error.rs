@@ -9,6 +9,9 @@ pub enum CliError {
     /// I/O, a transport or damaged data.
     #[error("{0}")]
     Failure(String),
+    /// The engine of a bus is unreachable at present, and a retry may succeed.
+    #[error("{0}")]
+    Outage(String),
     /// The command line is contradictory or invalid.
     #[error("{0}")]
     Usage(String),
@@ -41,7 +44,7 @@ impl CliError {
         match self {
             Self::Pipe => 0,
             Self::Worker(code) => *code,
-            Self::Failure(_) => 1,
+            Self::Failure(_) | Self::Outage(_) => 1,
             Self::Usage(_) => 2,
             Self::NotFound(_) => 3,
             Self::Refused(_) => 4,
@@ -95,6 +98,7 @@ impl From<TransportError> for CliError {
             TransportError::TopicGone { .. } | TransportError::NoSchema { .. } => {
                 Self::NotFound(error.to_string())
             }
+            TransportError::Outage { .. } => Self::Outage(error.to_string()),
             error => Self::Failure(error.to_string()),
         }
     }

@@ -5,7 +5,8 @@
 //! - [`error`]: errors with their exit codes. [`built`]: what a build lacks.
 //! - [`args`]: arguments that many commands have. [`units`]: durations and sizes.
 //!   [`start`]: where a subscription begins.
-//! - [`open`]: the bus and its topics. [`stop`]: signals.
+//! - [`open`]: the bus and its topics. [`outage`]: waiting for one that is unreachable.
+//!   [`stop`]: signals.
 //! - [`out`]: lines, tables and progress. [`screen`]: a live table on a terminal.
 //! - [`worker`]: processes of a program that run one task each. [`run_bus`]: the bus of a run of
 //!   several processes. [`clock`]: clocks, and what a process used. [`requirement`]: what a demo
@@ -17,6 +18,7 @@ pub mod clock;
 pub mod error;
 pub mod open;
 pub mod out;
+pub mod outage;
 pub mod requirement;
 pub mod run_bus;
 pub mod screen;

@@ -73,6 +73,18 @@ impl Until {
         self.stop.asked() || self.end.is_some_and(|end| end <= Instant::now())
     }
 
+    /// Waits for the given time; returns whether the end came first.
+    pub fn is_over_within(&self, pause: Duration) -> bool {
+        let begun = Instant::now();
+        loop {
+            let left = pause.saturating_sub(begun.elapsed());
+            if self.is_over() || left.is_zero() {
+                return self.is_over();
+            }
+            std::thread::sleep(left.min(self.left()));
+        }
+    }
+
     /// The longest wait until the next check.
     pub fn left(&self) -> Duration {
         self.end.map_or(STOP_POLL_INTERVAL, |end| {

@@ -10,6 +10,7 @@ use helio_bus::notify;
 use helio_console::error::{CliError, CliResult};
 use helio_console::open;
 use helio_console::out::Out;
+use helio_console::outage::wait_out;
 use helio_console::stop::{Stop, Until};
 use helio_console::units::human_count;
 use serde::Serialize;
@@ -46,7 +47,6 @@ enum RunLine<'a> {
 
 /// Runs `helio-alerts filter run`.
 pub(crate) fn run(args: &RunArgs, url: Option<&str>, stop: &Stop) -> CliResult {
-    let bus = open::connect(url, args.producer.as_deref())?;
     let stream = &args.stream.topic[..];
     let options = Options {
         group: args.group.clone(),
@@ -61,9 +61,15 @@ pub(crate) fn run(args: &RunArgs, url: Option<&str>, stop: &Stop) -> CliResult {
         helio_http::listen(address, "filters-http").map_err(failed)
     });
     let listening = listening.transpose()?;
-    let mut totals = FilterTotals::new(&bus, stream);
-    totals.refresh().map_err(error::filter_service)?;
-    let service = Service::start(&bus, &options).map_err(error::filter_service)?;
+    let waits = Until::new(args.end.duration, stop);
+    let opened = wait_out(&waits, || {
+        let bus = open::connect(url, args.producer.as_deref())?;
+        let mut totals = FilterTotals::new(&bus, stream);
+        totals.refresh().map_err(error::filter_service)?;
+        let service = Service::start(&bus, &options).map_err(error::filter_service)?;
+        Ok((bus, totals, service))
+    })?;
+    let Some((_bus, mut totals, service)) = opened else { return waits.result() };
     let metrics = listening.as_ref().map(|at| format!("http://{}/metrics", at.address()));
     let counters = service.counters();
     let _server = listening.map(|listening| {

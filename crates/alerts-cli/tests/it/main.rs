@@ -4,6 +4,8 @@
 mod consume;
 mod export;
 mod filter;
+#[cfg(feature = "kafka")]
+mod outage;
 mod produce;
 mod serve;
 #[path = "../support/mod.rs"]

@@ -12,15 +12,23 @@ use crate::args::log::{ForwardArgs, From as Begin, Header};
 use crate::error::{CliError, CliResult};
 use crate::open;
 use crate::out::Out;
+use crate::outage::wait_out;
 use crate::service_error::{ServiceError, ServiceResult};
-use crate::stop::{STOP_POLL_INTERVAL, Stop};
+use crate::stop::{STOP_POLL_INTERVAL, Stop, Until};
 
 /// Runs `helio log forward`.
 pub(crate) fn run(args: &ForwardArgs, url: Option<&str>, stop: &Stop) -> CliResult {
     let exporter = exporter(args).or_cli()?;
-    let bus = if args.no_follow { open::look(url)? } else { open::connect(url, None)? };
     let (file, cursor) = CursorFile::open(&args.cursor).or_cli()?;
-    let reader = Reader::open(&bus, &args.lanes.lanes(), options(args, &bus, cursor)?).or_cli()?;
+    let open = || {
+        let bus = if args.no_follow { open::look(url)? } else { open::connect(url, None)? };
+        let options = options(args, &bus, cursor.clone())?;
+        let reader = Reader::open(&bus, &args.lanes.lanes(), options).or_cli()?;
+        Ok((bus, reader))
+    };
+    let opened =
+        if args.no_follow { Some(open()?) } else { wait_out(&Until::new(None, stop), open)? };
+    let Some((_bus, reader)) = opened else { return Ok(()) };
     let records = reader.records();
     let mut forwarder =
         Forwarder::new(records, exporter, file, ForwardOptions::default()).or_cli()?;

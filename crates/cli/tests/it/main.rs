@@ -19,6 +19,8 @@ mod files;
 mod log;
 mod log_serve;
 mod log_watch;
+#[cfg(feature = "kafka")]
+mod outage;
 mod schema;
 mod shell;
 #[path = "../support/mod.rs"]

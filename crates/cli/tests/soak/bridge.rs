@@ -283,6 +283,61 @@ mod with_kafka {
         assert_eq!((came, samples.stats().duplicates), (total("forwarded"), 0), "{last}");
     }
 
+    /// The services on a broker that is away, each with the pipe of what it reports.
+    fn services(site: &Site, broker: &str) -> Vec<Child> {
+        let archive = site.path("archive");
+        let cursor = site.path("cursor");
+        let on_broker = ["--url", broker];
+        let forward = ["log", "forward", "--otlp-http", "http://127.0.0.1:9", "--cursor", &cursor];
+        let all = [
+            vec!["bridge", &site.url, broker, "--topics", "t"],
+            vec!["bridge", broker, &site.url, "--topics", "back"],
+            [&["registry", "--listen", "127.0.0.1:0"], &on_broker[..]].concat(),
+            [&["log", "archive", &archive], &on_broker[..]].concat(),
+            [&forward[..], &on_broker].concat(),
+        ];
+        let start = |args: Vec<&str>| {
+            let mut command = helio();
+            command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+            command.spawn().unwrap()
+        };
+        all.into_iter().map(start).collect()
+    }
+
+    #[test]
+    fn services_that_start_while_the_broker_is_away_work_once_it_is_there() {
+        let Some(broker) = kafka::Broker::start(1) else { return };
+        let (site, url) = (Site::new(), broker.url(""));
+        let source = open(&Bus::connect(&site.url).unwrap(), "t").publisher().unwrap();
+        for n in 0..100_u64 {
+            source.publish(Message::new(&n.to_le_bytes()).key(b"k")).wait().unwrap();
+        }
+        broker.does("kill");
+        for round in 0..2 {
+            let mut running = services(&site, &url);
+            for child in &mut running {
+                let line = support::told_by(child);
+                assert!(line.contains("kafka cannot reach its engine: "), "{line}");
+            }
+            if round == 1 {
+                broker.does("restart");
+                for child in &mut running {
+                    assert_eq!(support::told_by(child), "helio: the outage is over");
+                }
+                let target = Bus::connect(&url).unwrap();
+                let mut samples = everything(&target, "t");
+                for n in 0..100_u64 {
+                    let event = samples.next_timeout(READ_TIMEOUT).unwrap().unwrap();
+                    let Event::Sample(sample) = event else { panic!("{event:?}") };
+                    assert_eq!(sample.payload[..], n.to_le_bytes());
+                }
+            }
+            for mut child in running {
+                assert_eq!(interrupt(&mut child), Some(0), "round {round}");
+            }
+        }
+    }
+
     /// Publishes as a plain client of Kafka: without a producer of ours, or numbers.
     fn plain(broker: &kafka::Broker, topic: &str, payloads: std::ops::Range<u64>) {
         let producer: BaseProducer = kafka::config(broker).create().unwrap();

@@ -8,13 +8,13 @@ use crate::args::log::From;
 use crate::error::CliResult;
 use crate::open;
 use crate::out::Out;
+use crate::outage::wait_out;
 use crate::service_error::ServiceResult;
 use crate::stop::{STOP_POLL_INTERVAL, Stop, Until};
 use crate::units::human_count;
 
 /// Runs `helio log archive`.
 pub(crate) fn run(args: &ArchiveArgs, url: Option<&str>, stop: &Stop) -> CliResult {
-    let bus = open::connect(url, None)?;
     let segment = args.segment as u64;
     let options = args.keep.iter().fold(
         ArchiveOptions::default().segment_bytes(segment),
@@ -22,10 +22,16 @@ pub(crate) fn run(args: &ArchiveArgs, url: Option<&str>, stop: &Stop) -> CliResu
             options.retention(*level, Retention { age: keep.age, bytes: keep.bytes })
         },
     );
-    let now = bus.clock().now();
-    let start = args.from.as_ref().map(|from| From::start(Some(from), true, now));
-    let mut keeper =
-        Archiver::open(&bus, &args.lanes.lanes(), &args.folder, options, start).or_cli()?;
+    let waits = Until::new(args.time.duration, stop);
+    let opened = wait_out(&waits, || {
+        let bus = open::connect(url, None)?;
+        let now = bus.clock().now();
+        let start = args.from.as_ref().map(|from| From::start(Some(from), true, now));
+        let lanes = args.lanes.lanes();
+        let keeper = Archiver::open(&bus, &lanes, &args.folder, options.clone(), start).or_cli()?;
+        Ok((bus, keeper))
+    })?;
+    let Some((_bus, mut keeper)) = opened else { return waits.result() };
     let until = Until::new(args.time.duration, stop);
     let mut archived = 0;
     let mut tell = |told: ArchiveEvent| match told {
