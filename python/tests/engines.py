@@ -79,7 +79,9 @@ class Plain:
         # Apicurio sometimes leaves a request unanswered; without a timeout the client waits for
         # ever, with one it retries, and that has to be before a test gives up.
         self.registry = registry.SchemaRegistryClient({"url": registry_url, "timeout": ANSWER_S})
-        self.producer = confluent_kafka.Producer({"bootstrap.servers": self.servers})
+        # A slow broker is asked again, and stores a record once all the same.
+        options = {"bootstrap.servers": self.servers, "enable.idempotence": True}
+        self.producer = confluent_kafka.Producer(options)
 
     def __enter__(self) -> Self:
         self.registry.__enter__()
@@ -122,18 +124,50 @@ class Plain:
         """The first messages of a topic, undecoded."""
         return _first(count, self._messages(topic), topic)
 
-    def _messages(self, topic: str) -> Iterator[Any]:
-        consumer = confluent_kafka.Consumer(
-            {"bootstrap.servers": self.servers, "group.id": "plain", "enable.auto.commit": False}
-        )
-        place = confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)
-        consumer.assign([place])
-        until = time.monotonic() + TIMEOUT_S
+    def end(self, topic: str) -> int:
+        """The end of a topic's log, however slow the broker is; 0 if there is no such topic."""
+        consumer, until = self.consumer(), time.monotonic() + TIMEOUT_S
+        place = confluent_kafka.TopicPartition(topic, 0)
         try:
-            while time.monotonic() < until:
-                message = consumer.poll(0.2)
-                if message is not None and message.error() is None:
-                    yield message
-                    until = time.monotonic() + TIMEOUT_S
+            while True:
+                try:
+                    error = consumer.list_topics(topic, timeout=ANSWER_S).topics[topic].error
+                    if error and error.code() == confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                        return 0
+                    _, end = consumer.get_watermark_offsets(place, timeout=ANSWER_S)
+                    return int(end)
+                except confluent_kafka.KafkaException:
+                    if time.monotonic() > until:
+                        raise
         finally:
             consumer.close()
+
+    def consumer(self) -> confluent_kafka.Consumer:
+        """A consumer to which partitions are assigned, perhaps before there is such a topic."""
+        options = {
+            "bootstrap.servers": self.servers,
+            "group.id": "plain",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            # By default, a topic that comes later is looked for after five minutes.
+            "topic.metadata.refresh.interval.ms": 1000,
+        }
+        return confluent_kafka.Consumer(options)
+
+    def _messages(self, topic: str) -> Iterator[Any]:
+        place = confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)
+        until = time.monotonic() + TIMEOUT_S
+        while time.monotonic() < until:
+            consumer, renewal = self.consumer(), time.monotonic() + ANSWER_S
+            try:
+                consumer.assign([place])
+                # A consumer to which nothing comes is replaced, at the same position.
+                while time.monotonic() < min(until, renewal):
+                    message = consumer.poll(0.2)
+                    if message is not None and message.error() is None:
+                        place.offset = message.offset() + 1
+                        yield message
+                        until = time.monotonic() + TIMEOUT_S
+                        renewal = time.monotonic() + ANSWER_S
+            finally:
+                consumer.close()

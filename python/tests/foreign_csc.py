@@ -16,7 +16,7 @@ from typing import Any
 
 import confluent_kafka
 from confluent_kafka.serialization import MessageField, SerializationContext
-from engines import Plain, registry_avro
+from engines import TIMEOUT_S, Plain, registry_avro
 
 import heliograph as helio
 
@@ -34,23 +34,13 @@ class Csc:
         self.interfaces = helio.load_interfaces(options["interfaces"])
         self.numbers: dict[str, int] = {}
         self.deserialize = registry_avro.AvroDeserializer(self.plain.registry)
-        self.commands = confluent_kafka.Consumer(
-            {"bootstrap.servers": self.plain.servers, "group.id": f"csc-{os.getpid()}"}
-        )
+        self.serializers: dict[str, registry_avro.AvroSerializer] = {}
+        self.commands = self.plain.consumer()
         name = self.name("command/move")
         self.plain.register(name, self.schema("command/move"))
-        place = confluent_kafka.TopicPartition(name, 0, self.end(name))
+        # Older commands are not for this process.
+        place = confluent_kafka.TopicPartition(name, 0, self.plain.end(name))
         self.commands.assign([place])
-
-    def end(self, name: str) -> int:
-        """Return the end of a topic's log: older commands are not for this process."""
-        admin = confluent_kafka.TopicPartition(name, 0)
-        self.commands.list_topics(name, timeout=10)
-        try:
-            _, end = self.commands.get_watermark_offsets(admin, timeout=10)
-        except confluent_kafka.KafkaException:
-            return 0
-        return int(end)
 
     def name(self, topic: str) -> str:
         name: str = self.interfaces[f"{COMPONENT}/{topic}"].kafka_name(self.subname)
@@ -75,8 +65,7 @@ class Csc:
             "private_origin": os.getpid(),
         }
         name = self.name(topic)
-        self.plain.register(name, schema)
-        serialize = registry_avro.AvroSerializer(self.plain.registry, json.dumps(schema))
+        serialize = self.serializer(topic)
         context = SerializationContext(name, MessageField.VALUE)
         self.plain.producer.produce(
             name,
@@ -84,13 +73,23 @@ class Csc:
             key=found.kafka_key(self.index),
             timestamp=int(now * 1000),
         )
-        self.plain.producer.flush(10)
+        assert self.plain.producer.flush(TIMEOUT_S) == 0
+
+    def serializer(self, topic: str) -> registry_avro.AvroSerializer:
+        """The topic's serializer. The registry is asked once: heartbeats do not wait for it."""
+        if topic not in self.serializers:
+            name, schema = self.name(topic), self.schema(topic)
+            self.plain.register(name, schema)
+            text = json.dumps(schema)
+            self.serializers[topic] = registry_avro.AvroSerializer(self.plain.registry, text)
+        return self.serializers[topic]
 
     def now(self) -> float:
         return time.time() + self.clock_s
 
     def run(self) -> None:
         """Serve until standard input is closed."""
+        self.serializer("ackcmd")
         self.write("event/heartbeat")
         print("ready", flush=True)
         next_beat = time.monotonic() + HEARTBEAT_INTERVAL_S

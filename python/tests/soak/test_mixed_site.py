@@ -16,7 +16,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import confluent_kafka
 import foreign_csc
 import pytest
 from engines import TIMEOUT_S, Plain, url
@@ -81,13 +80,7 @@ class Site:
         topic = helio.load_interfaces(self.options["interfaces"])["Multi/ackcmd"]
         name = topic.kafka_name(self.options["subname"])
         with Plain(self.options["kafka"], self.options["registry"]) as plain:
-            consumer = confluent_kafka.Consumer(
-                {"bootstrap.servers": plain.servers, "group.id": "plain"}
-            )
-            place = confluent_kafka.TopicPartition(name, 0)
-            _, end = consumer.get_watermark_offsets(place, timeout=TIMEOUT_S)
-            consumer.close()
-            acks = [ack for _, ack in plain.read(name, end)]
+            acks = [ack for _, ack in plain.read(name, plain.end(name))]
         return [(a["private_seqNum"], a["result"]) for a in acks if a["ack"] == AckCode.COMPLETE]
 
 
