@@ -3,6 +3,7 @@
 use helio_alert_filters::dry_run::excesses;
 use helio_alert_filters::records::Report;
 use helio_alert_filters::{PythonOptions, Span};
+use helio_bus::Tai;
 use helio_console::error::CliResult;
 use helio_console::out::Out;
 use helio_console::units::{human_bytes, human_count};
@@ -81,6 +82,14 @@ fn print(report: &Report, excesses: &[String], out: &mut Out) -> CliResult {
     if report.errors + report.rejected > 0 {
         let (errors, rejected) = (count(report.errors), count(report.rejected));
         out.line(&format!("{errors} alerts with errors, {rejected} packets unreadable"))?;
+    }
+    if report.lost > 0 {
+        let lost = count(report.lost);
+        out.line(&format!("{lost} alerts are missing: retention or damage removed them"))?;
+    }
+    if let Some(before) = report.removed_before_ns {
+        let before = Tai::from_nanos(before).to_utc_string();
+        out.line(&format!("retention has removed alerts before {before}: not the whole night"))?;
     }
     match excesses {
         [] => out.line("within the limits"),

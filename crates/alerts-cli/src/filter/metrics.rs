@@ -12,7 +12,7 @@ type Labels = Vec<(&'static str, String)>;
 /// A number of a filter: name, description, and where it is.
 type OfFilter = (&'static str, &'static str, fn(&FilterTotal) -> f64);
 
-const OF_FILTERS: [OfFilter; 8] = [
+const OF_FILTERS: [OfFilter; 9] = [
     ("visits_total", "Decided visits in which a filter was active.", |of| of.visits as f64),
     ("capped_visits_total", "Those of them in which the cap left matches out.", |of| {
         of.capped_visits as f64
@@ -20,6 +20,9 @@ const OF_FILTERS: [OfFilter; 8] = [
     ("alerts_total", "Alerts that a filter saw.", |of| of.sums.alerts as f64),
     ("matches_total", "Alerts that matched a filter.", |of| of.sums.matches as f64),
     ("capped_total", "Matches that the cap left out.", |of| of.sums.capped as f64),
+    ("refused_total", "Chosen matches that the bus refused: not sent.", |of| {
+        of.sums.refused as f64
+    }),
     ("errors_total", "Alerts in which an operation of a filter failed.", |of| {
         of.sums.errors as f64
     }),

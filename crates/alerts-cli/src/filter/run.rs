@@ -34,6 +34,7 @@ enum RunLine<'a> {
         filters: usize,
         matches: u64,
         capped: u64,
+        refused: u64,
         errors: u64,
         failures: u64,
         results: u64,
@@ -128,6 +129,7 @@ impl RunLine<'_> {
             filters: all().count(),
             matches: all().map(|of| of.matches).sum(),
             capped: all().map(|of| of.capped).sum(),
+            refused: all().map(|of| of.refused).sum(),
             errors: all().map(|of| of.errors).sum(),
             failures: all().map(|of| of.failures).sum(),
             results: summary.results.values().sum(),
@@ -150,8 +152,10 @@ impl RunLine<'_> {
                 let metrics = metrics.as_ref().map(|at| format!("; metrics: {at}"));
                 format!("filters {stream} as {group}{}", metrics.unwrap_or_default())
             }
-            Self::Visit { visit, filters, matches, results, failures, .. } => {
-                let failed = if *failures > 0 { ", FAILURES" } else { "" };
+            Self::Visit { visit, filters, matches, results, refused, failures, .. } => {
+                let mut failed = String::new();
+                failed.push_str(if *refused > 0 { ", REFUSED RESULTS" } else { "" });
+                failed.push_str(if *failures > 0 { ", FAILURES" } else { "" });
                 format!(
                     "visit {visit}: {filters} filters, {matches} matches, {results} results{failed}"
                 )

@@ -24,6 +24,8 @@ struct StatsLine<'a> {
     of: &'a VisitStatistics,
     /// The matches that were sent.
     sent: u64,
+    /// Why it failed, or why its results were refused.
+    cause: Option<&'a str>,
 }
 
 /// A user in a visit.
@@ -99,8 +101,9 @@ fn lines<'a>(
     let wanted = summary.filters.iter().filter(|(user, _)| is_wanted(args, user));
     wanted.flat_map(move |(user, filters)| {
         filters.iter().map(move |(filter, of)| {
-            let sent = of.matches.saturating_sub(of.capped);
-            StatsLine { visit: summary.visit, user, filter, of, sent }
+            let cause = summary.causes.get(user).and_then(|of_user| of_user.get(filter));
+            let (visit, sent) = (summary.visit, of.sent());
+            StatsLine { visit, user, filter, of, sent, cause: cause.map(String::as_str) }
         })
     })
 }
@@ -131,23 +134,30 @@ fn print(
     out: &mut Out,
 ) -> CliResult {
     let mut rows = Vec::new();
-    for summary in decided {
-        rows.extend(lines(args, summary).map(|line| row(&line)));
+    let mut causes = BTreeMap::new();
+    for line in decided.iter().flat_map(|summary| lines(args, summary)) {
+        rows.push(row(&line));
+        causes.extend(line.cause.map(|cause| ((line.user, line.filter), (line.visit, cause))));
     }
-    let head =
-        ["visit", "filter", "alerts", "matches", "sent", "capped", "errors", "failures", "ms"];
+    let head = [
+        "visit", "filter", "alerts", "matches", "sent", "capped", "refused", "errors", "failures",
+        "ms",
+    ];
     if !rows.is_empty() {
         table(&head, &rows).iter().try_for_each(|line| out.line(line))?;
     }
+    causes.into_iter().try_for_each(|((user, filter), (visit, cause))| {
+        out.line(&format!("{user}/{filter} in visit {visit}: {cause}"))
+    })?;
     waiting.iter().try_for_each(|(user, filter)| {
         out.line(&format!("{user}/{filter} is active; no visit with it is decided yet"))
     })
 }
 
 fn row(line: &StatsLine<'_>) -> Vec<String> {
-    let StatsLine { visit, user, filter, of, sent } = line;
+    let StatsLine { visit, user, filter, of, sent, cause: _ } = line;
     let mut row = vec![visit.to_string(), format!("{user}/{filter}")];
-    let counts = [of.alerts, of.matches, *sent, of.capped, of.errors, of.failures];
+    let counts = [of.alerts, of.matches, *sent, of.capped, of.refused, of.errors, of.failures];
     row.extend(counts.map(human_count));
     row.push(format!("{:.2}", of.cpu_ns as f64 * 1e-6));
     row

@@ -2,13 +2,15 @@
 //! rule fires for its fault, and each panel has data. Without Debian's package `prometheus` the
 //! tests say so, and fail where `HELIO_ENGINES_REQUIRED` is set.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use helio_alert_filters::records::Summary;
+use helio_alert_filters::{Topics, VisitStatistics};
 use helio_alerts::generator::{AlertNumber, Generator, GeneratorOptions, History, WithStamps};
 use helio_alerts::layout::Ccd;
 use helio_alerts::producer::{CcdProducer, ProducerOptions, control_topic};
@@ -262,6 +264,26 @@ impl Faults {
         control.publish(Message::new(&payload)).wait().unwrap();
     }
 
+    /// Decides a visit whose results were refused, as a registry does: a journal has none.
+    fn refuse_results(&self) {
+        let bus = Bus::connect(&self.site.url).unwrap();
+        let visit = 9_000_000;
+        let refused = VisitStatistics { alerts: 9, matches: 2, refused: 2, ..Default::default() };
+        let of_filters = |filter: &str| BTreeMap::from([(filter.to_owned(), refused)]);
+        let summary = Summary {
+            visit,
+            decided_ns: 0,
+            filters: BTreeMap::from([("ada".to_owned(), of_filters("all@1"))]),
+            results: BTreeMap::new(),
+            late: BTreeMap::new(),
+            causes: BTreeMap::new(),
+        };
+        let topic = Topics::of("alerts").summaries();
+        let publisher = bus.topic(TopicSpec::new(&topic).unwrap()).unwrap().publisher().unwrap();
+        let (key, value) = (visit.to_string(), serde_json::to_vec(&summary).unwrap());
+        publisher.publish(Message::new(&value).key(key.as_bytes())).wait().unwrap();
+    }
+
     /// Activates filters: one that always hits the cap, one whose list is removed, one with an
     /// error for each alert, and a slow one.
     fn filters(&self) {
@@ -320,6 +342,9 @@ fn each_rule_fires_for_its_fault_and_each_panel_has_data() {
     }
 
     faults_of_visits(&faults, &mut prometheus);
+    service.end("TERM");
+    faults.refuse_results();
+    prometheus.wait_until_fired("HelioAlertsResultsRefused");
 
     // A service that sleeps for longer than packets are stored.
     of_small.signal("STOP");

@@ -178,6 +178,9 @@ pub trait TopicDecorator: Send + Sync + 'static {
     fn committed(&self, group: &str) -> Result<Vec<(u32, u64)>, TransportError> {
         self.inner().committed(group)
     }
+    fn register_schema(&self, schema: &SchemaText) -> Result<(), RegisterError> {
+        self.inner().register_schema(schema)
+    }
 }
 
 impl<T: TopicDecorator> TransportTopic for T {
@@ -202,7 +205,7 @@ impl<T: TopicDecorator> TransportTopic for T {
     }
 
     fn register_schema(&self, schema: &SchemaText) -> Result<(), RegisterError> {
-        self.inner().register_schema(schema)
+        TopicDecorator::register_schema(self, schema)
     }
 
     fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError> {

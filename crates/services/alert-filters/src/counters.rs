@@ -41,6 +41,7 @@ counters! {
     visits_abandoned: "Visits that were never decided, forgotten by the publisher.",
     results: "Results published.",
     result_bytes: "Bytes of the results published.",
+    results_refused: "Results that the bus refused, such as a registry their schema: not sent.",
     results_without_packet: "Results whose packet was not in the log any more: references.",
     is_publisher: "Whether this process is the publisher: 1 or 0.",
 }

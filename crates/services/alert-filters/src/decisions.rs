@@ -129,7 +129,11 @@ pub(crate) fn log_start(
 }
 
 /// When the first sample from an offset on was published.
-fn published_at(alerts: &Topic, partition: u32, offset: u64) -> Result<Option<Tai>, ServiceError> {
+pub(crate) fn published_at(
+    alerts: &Topic,
+    partition: u32,
+    offset: u64,
+) -> Result<Option<Tai>, ServiceError> {
     let options = Subscribe::from(Start::Offset { partition, offset }).partitions([partition]);
     let mut samples = alerts.subscribe(options.lagging(Lagging::Lossless))?;
     samples.set_fence()?;

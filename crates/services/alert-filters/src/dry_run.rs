@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use helio_bus::{Event, Lagging, Sample, Start, Subscribe, Tai};
+use helio_bus::{Event, Lagging, Sample, Start, Subscribe, Tai, Topic};
 
-use crate::decisions::BUS_TIMEOUT;
+use crate::decisions::{BUS_TIMEOUT, published_at};
 use crate::engine::Prepared;
 use crate::error::{ChangeError, ServiceError};
 use crate::names::{FilterId, spec};
@@ -135,6 +135,19 @@ impl FilterStore {
     }
 }
 
+/// The time before which a partition has lost alerts of a span; the latest of all partitions.
+fn removed_before(topic: &Topic, span: Span, now: Tai) -> Result<Option<i64>, ServiceError> {
+    let Some(from) = span.from else { return Ok(None) };
+    let mut latest = None;
+    for partition in topic.partitions()?.iter().filter(|partition| partition.first > 0) {
+        let oldest = published_at(topic, partition.partition, partition.first)?;
+        // Of an empty partition nothing is left.
+        let oldest = oldest.unwrap_or_else(|| span.until.unwrap_or(now));
+        latest = latest.max(Some(oldest).filter(|oldest| *oldest > from));
+    }
+    Ok(latest.map(|time: Tai| time.nanos()))
+}
+
 struct DryRun {
     prepared: Prepared,
     pythons: Pythons,
@@ -161,6 +174,8 @@ impl DryRun {
             matches: 0,
             errors: 0,
             rejected: 0,
+            lost: 0,
+            removed_before_ns: None,
             visits: 0,
             most_matches: 0,
             cpu_ns: 0,
@@ -174,6 +189,7 @@ impl DryRun {
 
     fn read(&mut self, store: &mut FilterStore, span: Span) -> Result<(), ServiceError> {
         let topic = store.bus().topic(spec(store.topics().alerts())?)?;
+        self.report.removed_before_ns = removed_before(&topic, span, store.bus().clock().now())?;
         let start = span.from.map_or(Start::Earliest, Start::Time);
         let options = Subscribe::from(start).lagging(Lagging::Lossless).pinned(256 << 20);
         let mut stored = topic.subscribe(options)?;
@@ -181,7 +197,14 @@ impl DryRun {
         let (mut samples, mut bytes) = (Vec::new(), 0);
         while self.report.alerts + (samples.len() as u64) < span.max_alerts {
             let Some(event) = stored.next_stored(BUS_TIMEOUT)? else { break };
-            let Event::Sample(sample) = event else { continue };
+            let sample = match event {
+                Event::Sample(sample) => sample,
+                Event::Gap(gap) => {
+                    self.report.lost += gap.lost;
+                    continue;
+                }
+                _ => continue,
+            };
             if span.until.is_some_and(|until| sample.header.time >= until) {
                 continue;
             }

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use helio_alerts::visit::Control;
 use helio_bus::{
-    Bus, Event, Headers, Lagging, Member, Message, PendingBatch, PublishError, Publisher, Qos,
-    Sample, Start, Subscribe, Topic, TopicError, TransportError, WaitSet,
+    Bus, Event, Headers, Lagging, Member, Message, PublishError, Publisher, Qos, Sample, Start,
+    Subscribe, Topic, TopicError, TransportError, WaitSet,
 };
 use helio_core::qos::{Guarantee, History, Ownership, Retention};
 use helio_filter::cap::{Candidate, Claim, ClaimEffect, Claims, Partial, Publish, Ranking};
@@ -29,12 +29,15 @@ use crate::fetch::Fetcher;
 use crate::lists::json;
 use crate::names::{FilterId, Topics, spec};
 use crate::options::Options;
-use crate::records::{Checkpoint, Claimed, Content, Decision, Delivery, Place, Summary};
+use crate::records::{
+    Causes, Checkpoint, Claimed, Content, Decision, Delivery, Place, Summary, set_cause,
+};
 use crate::results::{self, Encoded, Reference, Selectors, Stored};
 use crate::statistics::VisitStatistics;
 use crate::store::FilterStore;
 use crate::targets::{
-    ALERT_HEADER, FILTERS_HEADER, Outgoing, RANK_HEADER, STAGE_HEADERS, Target, VISIT_HEADER,
+    ALERT_HEADER, FILTERS_HEADER, Outgoing, RANK_HEADER, Refused, STAGE_HEADERS, Sent, Target,
+    VISIT_HEADER,
 };
 use crate::worker::Progress;
 
@@ -150,6 +153,9 @@ struct Pending {
     results: BTreeMap<String, u64>,
     /// The chosen alerts of each filter, by user and label.
     chosen: BTreeMap<(String, String), u64>,
+    /// Those of them that the bus refused.
+    refused: BTreeMap<(String, String), u64>,
+    causes: Causes,
     /// When the last record was written.
     filtered_ns: i64,
 }
@@ -398,11 +404,22 @@ impl Leading {
     ) -> bool {
         let mut whole = Partial { visit: 0, partition: 0, users: BTreeMap::new() };
         let (mut all_places, mut numbers, mut lates) = (Vec::new(), Vec::new(), Vec::new());
+        let mut causes = Causes::new();
         for part in parts {
-            let Decision::Partial { visit, partition, users, places, statistics, late, .. } = part
+            let Decision::Partial {
+                visit,
+                partition,
+                users,
+                places,
+                statistics,
+                late,
+                causes: of_part,
+                ..
+            } = part
             else {
                 continue;
             };
+            causes.extend(of_part);
             (whole.visit, whole.partition) = (visit, partition);
             whole.users.extend(users);
             all_places.extend(places);
@@ -421,6 +438,9 @@ impl Leading {
             for (label, one) in filters {
                 of_user.entry(label).or_default().add(&one);
             }
+        }
+        for (user, filters) in causes {
+            pending.causes.entry(user).or_default().extend(filters);
         }
         for (user, late) in lates.into_iter().flatten() {
             *pending.late.entry(user).or_default() += late;
@@ -477,52 +497,63 @@ impl Leading {
         }
         let mut sent = Vec::new();
         for (user, results) in by_user {
-            add(&self.counters.results, results.len() as u64);
-            let bytes = results.iter().map(|result| result.encoded.payload.len() as u64).sum();
-            add(&self.counters.result_bytes, bytes);
             if let Some(target) = self.targets.get_mut(user) {
-                sent.push((user, target.publish(&results)?, results));
+                sent.push((user, target.publish(results)?));
             }
         }
-        for (user, pending, results) in sent {
-            self.await_stored(user, pending, results)?;
-        }
-        Ok(())
+        sent.into_iter().try_for_each(|(user, sent)| self.await_stored(user, sent))
     }
 
     /// Waits for a user's results. The engine never accepts one that is too large: its reference is
     /// published instead, and those that were not tried after it.
-    fn await_stored(
-        &mut self,
-        user: &str,
-        mut pending: Vec<PendingBatch>,
-        mut results: Vec<Outgoing>,
-    ) -> Result<(), ServiceError> {
+    fn await_stored(&mut self, user: &str, sent: Sent) -> Result<(), ServiceError> {
+        let Sent { mut pending, accepted: mut results, mut refused } = sent;
         let delivery = self.delivery(user);
         let mut references = BTreeSet::new();
         while !results.is_empty() {
             let outcomes = pending.drain(..).flat_map(|batch| batch.wait_each_timeout(BUS_TIMEOUT));
-            let mut left = Vec::new();
+            let (mut left, mut unencodable) = (Vec::new(), Vec::new());
             for (mut result, outcome) in results.into_iter().zip(outcomes.collect::<Vec<_>>()) {
                 let of = (result.visit, result.alert);
                 match outcome {
-                    Ok(_) => continue,
+                    Ok(_) => {
+                        add(&self.counters.results, 1);
+                        add(&self.counters.result_bytes, result.encoded.payload.len() as u64);
+                        continue;
+                    }
                     Err(PublishError::Skipped) => {}
                     Err(PublishError::Transport(TransportError::TooLarge { .. }))
                         if references.insert(of) =>
                     {
                         result.encoded = self.reference(of.0, of.1, delivery);
                     }
+                    Err(PublishError::Encode(reason)) => {
+                        unencodable.push((result, reason));
+                        continue;
+                    }
                     Err(error) => return Err(error.into()),
                 }
                 left.push(result);
             }
-            results = left;
-            if let Some(target) = self.targets.get_mut(user) {
-                pending = target.send(&results)?;
+            let Some(target) = self.targets.get_mut(user) else { break };
+            let (admitted, more) = target.admit(left)?;
+            target.withdraw(more.len() + unencodable.len());
+            pending = target.send(&admitted);
+            results = admitted;
+            refused.extend(more.into_iter().chain(unencodable));
+        }
+        self.count_refused(user, &refused);
+        Ok(())
+    }
+
+    /// Counts results that are not sent, and why, in their visits' statistics.
+    fn count_refused(&mut self, user: &str, refused: &[Refused]) {
+        add(&self.counters.results_refused, refused.len() as u64);
+        for (result, reason) in refused {
+            if let Some(pending) = self.pending.get_mut(&result.visit) {
+                pending.refuse(user, &result.filters, reason);
             }
         }
-        Ok(())
     }
 
     fn delivery(&self, user: &str) -> Delivery {
@@ -590,7 +621,8 @@ impl Leading {
             let (visit, alert) = (chosen.visit, candidate.alert);
             let headers = self.headers(chosen, *rank, candidate);
             let encoded = encoded.unwrap_or_else(|| self.reference(visit, alert, delivery));
-            outgoing.push(Outgoing { visit, alert, headers, encoded });
+            let filters = candidate.filters.clone();
+            outgoing.push(Outgoing { visit, alert, filters, headers, encoded });
         }
         outgoing
     }
@@ -723,15 +755,28 @@ impl Pending {
         }
     }
 
+    /// Counts a chosen alert as not sent.
+    fn refuse(&mut self, user: &str, filters: &BTreeSet<String>, reason: &str) {
+        if let Some(results) = self.results.get_mut(user) {
+            *results = results.saturating_sub(1);
+        }
+        for label in filters {
+            *self.refused.entry((user.to_owned(), label.clone())).or_default() += 1;
+            set_cause(&mut self.causes, user, label, reason);
+        }
+    }
+
     fn summary(self, visit: i64, decided_ns: i64) -> Summary {
-        let Self { mut statistics, results, late, chosen, .. } = self;
+        let Self { mut statistics, results, late, chosen, refused, causes, .. } = self;
         for (user, filters) in &mut statistics {
             for (label, of) in filters {
-                let sent = chosen.get(&(user.clone(), label.clone())).copied().unwrap_or(0);
-                of.capped = of.matches.saturating_sub(sent);
+                let key = (user.clone(), label.clone());
+                let count = |of: &BTreeMap<_, u64>| of.get(&key).copied().unwrap_or(0);
+                of.capped = of.matches.saturating_sub(count(&chosen));
+                of.refused = count(&refused);
             }
         }
-        Summary { visit, decided_ns, filters: statistics, results, late }
+        Summary { visit, decided_ns, filters: statistics, results, late, causes }
     }
 }
 

@@ -84,6 +84,18 @@ pub struct Active {
     pub delivery: Delivery,
 }
 
+/// Texts by user and label of a filter.
+pub type Causes = BTreeMap<String, BTreeMap<String, String>>;
+
+/// The characters of a cause in [`Causes`]; the rest is cut.
+const MAX_CAUSE_CHARS: usize = 500;
+
+/// Sets the cause of a filter, cut to its limit.
+pub(crate) fn set_cause(causes: &mut Causes, user: &str, label: &str, cause: &str) {
+    let of_user = causes.entry(user.to_owned()).or_default();
+    of_user.insert(label.to_owned(), cause.chars().take(MAX_CAUSE_CHARS).collect());
+}
+
 /// The active filters of all users, of one visit.
 pub type ActiveSet = BTreeMap<String, BTreeMap<String, u32>>;
 
@@ -98,6 +110,13 @@ pub struct Report {
     pub errors: u64,
     /// Packets that could not be read.
     pub rejected: u64,
+    /// Alerts of the span that retention or damage removed while it was read.
+    #[serde(default)]
+    pub lost: u64,
+    /// Before this time, TAI nanoseconds since 1970, retention has removed alerts of the span;
+    /// `None` if it has all.
+    #[serde(default)]
+    pub removed_before_ns: Option<i64>,
     /// The visits.
     pub visits: u64,
     /// The most matches of a visit.
@@ -167,6 +186,9 @@ pub enum Decision {
         statistics: BTreeMap<String, BTreeMap<String, VisitStatistics>>,
         /// Matches of each user that came after the visit's end, and before this record.
         late: BTreeMap<String, u64>,
+        /// Why filters failed, the last cause of each.
+        #[serde(default)]
+        causes: Causes,
     },
 }
 
@@ -205,6 +227,9 @@ pub struct Summary {
     pub results: BTreeMap<String, u64>,
     /// The matches of each user that came after the visit's end, so far as they were known.
     pub late: BTreeMap<String, u64>,
+    /// Why filters failed, or why their results were refused, the last cause of each.
+    #[serde(default)]
+    pub causes: Causes,
 }
 
 /// The publisher's checkpoint.

@@ -11,6 +11,10 @@ pub struct VisitStatistics {
     pub matches: u64,
     /// The matches that were not sent: the user had 20, there were better ones, or they were late.
     pub capped: u64,
+    /// The chosen matches that were not sent, as the bus refused them; the visit's
+    /// [causes](crate::records::Summary::causes) say why.
+    #[serde(default)]
+    pub refused: u64,
     /// The alerts in which an operation failed.
     pub errors: u64,
     /// The batches in which the filter failed as a whole, or did not run.
@@ -20,11 +24,18 @@ pub struct VisitStatistics {
 }
 
 impl VisitStatistics {
+    /// The matches that were sent.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.matches.saturating_sub(self.capped).saturating_sub(self.refused)
+    }
+
     /// Adds another partition's, or batch's.
     pub fn add(&mut self, other: &Self) {
         self.alerts += other.alerts;
         self.matches += other.matches;
         self.capped += other.capped;
+        self.refused += other.refused;
         self.errors += other.errors;
         self.failures += other.failures;
         self.cpu_ns += other.cpu_ns;

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use helio_bus::{
     Bus, Event, Evolution, Headers, Lagging, Message, PendingBatch, Publisher, Start, Subscribe,
-    TopicSpec, TransportError,
+    TopicError, TopicSpec, TransportError, notify,
 };
 use helio_core::{Schema, SchemaId};
 
@@ -29,12 +30,35 @@ pub const RANK_HEADER: &str = "rank";
 /// was published, a worker's decision was written, the visit was decided.
 pub const STAGE_HEADERS: [&str; 4] = ["shutter-ns", "published-ns", "filtered-ns", "decided-ns"];
 
+/// How long a refusal of a schema is believed; then the bus is asked again.
+const REFUSAL_TTL: Duration = Duration::from_secs(10);
+/// Refused schemas of a user that are remembered.
+const MAX_REFUSALS: usize = 256;
+
 /// A result to be published.
 pub(crate) struct Outgoing {
     pub(crate) visit: i64,
     pub(crate) alert: i64,
+    /// The labels of the filters that chose it.
+    pub(crate) filters: BTreeSet<String>,
     pub(crate) headers: Headers,
     pub(crate) encoded: Encoded,
+}
+
+/// A result that the bus does not accept, and why.
+pub(crate) type Refused = (Outgoing, String);
+
+/// Results on their way.
+pub(crate) struct Sent {
+    pub(crate) pending: Vec<PendingBatch>,
+    pub(crate) accepted: Vec<Outgoing>,
+    pub(crate) refused: Vec<Refused>,
+}
+
+/// Why a schema was refused, and when.
+struct Refusal {
+    reason: String,
+    at: Duration,
 }
 
 /// A user's topic of results, of which this process is the only publisher.
@@ -43,6 +67,7 @@ pub(crate) struct Target {
     name: String,
     bytes: Publisher,
     by_schema: HashMap<SchemaId, Publisher>,
+    refusals: HashMap<SchemaId, Refusal>,
     /// The visits and alerts that it has, of visits that are not finished.
     has: BTreeSet<(i64, i64)>,
     /// The first result of each of these visits.
@@ -72,8 +97,8 @@ impl Target {
         // From here on nobody else adds results.
         let bytes = topic.publisher()?;
         let (has, first) = (BTreeSet::new(), BTreeMap::new());
-        let (bus, by_schema) = (bus.clone(), HashMap::new());
-        let mut target = Self { bus, name, bytes, by_schema, has, first, end: 0 };
+        let (bus, by_schema, refusals) = (bus.clone(), HashMap::new(), HashMap::new());
+        let mut target = Self { bus, name, bytes, by_schema, refusals, has, first, end: 0 };
         let partition = topic.partitions()?.first().copied();
         let (stored, end) = partition.map_or((0, 0), |partition| (partition.first, partition.end));
         target.end = end;
@@ -104,28 +129,51 @@ impl Target {
         self.has.contains(&(visit, alert))
     }
 
-    /// Notes results as there, and publishes them in order.
-    pub(crate) fn publish(
-        &mut self,
-        results: &[Outgoing],
-    ) -> Result<Vec<PendingBatch>, ServiceError> {
+    /// Notes results as there, and publishes them in order; not those that the bus refuses.
+    pub(crate) fn publish(&mut self, results: Vec<Outgoing>) -> Result<Sent, ServiceError> {
+        let (accepted, refused) = self.admit(results)?;
         // At once: a failure ends this publisher, and the next one reads the topic. Some may be
         // published again behind the others, but none lies before the present end.
-        for result in results {
+        for result in &accepted {
             self.note(result.visit, result.alert, self.end);
         }
-        self.end += results.len() as u64;
-        self.send(results)
+        self.end += accepted.len() as u64;
+        let pending = self.send(&accepted);
+        Ok(Sent { pending, accepted, refused })
     }
 
-    /// Publishes results that are noted.
-    pub(crate) fn send(&mut self, results: &[Outgoing]) -> Result<Vec<PendingBatch>, ServiceError> {
+    /// Opens the results' publishers. A refused schema stops its own results only: neither the
+    /// user's others nor other users' wait for it.
+    pub(crate) fn admit(
+        &mut self,
+        results: Vec<Outgoing>,
+    ) -> Result<(Vec<Outgoing>, Vec<Refused>), ServiceError> {
+        let (mut accepted, mut refused) = (Vec::new(), Vec::new());
+        for result in results {
+            match self.open_publisher(result.encoded.schema.as_ref())? {
+                Ok(()) => accepted.push(result),
+                Err(reason) => refused.push((result, reason)),
+            }
+        }
+        Ok((accepted, refused))
+    }
+
+    /// Takes back notes of results that are never published: the others lie so much before.
+    pub(crate) fn withdraw(&mut self, results: usize) {
+        let fewer = |offset: &mut u64| *offset = offset.saturating_sub(results as u64);
+        fewer(&mut self.end);
+        self.first.values_mut().for_each(fewer);
+    }
+
+    /// Publishes admitted results.
+    pub(crate) fn send(&mut self, results: &[Outgoing]) -> Vec<PendingBatch> {
         let mut pending = Vec::new();
-        let id = |result: &Outgoing| {
-            result.encoded.schema.as_ref().map_or(SchemaId::BYTES, |schema| schema.id())
-        };
+        let id = |result: &Outgoing| result.encoded.schema.as_ref().map(|schema| schema.id());
         for run in results.chunk_by(|a, b| id(a) == id(b)) {
-            let publisher = self.publisher(run[0].encoded.schema.as_ref())?;
+            let publisher = match id(&run[0]) {
+                Some(id) => &self.by_schema[&id],
+                None => &self.bytes,
+            };
             let messages: Vec<_> = run
                 .iter()
                 .map(|result| {
@@ -135,19 +183,49 @@ impl Target {
                 .collect();
             pending.push(publisher.publish_batch(&messages));
         }
-        Ok(pending)
+        pending
     }
 
-    fn publisher(&mut self, schema: Option<&Arc<Schema>>) -> Result<Publisher, ServiceError> {
-        let Some(schema) = schema else { return Ok(self.bytes.clone()) };
-        if let Some(publisher) = self.by_schema.get(&schema.id()) {
-            return Ok(publisher.clone());
+    /// Opens the publisher of a schema, or returns why it is refused.
+    fn open_publisher(
+        &mut self,
+        schema: Option<&Arc<Schema>>,
+    ) -> Result<Result<(), String>, ServiceError> {
+        let Some(schema) = schema.filter(|schema| !self.by_schema.contains_key(&schema.id()))
+        else {
+            return Ok(Ok(()));
+        };
+        let (id, now) = (schema.id(), self.bus.clock().monotonic());
+        let is_fresh = |refusal: &&Refusal| now < refusal.at + REFUSAL_TTL;
+        if let Some(refusal) = self.refusals.get(&id).filter(is_fresh) {
+            return Ok(Err(refusal.reason.clone()));
         }
         // Filters of one user have different columns; each result has its schema.
         let spec = TopicSpec::new(&self.name)?.schema(&**schema).evolution(Evolution::None);
-        let publisher = self.bus.topic(spec)?.publisher()?;
-        self.by_schema.insert(schema.id(), publisher.clone());
-        Ok(publisher)
+        match self.bus.topic(spec).and_then(|topic| topic.publisher()) {
+            Ok(publisher) => {
+                self.by_schema.insert(id, publisher);
+                if self.refusals.remove(&id).is_some() {
+                    notify(&format!("{}: the schema {id} is accepted now", self.name));
+                }
+                Ok(Ok(()))
+            }
+            Err(error) => match refusal(&self.name, &error) {
+                Some(reason) => Ok(Err(self.refuse(id, reason, now))),
+                None => Err(error.into()),
+            },
+        }
+    }
+
+    fn refuse(&mut self, id: SchemaId, reason: String, at: Duration) -> String {
+        if self.refusals.len() >= MAX_REFUSALS {
+            self.refusals.clear();
+        }
+        let known = self.refusals.insert(id, Refusal { reason: reason.clone(), at });
+        if known.is_none_or(|known| known.reason != reason) {
+            notify(&format!("results are not published: {reason}"));
+        }
+        reason
     }
 
     /// Forgets a visit that is finished.
@@ -161,5 +239,20 @@ impl Target {
     /// The offset at or behind which results of unfinished visits lie.
     pub(crate) fn resume_offset(&self) -> u64 {
         self.first.values().copied().fold(self.end, u64::min)
+    }
+}
+
+/// Why a schema of a topic of results is refused; `None` for failures of the engine, which pass.
+fn refusal(topic: &str, error: &TopicError) -> Option<String> {
+    match error {
+        TopicError::Incompatible { schema, reason, .. } => Some(format!(
+            "the registry refuses the schema {schema} of the topic {topic}: {reason}; set the \
+             subject's compatibility to NONE (helio schema compatibility), or choose the format \
+             json or fink"
+        )),
+        TopicError::Schema { .. } | TopicError::Invalid { .. } | TopicError::Refused(_) => {
+            Some(error.to_string())
+        }
+        _ => None,
     }
 }

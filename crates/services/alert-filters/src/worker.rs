@@ -29,7 +29,7 @@ use crate::lists::json;
 use crate::names::{Topics, spec};
 use crate::options::Options;
 use crate::python::Pythons;
-use crate::records::{ActiveSet, Claimed, Decision, Place};
+use crate::records::{ActiveSet, Causes, Claimed, Decision, Place, set_cause};
 use crate::statistics::VisitStatistics;
 use crate::store::FilterStore;
 use crate::stream::Packet;
@@ -93,6 +93,7 @@ struct Tally {
     counted: HashSet<i64>,
     statistics: BTreeMap<String, BTreeMap<String, VisitStatistics>>,
     late: BTreeMap<String, u64>,
+    causes: Causes,
 }
 
 /// An alert of a batch.
@@ -602,6 +603,9 @@ impl FilterWorker {
                     (u128::from(sum) * u128::from(*count) / (alerts.len() as u128).max(1)) as u64
                 };
                 let tally = self.tally_of(at.0, at.1, *first);
+                if let Some(cause) = &outcome.failure {
+                    set_cause(&mut tally.causes, &filter.id.user, &filter.id.label(), cause);
+                }
                 let users = tally.statistics.entry(filter.id.user.clone()).or_default();
                 users.entry(filter.id.label()).or_default().add(&VisitStatistics {
                     alerts: *count,
@@ -705,13 +709,14 @@ impl FilterWorker {
         add(&self.counters.partials, 1);
         let known = self.visit(visit);
         let tally = known.tallies.remove(&partition).unwrap_or_default();
-        let (mut statistics, mut late) = (tally.statistics, tally.late);
+        let (mut statistics, mut late, mut causes) = (tally.statistics, tally.late, tally.causes);
         let mut users = users;
         let all: BTreeSet<String> =
             users.keys().chain(statistics.keys()).chain(late.keys()).cloned().collect();
         let all = all.into_iter().map(|user| {
             let of = (users.remove(&user), statistics.remove(&user), late.remove(&user));
-            (user, of)
+            let causes = causes.remove(&user);
+            (user, of, causes)
         });
         let mut all = records(all.collect());
         if all.is_empty() {
@@ -721,9 +726,11 @@ impl FilterWorker {
         for (part, of_part) in (0..).zip(all) {
             let (mut tops, mut numbers, mut lates) =
                 <(BTreeMap<_, Top>, BTreeMap<_, _>, BTreeMap<_, _>)>::default();
-            for (user, (top, of_user, late)) in of_part {
+            let mut causes = Causes::new();
+            for (user, (top, of_user, late), of_filters) in of_part {
                 tops.extend(top.map(|top| (user.clone(), top)));
                 numbers.extend(of_user.map(|of_user| (user.clone(), of_user)));
+                causes.extend(of_filters.map(|of_filters| (user.clone(), of_filters)));
                 lates.extend(late.map(|late| (user, late)));
             }
             let chosen: BTreeSet<i64> = tops
@@ -743,6 +750,7 @@ impl FilterWorker {
                 places,
                 statistics,
                 late,
+                causes,
             };
             self.log.append(partial);
         }

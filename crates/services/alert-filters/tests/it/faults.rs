@@ -159,6 +159,7 @@ fn partial(visit: i64, partition: u32) -> Decision {
         places: Vec::new(),
         statistics: BTreeMap::new(),
         late: BTreeMap::new(),
+        causes: BTreeMap::new(),
     }
 }
 

@@ -88,6 +88,8 @@ fn a_filter_whose_list_is_removed_is_reported() {
     let summary = &summaries(&bus, TOPIC).unwrap()[0];
     let of = summary.filters["ada"]["in@1"];
     assert!(of.failures > 0 && of.matches == 0, "{of:?}");
+    assert!(summary.causes["ada"]["in@1"].contains('r'), "{:?}", summary.causes);
+    assert!(!summary.causes.contains_key("bob"));
     assert_eq!(chosen(&bus, "bob")[&night.id(0)], best(&alerts, 6.0));
 }
 

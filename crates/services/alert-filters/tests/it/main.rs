@@ -8,6 +8,7 @@ mod faults;
 mod hostile;
 mod lists;
 mod python;
+mod refusals;
 mod results;
 mod store;
 mod totals;

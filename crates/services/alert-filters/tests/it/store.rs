@@ -104,6 +104,42 @@ fn a_dry_run_reads_a_span() {
     assert_eq!(run(never).alerts, 0);
 }
 
+/// What retention or damage has removed of the span is in the report.
+#[test]
+fn a_dry_run_reports_gaps() {
+    let text = "SELECT * FROM alerts WHERE diaSource.snr > 0";
+    let run = |bus: &Bus, span| {
+        let mut store = FilterStore::open(bus, TOPIC).unwrap();
+        store.dry_run(Language::Sql, text, span, &PythonOptions::default()).unwrap()
+    };
+    let bus = Bus::connect("memory:").unwrap();
+    let mut night = Night::keeping(&bus, generated(300), 1 << 20);
+    let begin = Span { from: Some(bus.clock().now()), ..Span::default() };
+    night.visit(0);
+    let whole = run(&bus, begin);
+    assert_eq!((whole.alerts, whole.lost, whole.removed_before_ns), (300, 0, None));
+    let topic = bus.topic(TopicSpec::new(TOPIC).unwrap()).unwrap();
+    let is_cut = || topic.partitions().unwrap().iter().any(|partition| partition.first > 0);
+    let visits = (1..).find(|visit| {
+        night.visit(*visit);
+        is_cut()
+    });
+    let rest = run(&bus, begin);
+    assert!(rest.alerts < 300 * u64::from(visits.unwrap() + 1), "{rest:?}");
+    let before = rest.removed_before_ns.unwrap();
+    assert!(before > begin.from.unwrap().nanos() && before < bus.clock().now().nanos());
+    // What comes behind the gap has none.
+    let later = Span { from: Some(Tai::from_nanos(before)), ..Span::default() };
+    assert_eq!(run(&bus, later).removed_before_ns, None);
+    assert_eq!(run(&bus, Span::default()).removed_before_ns, None, "the oldest is the start");
+    // Lost while it reads.
+    let bus = Bus::connect("fault:memory:?drop=0.1&seed=7").unwrap();
+    let mut night = Night::new(&bus, generated(300));
+    night.visit(0);
+    let lossy = run(&bus, Span::default());
+    assert!(lossy.lost > 0 && lossy.alerts + lossy.lost <= 300, "{lossy:?}");
+}
+
 #[test]
 fn a_users_filters_rank_alike_or_not_at_all() {
     let bus = Bus::connect("memory:").unwrap();

@@ -1,23 +1,30 @@
-//! A bus in memory that refuses records by a rule, and whose schemas cannot be read for a while.
+//! A bus in memory that refuses records and schemas by rules, and whose schemas cannot be read for
+//! a while.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use helio_bus::transport::fault::{FaultPlan, FaultTransport};
 use helio_bus::transport::{
-    Decorator, Published, Record, TopicDecorator, Transport, TransportTopic, Writer, WriterRequest,
+    Decorator, Published, Record, RegisterError, TopicDecorator, Transport, TransportTopic, Writer,
+    WriterRequest,
 };
 use helio_bus::{
-    Bus, Guarantee, PendingReceipt, Producer, PublishError, SchemaId, TopicName, TransportError,
+    Builder, Bus, Guarantee, PendingReceipt, Producer, PublishError, SchemaId, SchemaText,
+    TopicName, TransportError,
 };
 
 /// Why a record of a topic is refused; `None` if it is accepted.
 type Rule = Arc<dyn Fn(&str, &Record<'_>) -> Option<PublishError> + Send + Sync + 'static>;
 
+/// Why a schema of a topic is refused, as by a registry.
+type SchemaRule = Arc<dyn Fn(&str, &SchemaText) -> Option<String> + Send + Sync + 'static>;
+
 /// The transport.
 pub(crate) struct Faulty {
     inner: Arc<FaultTransport>,
     rule: Rule,
+    schema_rule: SchemaRule,
     /// The look-ups of schemas that fail.
     pub(crate) schema_failures: AtomicU64,
     /// All look-ups of schemas.
@@ -28,10 +35,20 @@ impl Faulty {
     pub(crate) fn new(
         rule: impl Fn(&str, &Record<'_>) -> Option<PublishError> + Send + Sync + 'static,
     ) -> (Arc<Self>, Bus) {
+        Self::over(Bus::builder(), rule, |_, _| None)
+    }
+
+    /// The same with a rule for schemas that publishers register.
+    pub(crate) fn over(
+        builder: Builder,
+        rule: impl Fn(&str, &Record<'_>) -> Option<PublishError> + Send + Sync + 'static,
+        schema_rule: impl Fn(&str, &SchemaText) -> Option<String> + Send + Sync + 'static,
+    ) -> (Arc<Self>, Bus) {
         let inner = FaultTransport::connect("memory:", FaultPlan::default()).unwrap();
         let (schema_failures, lookups) = (AtomicU64::new(0), AtomicU64::new(0));
-        let faulty = Arc::new(Self { inner, rule: Arc::new(rule), schema_failures, lookups });
-        let bus = Bus::builder().over(Arc::clone(&faulty) as Arc<dyn Transport>).unwrap();
+        let (rule, schema_rule) = (Arc::new(rule), Arc::new(schema_rule));
+        let faulty = Arc::new(Self { inner, rule, schema_rule, schema_failures, lookups });
+        let bus = builder.over(Arc::clone(&faulty) as Arc<dyn Transport>).unwrap();
         (faulty, bus)
     }
 }
@@ -42,7 +59,8 @@ impl Decorator for Faulty {
     }
 
     fn topic(&self, inner: Arc<dyn TransportTopic>, name: &TopicName) -> Arc<dyn TransportTopic> {
-        Arc::new(FaultyTopic { inner, name: name.to_string(), rule: Arc::clone(&self.rule) })
+        let (rule, schema_rule) = (Arc::clone(&self.rule), Arc::clone(&self.schema_rule));
+        Arc::new(FaultyTopic { inner, name: name.to_string(), rule, schema_rule })
     }
 
     fn schema(&self, id: SchemaId) -> Result<Option<String>, TransportError> {
@@ -62,11 +80,19 @@ struct FaultyTopic {
     inner: Arc<dyn TransportTopic>,
     name: String,
     rule: Rule,
+    schema_rule: SchemaRule,
 }
 
 impl TopicDecorator for FaultyTopic {
     fn inner(&self) -> &dyn TransportTopic {
         &*self.inner
+    }
+
+    fn register_schema(&self, schema: &SchemaText) -> Result<(), RegisterError> {
+        match (self.schema_rule)(&self.name, schema) {
+            Some(reason) => Err(RegisterError::Refused(reason)),
+            None => self.inner.register_schema(schema),
+        }
     }
 
     fn writer(&self, request: &WriterRequest<'_>) -> Result<Box<dyn Writer>, TransportError> {

@@ -66,7 +66,12 @@ impl Night {
     /// Creates the topics, with a visit of so many alerts.
     pub(crate) fn new(bus: &Bus, generated: GeneratorOptions) -> Self {
         // In memory a partition keeps 64 MiB by default.
-        let keep = Keep { partition_bytes: Some(256 << 20), ..Keep::default() };
+        Self::keeping(bus, generated, 256 << 20)
+    }
+
+    /// The same, with the bytes that a partition keeps.
+    pub(crate) fn keeping(bus: &Bus, generated: GeneratorOptions, partition_bytes: u64) -> Self {
+        let keep = Keep { partition_bytes: Some(partition_bytes), ..Keep::default() };
         let options =
             ProducerOptions { partitions: PARTITIONS, keep, ..ProducerOptions::default() };
         let schema = Version::LATEST.schema();
