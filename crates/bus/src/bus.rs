@@ -10,6 +10,7 @@ use helio_core::{ProducerName, Qos, SchemaId, TopicName};
 use crate::bus_core::BusCore;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{ConnectError, TopicError, TransportError};
+use crate::exclusive::{ExclusiveError, ExclusiveLog, LogOptions};
 use crate::open_topics::OpenTopics;
 use crate::reactor::EventSource;
 use crate::schema_text::SchemaText;
@@ -235,6 +236,19 @@ impl Bus {
     /// The transport's error.
     pub fn topics(&self) -> Result<Vec<TopicName>, TransportError> {
         self.core.transport.topics()
+    }
+
+    /// Opens an [exclusive log](crate::exclusive); creates it if there is none.
+    ///
+    /// # Errors
+    /// [`TransportError::Unsupported`] as [`ExclusiveError::Transport`] if the transport has none;
+    /// [`ExclusiveError::Held`]; the transport's error.
+    pub fn exclusive_log(
+        &self,
+        name: &TopicName,
+        options: &LogOptions,
+    ) -> Result<Arc<dyn ExclusiveLog>, ExclusiveError> {
+        self.core.transport.exclusive_log(name, options)
     }
 
     /// Removes a topic with its samples; returns whether it existed. Open handles of all processes

@@ -42,6 +42,7 @@
 //!   `reactor`: wake-ups of tasks
 //! - [`transport`]: the interface of transports, `journal:`, `memory:`, `fault:` and the URL
 //!   registry
+//! - [`exclusive`]: logs of one process, for services that keep their history in one
 //! - `event`, `receipts`, `error`, `schema_text`: values of the interface; `bell`, `pending_value`,
 //!   `clock`, `url`, `partitioner`: what it is built from
 //! - `thread_pool`, `parallel`: threads for blocking tasks; `interfaces`: folders of SAL
@@ -58,6 +59,7 @@ pub mod conformance;
 mod error;
 mod event;
 mod evolution;
+pub mod exclusive;
 mod forwarder;
 mod grants;
 mod groups;

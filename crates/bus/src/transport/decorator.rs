@@ -14,6 +14,7 @@ use super::{
 };
 use crate::bell::Bell;
 use crate::error::TransportError;
+use crate::exclusive::{ExclusiveError, ExclusiveLog, LogOptions};
 use crate::schema_text::SchemaText;
 
 /// A [`Transport`] that wraps another. Methods default to the inner transport's; its topics are
@@ -120,6 +121,14 @@ impl<T: Decorator> Transport for T {
 
     fn revoke(&self, user: &str, topic: &TopicName) -> Result<bool, TransportError> {
         self.inner().revoke(user, topic)
+    }
+
+    fn exclusive_log(
+        &self,
+        name: &TopicName,
+        options: &LogOptions,
+    ) -> Result<Arc<dyn ExclusiveLog>, ExclusiveError> {
+        self.inner().exclusive_log(name, options)
     }
 
     fn topics(&self) -> Result<Vec<TopicName>, TransportError> {

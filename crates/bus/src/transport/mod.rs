@@ -44,6 +44,7 @@ use crate::bell::Bell;
 pub use crate::bell::locked;
 use crate::error::{PublishError, SizeLimit, TransportError};
 use crate::event::{Gap, Incompatible, Outage};
+use crate::exclusive::{ExclusiveError, ExclusiveLog, LogOptions};
 pub use crate::grants::Granted;
 pub use crate::groups::{GroupMember, GroupState};
 use crate::receipts::PendingReceipt;
@@ -147,6 +148,22 @@ pub trait Transport: Send + Sync + 'static {
     /// As [`grant`](Self::grant).
     fn revoke(&self, _user: &str, _topic: &TopicName) -> Result<bool, TransportError> {
         Err(self.no_grants())
+    }
+    /// Opens an [exclusive log](crate::exclusive); creates it if there is none.
+    ///
+    /// # Errors
+    /// [`TransportError::Unsupported`] as [`ExclusiveError::Transport`] if the engine has none;
+    /// [`ExclusiveError::Held`]; the engine's error.
+    fn exclusive_log(
+        &self,
+        _name: &TopicName,
+        _options: &LogOptions,
+    ) -> Result<Arc<dyn ExclusiveLog>, ExclusiveError> {
+        Err(ExclusiveError::Transport(TransportError::Unsupported {
+            transport: self.capabilities().transport.clone(),
+            what: "open an exclusive log".to_owned(),
+            remedy: "use a journal (journal:PATH)".to_owned(),
+        }))
     }
     /// The error of grants where the engine has no users.
     fn no_grants(&self) -> TransportError {

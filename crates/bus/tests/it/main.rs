@@ -9,6 +9,7 @@ mod bus;
 mod closing;
 mod conformance;
 mod deletion;
+mod exclusive;
 mod fair;
 mod fence;
 mod frozen;

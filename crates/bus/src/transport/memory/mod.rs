@@ -10,6 +10,7 @@
 //! Operation. A partition is a deque of shared samples behind a mutex, and the newest ones of each
 //! key. Readers copy references and visit the samples outside the lock.
 
+mod exclusive;
 mod group;
 mod partition;
 mod reader;
@@ -29,6 +30,7 @@ use super::{
 use crate::bell::{Bell, LocalBell, locked};
 use crate::clock::Clock;
 use crate::error::{ConnectError, TransportError};
+use crate::exclusive::{ExclusiveError, ExclusiveLog, Log, LogOptions};
 use topic::{MemoryTopic, TopicConnection};
 
 /// The most bytes (payloads and keys) that a partition stores, so that no test exhausts memory.
@@ -48,6 +50,7 @@ struct Engine {
     number: EngineNumber,
     topics: Mutex<BTreeMap<TopicName, Arc<MemoryTopic>>>,
     schemas: Mutex<HashMap<SchemaId, String>>,
+    logs: exclusive::MemoryLogs,
 }
 
 /// Distinguishes the process's engines.
@@ -180,6 +183,16 @@ impl Transport for Memory {
 
     fn schema(&self, id: SchemaId) -> Result<Option<String>, TransportError> {
         Ok(locked(&self.engine.schemas).get(&id).cloned())
+    }
+
+    fn exclusive_log(
+        &self,
+        name: &TopicName,
+        options: &LogOptions,
+    ) -> Result<Arc<dyn ExclusiveLog>, ExclusiveError> {
+        self.check_open()?;
+        let (store, found) = self.engine.logs.open(name.as_str(), options)?;
+        Ok(Arc::new(Log::new(store, options.durability, found)))
     }
 
     fn bell(&self) -> Result<Arc<dyn Bell>, TransportError> {
