@@ -49,6 +49,16 @@ impl KeyValue {
         Some(Self { encoded })
     }
 
+    /// Takes bytes of a record, which its checksum proved.
+    pub(crate) fn from_log(record: Bytes, span: std::ops::Range<usize>) -> Option<Self> {
+        (span.end <= record.len()).then(|| Self { encoded: record.slice(span) })
+    }
+
+    /// Takes bytes of a snapshot, which its checksum proved.
+    pub fn from_trusted(encoded: Bytes) -> Self {
+        Self { encoded }
+    }
+
     /// The protobuf form, a message without its length.
     pub fn encoded(&self) -> &Bytes {
         &self.encoded
@@ -160,4 +170,11 @@ fn take_bytes<'a>(length: u64, from: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (bytes, rest) = from.split_at_checked(usize::try_from(length).ok()?)?;
     *from = rest;
     Some(bytes)
+}
+
+/// The key of an encoded key-value, without a look at the rest: it is the first field.
+pub(crate) fn key_of(encoded: &[u8]) -> Option<&[u8]> {
+    let (tag, mut rest) = encoded.split_first()?;
+    let length = take_varint(&mut rest)?;
+    (*tag == KEY).then(|| take_bytes(length, &mut rest))?
 }
