@@ -342,7 +342,7 @@ fn each_rule_fires_for_its_fault_and_each_panel_has_data() {
     }
 
     faults_of_visits(&faults, &mut prometheus);
-    service.end("TERM");
+    assert_eq!(service.end("TERM").0, Some(0));
     faults.refuse_results();
     prometheus.wait_until_fired("HelioAlertsResultsRefused");
 
@@ -369,7 +369,6 @@ fn each_rule_fires_for_its_fault_and_each_panel_has_data() {
     let missing: Vec<_> =
         rules().into_iter().filter(|rule| !prometheus.fired.contains(rule)).collect();
     assert_eq!(missing, Vec::<String>::new());
-    assert_eq!(service.end("TERM").0, Some(0));
 }
 
 /// Provokes what goes wrong with groups, visits and packets.
