@@ -10,6 +10,7 @@ use helio_console::open;
 use helio_console::out::Out;
 use helio_console::outage::wait_out;
 use helio_console::stop::{STOP_POLL_INTERVAL, Stop, Until};
+use helio_http::Limits;
 use serde::Serialize;
 
 use crate::args::ServeArgs;
@@ -31,7 +32,8 @@ pub(crate) fn run(args: &ServeArgs, url: Option<&str>, stop: &Stop) -> CliResult
     let failed = |error: std::io::Error| {
         CliError::Failure(format!("cannot listen at {}: {error}", args.listen))
     };
-    let listening = helio_http::listen(&args.listen, "alerts-http").map_err(failed)?;
+    let listening = helio_http::listen(&args.listen, "alerts-http", Limits::default());
+    let listening = listening.map_err(failed)?;
     let address = format!("http://{}", listening.address());
     let urls = StampUrls::below(args.public_url.as_deref().unwrap_or(&address));
     let opened = wait_out(&Until::new(None, stop), || {

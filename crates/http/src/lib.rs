@@ -1,23 +1,40 @@
-//! An HTTP server in threads of its own.
+//! An HTTP server in threads of its own, with limits on what clients may occupy.
 //!
 //! It knows axum's router. It must not know what is served, nor the bus.
+//!
+//! - [`peers`]: the limits, and how much of them each client occupies
+//! - [`connections`]: accepts connections, bounds them by number and by time
+//! - [`requests`]: reads bodies within the limits
+//!
+//! Operation. [`listen`] and [`Listening::serve`] suffice for a service with one address and small
+//! requests. A service with several addresses, or that reads bodies itself, uses [`Threads`].
+
+mod connections;
+mod peers;
+mod requests;
 
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::watch;
+
+pub use connections::Peer;
+pub use peers::{Limits, Observer, Peers, Place};
+pub use requests::{BodyError, read_body};
 
 /// How long pending requests get when a server ends.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
+/// The threads for blocking work of a service; further work waits for one.
+const BLOCKING_THREADS: usize = 16;
 
 /// A server that answers requests until it is dropped.
 pub struct Server {
     address: SocketAddr,
-    end: Option<oneshot::Sender<()>>,
-    runtime: Option<tokio::runtime::Runtime>,
+    _threads: Threads,
 }
 
 impl Server {
@@ -28,12 +45,57 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    /// Accepts no more requests; pending ones get 5 s.
+/// The threads of a service. Dropping them accepts no more connections; pending requests get 5 s.
+pub struct Threads {
+    peers: Arc<Peers>,
+    end: Option<watch::Sender<()>>,
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+impl Threads {
+    /// Starts a thread of a name for connections, and at most so many for blocking work.
+    ///
+    /// # Errors
+    /// If the system refuses the threads.
+    pub fn start(thread_name: &str, blocking: usize, peers: Arc<Peers>) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_blocking_threads(blocking)
+            .thread_name(thread_name)
+            .enable_all()
+            .build()?;
+        let (end, _) = watch::channel(());
+        Ok(Self { peers, end: Some(end), runtime: Some(runtime) })
+    }
+
+    /// Listens at an address such as `127.0.0.1:8081`.
+    ///
+    /// # Errors
+    /// If the system refuses the address.
+    pub fn bind(&self, address: &str) -> io::Result<TcpListener> {
+        self.runtime().block_on(TcpListener::bind(address))
+    }
+
+    /// Serves routes. Their handlers find the client as `ConnectInfo<Peer>`; a handler that reads a
+    /// body must bound its time ([`read_body`]).
+    pub fn serve(&self, listener: TcpListener, routes: Router) {
+        let ended = self.end.as_ref().expect("present until the drop").subscribe();
+        let peers = Arc::clone(&self.peers);
+        self.runtime().spawn(connections::accept(listener, routes, peers, ended));
+    }
+
+    fn runtime(&self) -> &tokio::runtime::Runtime {
+        self.runtime.as_ref().expect("present until the drop")
+    }
+}
+
+impl Drop for Threads {
     fn drop(&mut self) {
+        let deadline = Instant::now() + END_TIMEOUT;
         drop(self.end.take());
+        self.peers.wait_until_closed(deadline);
         if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_timeout(END_TIMEOUT);
+            runtime.shutdown_timeout(deadline.saturating_duration_since(Instant::now()));
         }
     }
 }
@@ -42,21 +104,17 @@ impl Drop for Server {
 pub struct Listening {
     address: SocketAddr,
     listener: TcpListener,
-    runtime: tokio::runtime::Runtime,
+    threads: Threads,
 }
 
 /// Listens at an address such as `127.0.0.1:8081`, in threads of a name.
 ///
 /// # Errors
 /// If the system refuses the address.
-pub fn listen(address: &str, thread_name: &str) -> io::Result<Listening> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .thread_name(thread_name)
-        .enable_all()
-        .build()?;
-    let listener = runtime.block_on(TcpListener::bind(address))?;
-    Ok(Listening { address: listener.local_addr()?, listener, runtime })
+pub fn listen(address: &str, thread_name: &str, limits: Limits) -> io::Result<Listening> {
+    let threads = Threads::start(thread_name, BLOCKING_THREADS, Peers::new(limits, None))?;
+    let listener = threads.bind(address)?;
+    Ok(Listening { address: listener.local_addr()?, listener, threads })
 }
 
 impl Listening {
@@ -66,15 +124,12 @@ impl Listening {
         self.address
     }
 
-    /// Serves routes.
+    /// Serves routes, whose handlers get bodies that were read within the limits.
     #[must_use]
     pub fn serve(self, routes: Router) -> Server {
-        let Self { address, listener, runtime } = self;
-        let (end, ended) = oneshot::channel::<()>();
-        runtime.spawn(async move {
-            let ended = async { drop(ended.await) };
-            axum::serve(listener, routes).with_graceful_shutdown(ended).await
-        });
-        Server { address, end: Some(end), runtime: Some(runtime) }
+        let Self { address, listener, threads } = self;
+        let routes = requests::bounded(routes, &threads.peers);
+        threads.serve(listener, routes);
+        Server { address, _threads: threads }
     }
 }

@@ -13,6 +13,7 @@ use helio_console::out::Out;
 use helio_console::outage::wait_out;
 use helio_console::stop::{Stop, Until};
 use helio_console::units::human_count;
+use helio_http::Limits;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -59,7 +60,7 @@ pub(crate) fn run(args: &RunArgs, url: Option<&str>, stop: &Stop) -> CliResult {
         let failed = |error: std::io::Error| {
             CliError::Failure(format!("cannot listen at {address}: {error}"))
         };
-        helio_http::listen(address, "filters-http").map_err(failed)
+        helio_http::listen(address, "filters-http", Limits::default()).map_err(failed)
     });
     let listening = listening.transpose()?;
     let waits = Until::new(args.end.duration, stop);

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::extract::{Path, Query, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use helio_http::Server;
+use helio_http::{Limits, Server};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -31,7 +31,8 @@ type Options = Query<HashMap<String, String>>;
 /// # Errors
 /// If the system refuses the address.
 pub fn serve(registry: Registry, listen: &str) -> io::Result<Server> {
-    Ok(helio_http::listen(listen, "registry")?.serve(routes(Arc::new(registry))))
+    let limits = Limits { body_bytes: MAX_BODY_BYTES, ..Limits::default() };
+    Ok(helio_http::listen(listen, "registry", limits)?.serve(routes(Arc::new(registry))))
 }
 
 fn routes(registry: Arc<Registry>) -> Router {
@@ -58,7 +59,6 @@ fn routes(registry: Arc<Registry>) -> Router {
             let body = json!({ "error_code": 404, "message": "HTTP 404 Not Found" });
             typed((StatusCode::NOT_FOUND, axum::Json(body)).into_response())
         })
-        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(registry)
 }
 

@@ -15,15 +15,15 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use bytes::Bytes;
+use helio_http::{Peer, Place};
 use prost::Message as _;
 use tonic::codec::CompressionEncoding;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::server::{Grpc, UnaryService};
 use tonic::{Code, Status};
 
-use super::connections::Sender;
 use super::http::{NOT_STORED, response};
-use super::{Answer, Format, MAX_REQUEST_BYTES, RETRY_DELAY, RequestPlace, Service};
+use super::{Answer, Format, MAX_REQUEST_BYTES, RETRY_DELAY, Service};
 use crate::bytes_codec::{EXPORT_PATH, RawCodec};
 use crate::proto;
 
@@ -41,14 +41,14 @@ pub(super) fn routes(service: Arc<Service>) -> Router {
 
 async fn export(
     State(service): State<Arc<Service>>,
-    ConnectInfo(Sender(sender)): ConnectInfo<Sender>,
+    ConnectInfo(Peer(sender)): ConnectInfo<Peer>,
     request: Request,
 ) -> Response {
     let kind = request.headers().get(header::CONTENT_TYPE);
     if !kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc")) {
         return StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response();
     }
-    let Some(place) = service.admit(sender) else {
+    let Some(place) = service.peers.request(sender) else {
         return later(Code::ResourceExhausted, NO_ROOM, RETRY_DELAY).into_http::<Body>();
     };
     let call = Call { service: Arc::clone(&service), sender, place: Some(place) };
@@ -59,7 +59,7 @@ async fn export(
     let most = service.limits.unfinished + service.limits.stored;
     let answered = tokio::time::timeout(most, grpc.unary(call, request)).await;
     let Ok(mut answered) = answered else {
-        service.take.timed_out(sender);
+        service.peers.timed_out(sender);
         return Status::deadline_exceeded("the request came too slowly").into_http::<Body>();
     };
     // For a message that is too large the library returns a code on which OTLP's clients retry.
@@ -81,7 +81,7 @@ async fn export(
 struct Call {
     service: Arc<Service>,
     sender: SocketAddr,
-    place: Option<RequestPlace>,
+    place: Option<Place>,
 }
 
 impl UnaryService<Bytes> for Call {

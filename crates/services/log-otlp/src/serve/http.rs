@@ -7,16 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequest as _, Request, State};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
+use helio_http::{BodyError, Peer, read_body};
 use prost::Message;
 use serde::Serialize;
 
-use super::connections::Sender;
 use super::{Answer, Format, MAX_REQUEST_BYTES, RETRY_DELAY, Service};
 use crate::proto;
 
@@ -41,7 +41,7 @@ pub(super) fn routes(service: Arc<Service>) -> Router {
 
 async fn logs(
     State(service): State<Arc<Service>>,
-    ConnectInfo(Sender(sender)): ConnectInfo<Sender>,
+    ConnectInfo(Peer(sender)): ConnectInfo<Peer>,
     request: Request,
 ) -> Response {
     let unsupported = |what: &str| {
@@ -56,28 +56,26 @@ async fn logs(
     let Some(packed) = packed(request.headers()) else {
         return unsupported("a request comes as it is or in gzip; set Content-Encoding");
     };
-    let Some(place) = service.admit(sender) else {
+    let Some(place) = service.peers.request(sender) else {
         return reply(format, Answer::Later(RETRY_DELAY));
     };
-    let body =
-        tokio::time::timeout(service.limits.unfinished, Bytes::from_request(request, &())).await;
-    let body = match body {
-        Err(_) => {
-            service.take.timed_out(sender);
-            return (StatusCode::REQUEST_TIMEOUT, "the request came too slowly").into_response();
+    let body = match read_body(request, service.limits.unfinished).await {
+        Ok(body) => body,
+        Err(error @ BodyError::TooSlow) => {
+            service.peers.timed_out(sender);
+            return (StatusCode::REQUEST_TIMEOUT, error.to_string()).into_response();
         }
-        Ok(Err(error)) => {
-            let reason = error.body_text();
+        Err(error) => {
+            let reason = error.to_string();
             service.take.refused(sender, 0, &reason);
             return reply(
                 format,
-                match error.status() {
-                    StatusCode::PAYLOAD_TOO_LARGE => too_large(),
+                match error {
+                    BodyError::TooLarge(_) => too_large(),
                     _ => Answer::Wrong(reason),
                 },
             );
         }
-        Ok(Ok(body)) => body,
     };
     let unpack = move || match packed {
         _ if body.len() > MAX_REQUEST_BYTES => Err(too_large()),

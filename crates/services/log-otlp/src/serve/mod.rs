@@ -10,7 +10,6 @@
 //! a gate one by one: the first waits for room and passes its records on, also in a thread. No
 //! thread waits while records are stored.
 
-mod connections;
 mod grpc;
 mod http;
 
@@ -24,13 +23,12 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use bytes::Bytes;
 use helio_bus::{Clock as _, SystemClock};
+use helio_http::{Observer, Peers, Place, Threads};
 use helio_logging::Record;
 use thiserror::Error;
-use tokio::net::TcpListener;
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::Mutex;
 
 use crate::read::{Received, from_json, from_protobuf, reason};
-use connections::{Place, Senders};
 
 /// The most bytes of a request, compressed and decompressed: the limit that OTLP's specification
 /// recommends.
@@ -42,6 +40,8 @@ pub const MAX_REQUESTS: usize = 64;
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// How often a request that waits for room checks for it.
 const ROOM_POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// The idle time after which a connection is closed: longer than collectors' intervals.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 /// The threads that decompress and read requests: as many as small machines have processors.
 const READING_THREADS: usize = 2;
 
@@ -71,6 +71,20 @@ impl Default for Limits {
             requests_per_sender: MAX_REQUESTS / 4,
             unfinished: Duration::from_secs(30),
             stored: Duration::from_secs(5),
+        }
+    }
+}
+
+impl From<Limits> for helio_http::Limits {
+    fn from(limits: Limits) -> Self {
+        Self {
+            connections: limits.connections,
+            connections_per_peer: limits.connections_per_sender,
+            requests: MAX_REQUESTS,
+            requests_per_peer: limits.requests_per_sender,
+            unfinished: limits.unfinished,
+            idle: IDLE_TIMEOUT,
+            body_bytes: MAX_REQUEST_BYTES,
         }
     }
 }
@@ -143,12 +157,12 @@ pub enum ServeError {
     },
 }
 
-/// A running service with its own threads. Dropping it stops it.
+/// A running service with its own threads. Dropping it accepts no more connections; requests in
+/// flight get 5 s.
 pub struct Serving {
     grpc: Option<SocketAddr>,
     http: Option<SocketAddr>,
-    end: Option<watch::Sender<()>>,
-    runtime: Option<tokio::runtime::Runtime>,
+    _threads: Threads,
 }
 
 impl Serving {
@@ -162,16 +176,6 @@ impl Serving {
     #[must_use]
     pub fn http(&self) -> Option<SocketAddr> {
         self.http
-    }
-}
-
-impl Drop for Serving {
-    /// Stops accepting connections; requests in flight may complete.
-    fn drop(&mut self) {
-        drop(self.end.take());
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_timeout(Duration::from_secs(5));
-        }
     }
 }
 
@@ -206,18 +210,13 @@ impl Drop for Serving {
 /// # Ok::<(), helio_log_otlp::ServeError>(())
 /// ```
 pub fn serve(listen: &Listen, limits: &Limits, take: Arc<dyn Take>) -> Result<Serving, ServeError> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .max_blocking_threads(READING_THREADS)
-        .thread_name("otlp")
-        .enable_all()
-        .build()
-        .map_err(ServeError::Threads)?;
-    let (end, ended) = watch::channel(());
+    let refusals = Arc::new(Refusals(Arc::clone(&take)));
+    let peers = Peers::new((*limits).into(), Some(refusals));
+    let threads = Threads::start("otlp", READING_THREADS, Arc::clone(&peers));
+    let threads = threads.map_err(ServeError::Threads)?;
     let service = Arc::new(Service {
         take,
-        permits: Arc::new(Semaphore::new(MAX_REQUESTS)),
-        senders: Senders::new(*limits),
+        peers,
         limits: *limits,
         gate: Mutex::const_new(()),
         clock: SystemClock::new(),
@@ -226,30 +225,37 @@ pub fn serve(listen: &Listen, limits: &Limits, take: Arc<dyn Take>) -> Result<Se
     let start = |address: &Option<String>, routes: Routes| -> Result<_, ServeError> {
         let Some(address) = address else { return Ok(None) };
         let failed = |source| ServeError::Address { address: address.clone(), source };
-        let listener = runtime.block_on(TcpListener::bind(address)).map_err(failed)?;
+        let listener = threads.bind(address).map_err(failed)?;
         let local = listener.local_addr().map_err(failed)?;
-        let (senders, take) = (Arc::clone(&service.senders), Arc::clone(&service.take));
-        let routes = routes(Arc::clone(&service));
-        runtime.spawn(connections::accept(listener, routes, senders, take, ended.clone()));
+        threads.serve(listener, routes(Arc::clone(&service)));
         Ok(Some(local))
     };
     let (grpc, http) = (start(&listen.grpc, grpc::routes)?, start(&listen.http, http::routes)?);
-    Ok(Serving { grpc, http, end: Some(end), runtime: Some(runtime) })
+    Ok(Serving { grpc, http, _threads: threads })
+}
+
+/// Passes what the limits refuse to a [`Take`].
+struct Refusals(Arc<dyn Take>);
+
+impl Observer for Refusals {
+    fn refused(&self, peer: SocketAddr) {
+        self.0.turned_away(peer);
+    }
+
+    fn timed_out(&self, peer: SocketAddr) {
+        self.0.timed_out(peer);
+    }
 }
 
 /// The state shared by both protocols.
 struct Service {
     take: Arc<dyn Take>,
-    permits: Arc<Semaphore>,
-    senders: Arc<Senders>,
+    peers: Arc<Peers>,
     limits: Limits,
     /// Held while a request waits for room and passes its records on.
     gate: Mutex<()>,
     clock: SystemClock,
 }
-
-/// The place of a request whose body is read or decoded.
-type RequestPlace = (Place, OwnedSemaphorePermit);
 
 /// The encoding of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -275,22 +281,13 @@ enum Answer {
 }
 
 impl Service {
-    /// A place for a request; none if there are too many, in all or of this sender.
-    fn admit(&self, sender: SocketAddr) -> Option<RequestPlace> {
-        let place = self.senders.request(sender);
-        if place.is_none() {
-            self.take.turned_away(sender);
-        }
-        place.zip(Arc::clone(&self.permits).try_acquire_owned().ok())
-    }
-
     /// Decompresses, reads and passes on a request, and waits until its records are stored. Its
     /// place is held until it is passed on, even if the sender has disconnected.
     async fn handle(
         self: &Arc<Self>,
         sender: SocketAddr,
         format: Format,
-        place: Option<RequestPlace>,
+        place: Option<Place>,
         unpack: impl FnOnce() -> Result<Bytes, Answer> + Send + 'static,
     ) -> Answer {
         let (service, arrived) = (Arc::clone(self), Instant::now());
@@ -319,7 +316,7 @@ impl Service {
         sender: SocketAddr,
         Received { records, refused, reason: first }: Received,
         arrived: Instant,
-        place: Option<RequestPlace>,
+        place: Option<Place>,
     ) -> Answer {
         let taken = match records.is_empty() {
             true => Taken::All,
@@ -350,7 +347,7 @@ impl Service {
         sender: SocketAddr,
         records: Vec<Record>,
         arrived: Instant,
-        place: Option<RequestPlace>,
+        place: Option<Place>,
     ) -> Result<Taken, Answer> {
         let taking = {
             let _turn = self.gate.lock().await;

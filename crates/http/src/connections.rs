@@ -1,30 +1,28 @@
-//! Accepts connections, bounds them by number and by time, and bounds requests by sender.
+//! Accepts connections, and bounds them by number and by time.
 //!
-//! Constraints. No sender, and no number of connections that send nothing, may keep others out: one
+//! Constraints. No peer, and no number of connections that send nothing, may keep others out: one
 //! above a limit is closed at once, so that accepting never stops. A connection counts against its
-//! sender until it ends.
+//! peer until it ends.
 //!
 //! Operation. A connection without a request in flight has a deadline: [`Limits::unfinished`] from
-//! its beginning to its first request, and from the first byte of each later one; [`IDLE_TIMEOUT`]
-//! otherwise. Bodies have their own time limit, where they are read.
+//! its beginning to its first request, and from the first byte of each later one; [`Limits::idle`]
+//! otherwise. Bodies have their own time limit, where they are read. Once the server ends, a
+//! connection closes after its requests in flight; without any, at once.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::{Body, HttpBody};
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::ConnectInfo;
 use axum::http::{Request, Version};
 use axum::response::Response;
 use axum::{BoxError, Router};
-use bytes::Bytes;
-use helio_bus::transport::locked;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
@@ -33,113 +31,22 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{Limits, Take};
+use crate::peers::{Limits, Peers, Place};
 
-/// The idle time after which a connection is closed: longer than collectors' intervals.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 /// The interval of checks of a connection's deadline, at the longest.
 const DEADLINE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The delay after a failed accept, usually for want of file descriptors.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The sender of a request.
+/// The client of a request, an extension of each.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sender(pub(super) SocketAddr);
+pub struct Peer(pub SocketAddr);
 
-/// What each sender occupies at present, and the limits.
-pub(super) struct Senders {
-    limits: Limits,
-    occupied: Mutex<Occupied>,
-}
-
-#[derive(Default)]
-struct Occupied {
-    connections: usize,
-    by_sender: HashMap<IpAddr, Usage>,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Usage {
-    connections: usize,
-    requests: usize,
-}
-
-/// A connection or a request of a sender; dropping it ends it.
-pub(super) struct Place {
-    senders: Arc<Senders>,
-    sender: IpAddr,
-    kind: Kind,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Connection,
-    Request,
-}
-
-impl Senders {
-    pub(super) fn new(limits: Limits) -> Arc<Self> {
-        Arc::new(Self { limits, occupied: Mutex::default() })
-    }
-
-    /// A place for a connection, unless there are too many.
-    fn connection(self: &Arc<Self>, sender: SocketAddr) -> Option<Place> {
-        self.place(sender, Kind::Connection, |limits, all, own| {
-            all < limits.connections && own.connections < limits.connections_per_sender
-        })
-    }
-
-    /// A place for a request whose body is to be read, unless the sender has too many.
-    pub(super) fn request(self: &Arc<Self>, sender: SocketAddr) -> Option<Place> {
-        let most = |limits: &Limits, _, own: Usage| own.requests < limits.requests_per_sender;
-        self.place(sender, Kind::Request, most)
-    }
-
-    fn place(
-        self: &Arc<Self>,
-        sender: SocketAddr,
-        kind: Kind,
-        has_room: impl Fn(&Limits, usize, Usage) -> bool,
-    ) -> Option<Place> {
-        let sender = sender.ip().to_canonical();
-        let mut occupied = locked(&self.occupied);
-        let own = occupied.by_sender.get(&sender).copied().unwrap_or_default();
-        if !has_room(&self.limits, occupied.connections, own) {
-            return None;
-        }
-        occupied.add(sender, kind, 1);
-        Some(Place { senders: Arc::clone(self), sender, kind })
-    }
-}
-
-impl Occupied {
-    fn add(&mut self, sender: IpAddr, kind: Kind, change: isize) {
-        let usage = self.by_sender.entry(sender).or_default();
-        let counts = match kind {
-            Kind::Connection => [Some(&mut self.connections), Some(&mut usage.connections)],
-            Kind::Request => [None, Some(&mut usage.requests)],
-        };
-        for count in counts.into_iter().flatten() {
-            *count = count.saturating_add_signed(change);
-        }
-        if usage.connections + usage.requests == 0 {
-            self.by_sender.remove(&sender);
-        }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        locked(&self.senders.occupied).add(self.sender, self.kind, -1);
-    }
-}
-
-/// Accepts connections until the service ends.
-pub(super) async fn accept(
+/// Accepts connections until the server ends.
+pub(crate) async fn accept(
     listener: TcpListener,
     routes: Router,
-    senders: Arc<Senders>,
-    take: Arc<dyn Take>,
+    peers: Arc<Peers>,
     mut ended: watch::Receiver<()>,
 ) {
     loop {
@@ -147,29 +54,25 @@ pub(super) async fn accept(
             accepted = listener.accept() => accepted,
             _ = ended.changed() => return,
         };
-        let Ok((stream, sender)) = accepted else {
+        let Ok((stream, peer)) = accepted else {
             tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
             continue;
         };
-        match senders.connection(sender) {
-            None => take.turned_away(sender),
-            Some(place) => {
-                let connection = Connection {
-                    sender,
-                    activity: Arc::new(Mutex::new(Activity::new())),
-                    unfinished: senders.limits.unfinished,
-                    _place: place,
-                };
-                let streams = senders.limits.requests_per_sender;
-                let served = connection.serve(stream, routes.clone(), streams, ended.clone());
-                let take = Arc::clone(&take);
-                tokio::spawn(async move {
-                    if served.await == Ended::TooSlow {
-                        take.timed_out(sender);
-                    }
-                });
+        // One above the limits is closed here.
+        let Some(place) = peers.connection(peer) else { continue };
+        let connection = Connection {
+            peer,
+            activity: Arc::new(Mutex::new(Activity::new())),
+            limits: *peers.limits(),
+            _place: place,
+        };
+        let served = connection.serve(stream, routes.clone(), ended.clone());
+        let peers = Arc::clone(&peers);
+        tokio::spawn(async move {
+            if served.await == Ended::TooSlow {
+                peers.timed_out(peer);
             }
-        }
+        });
     }
 }
 
@@ -199,19 +102,24 @@ impl Activity {
     }
 
     /// When it is to be closed and why, if nothing happens.
-    fn deadline(&self, unfinished: Duration) -> Option<(Instant, Ended)> {
+    fn deadline(&self, limits: &Limits) -> Option<(Instant, Ended)> {
         match self.begun {
             _ if self.requests > 0 => None,
-            Some(begun) => Some((begun + unfinished, Ended::TooSlow)),
-            None => Some((self.since + IDLE_TIMEOUT, Ended::Idle)),
+            Some(begun) => Some((begun + limits.unfinished, Ended::TooSlow)),
+            None => Some((self.since + limits.idle, Ended::Idle)),
         }
+    }
+
+    /// Whether it is between a request's first byte and its head's end.
+    fn is_unfinished(&self) -> bool {
+        self.requests == 0 && self.begun.is_some()
     }
 }
 
 struct Connection {
-    sender: SocketAddr,
+    peer: SocketAddr,
     activity: Arc<Mutex<Activity>>,
-    unfinished: Duration,
+    limits: Limits,
     _place: Place,
 }
 
@@ -220,16 +128,14 @@ impl Connection {
         self,
         stream: TcpStream,
         routes: Router,
-        streams: usize,
         mut ended: watch::Receiver<()>,
     ) -> Ended {
         let mut builder = Builder::new(TokioExecutor::new());
         builder.http1().timer(TokioTimer::new()).header_read_timeout(None);
-        let streams = u32::try_from(streams).unwrap_or(u32::MAX);
+        let streams = u32::try_from(self.limits.requests_per_peer).unwrap_or(u32::MAX);
         builder.http2().timer(TokioTimer::new()).max_concurrent_streams(streams);
         let stream = Watched { stream, activity: Arc::clone(&self.activity) };
-        let requests =
-            Requests { routes, sender: self.sender, activity: Arc::clone(&self.activity) };
+        let requests = Requests { routes, peer: self.peer, activity: Arc::clone(&self.activity) };
         let service = TowerToHyperService::new(requests);
         let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
         let mut ends = false;
@@ -238,6 +144,9 @@ impl Connection {
                 _ = served.as_mut() => return Ended::Itself,
                 why = self.deadline() => return why,
                 _ = ended.changed(), if !ends => {
+                    if locked(&self.activity).is_unfinished() {
+                        return Ended::Itself;
+                    }
                     ends = true;
                     served.as_mut().graceful_shutdown();
                 }
@@ -248,9 +157,9 @@ impl Connection {
     /// Waits until the connection is to be closed.
     async fn deadline(&self) -> Ended {
         loop {
-            let deadline = locked(&self.activity).deadline(self.unfinished);
+            let deadline = locked(&self.activity).deadline(&self.limits);
             let now = Instant::now();
-            let next = now + DEADLINE_CHECK_INTERVAL.min(self.unfinished);
+            let next = now + DEADLINE_CHECK_INTERVAL.min(self.limits.unfinished);
             match deadline {
                 Some((at, why)) if at <= now => return why,
                 Some((at, _)) => tokio::time::sleep_until(at.min(next)).await,
@@ -264,7 +173,7 @@ impl Connection {
 #[derive(Clone)]
 struct Requests {
     routes: Router,
-    sender: SocketAddr,
+    peer: SocketAddr,
     activity: Arc<Mutex<Activity>>,
 }
 
@@ -301,7 +210,7 @@ where
         }
         let in_flight = InFlight(Arc::clone(&self.activity));
         let mut request = request.map(Body::new);
-        request.extensions_mut().insert(ConnectInfo(Sender(self.sender)));
+        request.extensions_mut().insert(ConnectInfo(Peer(self.peer)));
         let answered = tower_service::Service::call(&mut self.routes, request);
         Box::pin(async move {
             let answered = answered.await;
@@ -351,4 +260,8 @@ impl AsyncWrite for Watched {
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,0 +1,5 @@
+//! Clients that stall, beside one that behaves.
+
+mod limits;
+mod shutdown;
+mod support;
