@@ -429,6 +429,11 @@ impl CcdProducer {
         while !rest.is_empty() {
             let (batch, after) = rest.split_at_mut(batch_len(rest));
             rest = after;
+            // An attempt may wait for the engine; one is enough behind the deadline.
+            if failures.cause.is_some() && self.clock.monotonic() >= deadline {
+                batch.iter().for_each(|sample| failures.add(sample, PublishError::Skipped));
+                continue;
+            }
             self.deliver(publisher, partition, batch, deadline, failures);
         }
     }

@@ -1,6 +1,6 @@
 //! Producers of detectors on a bus, and readers of the whole visit.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use helio_alerts::visit::{
 use helio_bus::transport::fault::{Cable, FaultPlan, FaultTransport};
 use helio_bus::{Bus, Event, Sample, Start, Subscribe, TopicSpec};
 use helio_core::codec::Codec;
+use helio_core::qos::Overload;
 use helio_core::schema::HasSchema;
 
 use crate::support::{
@@ -205,6 +206,50 @@ fn what_fails_is_named_spilled_and_replayed() {
     assert!(closing.unwrap().is_complete());
     assert!(reader.audit(visit).unwrap().is_equal());
     assert!(producer.replay(&spill.join("other.avro")).is_err());
+}
+
+/// An engine that does not respond: its queue is full, and the topics' policy is to block.
+#[test]
+fn a_blocked_queue_holds_no_producer_beyond_its_deadline() {
+    for (name, layout) in
+        [("inline", TopicLayout::Inline), ("split", TopicLayout::Split(Packing::Plain))]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("journal:{}", folder.path().join(name).display());
+        let retry_for = Duration::from_millis(50);
+        let spill = Some(folder.path().join("spill"));
+        let options = ProducerOptions { layout, spill, retry_for, ..options() };
+        let faults =
+            FaultTransport::connect(&url, FaultPlan { queue: 2, ..FaultPlan::default() }).unwrap();
+        let cable = faults.cable();
+        let bus = Bus::builder().producer("ccds").over(faults).unwrap();
+        let topic = || bus.topic(TopicSpec::new(TOPIC).unwrap()).unwrap();
+        let producer = CcdProducer::open(&bus, TOPIC, Version::LATEST.schema(), options).unwrap();
+        assert_eq!(topic().qos().overload, Overload::Block);
+        let (visit, all) = packets();
+        producer.open_visit(opening(visit)).unwrap();
+        cable.freeze();
+        let layout = Layout::new(Version::LATEST.schema());
+        let mut outcomes = Vec::new();
+        for (detector, packets) in (0..).zip(&all) {
+            let outcome = producer.publish(Ccd { visit, detector }, packets).unwrap();
+            let ids = packets.iter().map(|datum| layout.alert_id(datum).unwrap().unwrap());
+            let ids: BTreeSet<_> = ids.collect();
+            assert_eq!(outcome.failed, ids.into_iter().collect::<Vec<_>>(), "{name}");
+            assert!(!outcome.is_announced && outcome.cause.is_some(), "{name}: {outcome:?}");
+            assert!(outcome.spilled.as_ref().is_some_and(|file| file.exists()), "{name}");
+            outcomes.push(outcome);
+        }
+        // Nothing of it blocks later publishes.
+        cable.thaw();
+        for outcome in &outcomes {
+            let replayed = producer.replay(outcome.spilled.as_ref().unwrap()).unwrap();
+            assert!(replayed.is_published(), "{name}: {replayed:?}");
+        }
+        let (reader, closing) = read(&bus);
+        assert!(closing.unwrap().is_complete(), "{name}");
+        assert!(reader.audit(visit).unwrap().is_equal(), "{name}");
+    }
 }
 
 /// A producer whose engine is unreachable, with the cable.
