@@ -19,9 +19,9 @@ EVERYTHING = "everything"
 RULES: list[tuple[str, tuple[str, ...]]] = [
     ("tests/engines/apicurio", ("engines", "helio-kafka")),
     ("tests/engines/lib/apicurio", ("engines", "helio-kafka")),
-    ("tests/engines/kube", ("engines",)),
-    ("tests/engines/lib/etcd", ("engines",)),
-    ("tests/engines/lib/go", ("engines",)),
+    ("tests/engines/kube", ("engines", "helio-state-etcd")),
+    ("tests/engines/lib/etcd", ("engines", "helio-state-etcd")),
+    ("tests/engines/lib/go", ("engines", "helio-state-etcd")),
     ("tests/engines/", ("engines", "helio-kafka", "helio-bridge", "helio-cli", "python")),
     ("python/", ("python", "helio-python")),
     ("examples/interfaces/", ("helio-component", "helio-cli", "python")),

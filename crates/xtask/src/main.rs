@@ -1,6 +1,7 @@
 //! Checks of the house: layers, style limits, links; it reads the checkout and changes nothing.
 //!
-//! `cargo xtask tidy` runs all checks, `cargo xtask links` the documents' only. Each finding is one
+//! `cargo xtask tidy` runs all checks, `cargo xtask links` the documents' only, and
+//! `cargo xtask-proto` generates Rust from Protobuf. Each finding is one
 //! line, `path:line: check: what is wrong and what to do`; the exit code is 1 where there is one.
 //!
 //! A place that has a reason to be otherwise says so in a comment, on the line or directly above
@@ -13,10 +14,13 @@
 mod allow;
 mod circles;
 mod foreign;
+mod generated;
 mod layers;
 mod limits;
 mod markdown;
 mod metadata;
+#[cfg(feature = "proto")]
+mod proto;
 mod python;
 mod rust_checks;
 mod rust_source;
@@ -61,8 +65,12 @@ fn tidy(tree: &Tree) -> Result<Vec<Finding>, String> {
     findings.extend(rust_checks::stale_unsafe_list(tree));
     findings.extend(rust_checks::missing_paths(tree));
     findings.extend(circles::check(tree, &packages));
+    findings.extend(generated::check(tree));
     findings.extend(circles::forbidden(tree));
     for file in &tree.files {
+        if generated::is_output(&file.path) {
+            continue;
+        }
         findings.extend(foreign::check(file));
         findings.extend(allow::check(file));
         findings.extend(match file.language() {
@@ -91,6 +99,8 @@ fn run() -> Result<Vec<Finding>, String> {
     match task.as_str() {
         "tidy" => tidy(&tree),
         "links" => Ok(links(&tree)),
+        #[cfg(feature = "proto")]
+        "proto" => proto::write(&tree.root).map(|()| Vec::new()),
         _ => Err(usage.to_owned()),
     }
 }

@@ -1,0 +1,89 @@
+//! etcd's service Lease.
+
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::error::status;
+use crate::proto::etcdserverpb::lease_server::Lease;
+use crate::proto::etcdserverpb::{
+    LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
+    LeaseLeasesRequest, LeaseLeasesResponse, LeaseRevokeRequest, LeaseRevokeResponse, LeaseStatus,
+    LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
+};
+use crate::service::{Answers, Member, answers, other_kind};
+use helio_state::{WriteRequest, WriteResponse};
+
+#[tonic::async_trait]
+impl Lease for Member {
+    type LeaseKeepAliveStream = Answers<LeaseKeepAliveResponse>;
+
+    async fn lease_grant(
+        &self,
+        request: Request<LeaseGrantRequest>,
+    ) -> Result<Response<LeaseGrantResponse>, Status> {
+        let LeaseGrantRequest { ttl, id } = request.into_inner();
+        match self.write(WriteRequest::LeaseGrant { id, ttl }).await? {
+            WriteResponse::LeaseGrant { revision, id, ttl } => {
+                let header = Some(self.header_at(revision));
+                Ok(Response::new(LeaseGrantResponse { header, id, ttl, error: String::new() }))
+            }
+            _ => Err(other_kind()),
+        }
+    }
+
+    async fn lease_revoke(
+        &self,
+        request: Request<LeaseRevokeRequest>,
+    ) -> Result<Response<LeaseRevokeResponse>, Status> {
+        self.write(WriteRequest::LeaseRevoke { id: request.into_inner().id }).await?;
+        Ok(Response::new(LeaseRevokeResponse { header: self.header() }))
+    }
+
+    async fn lease_keep_alive(
+        &self,
+        request: Request<Streaming<LeaseKeepAliveRequest>>,
+    ) -> Result<Response<Answers<LeaseKeepAliveResponse>>, Status> {
+        let (sender, stream) = answers();
+        let (member, mut requests) = (self.clone(), request.into_inner());
+        tokio::spawn(async move {
+            while let Ok(Some(LeaseKeepAliveRequest { id })) = requests.message().await {
+                let answer = match member.write(WriteRequest::LeaseKeepAlive { id }).await {
+                    Ok(WriteResponse::LeaseKeepAlive { revision, id, ttl }) => {
+                        let header = Some(member.header_at(revision));
+                        Ok(LeaseKeepAliveResponse { header, id, ttl })
+                    }
+                    Ok(_) => Err(other_kind()),
+                    Err(status) => Err(status),
+                };
+                let failed = answer.is_err();
+                if sender.send(answer).await.is_err() || failed {
+                    return;
+                }
+            }
+        });
+        Ok(Response::new(stream))
+    }
+
+    async fn lease_time_to_live(
+        &self,
+        request: Request<LeaseTimeToLiveRequest>,
+    ) -> Result<Response<LeaseTimeToLiveResponse>, Status> {
+        let LeaseTimeToLiveRequest { id, keys } = request.into_inner();
+        let found = self.store.lease(id).await.map_err(status)?;
+        Ok(Response::new(LeaseTimeToLiveResponse {
+            header: self.header(),
+            id,
+            ttl: found.ttl,
+            granted_ttl: found.granted_ttl,
+            keys: if keys { found.keys } else { Vec::new() },
+        }))
+    }
+
+    async fn lease_leases(
+        &self,
+        _: Request<LeaseLeasesRequest>,
+    ) -> Result<Response<LeaseLeasesResponse>, Status> {
+        let ids = self.store.leases().await.map_err(status)?;
+        let leases = ids.into_iter().map(|id| LeaseStatus { id }).collect();
+        Ok(Response::new(LeaseLeasesResponse { header: self.header(), leases }))
+    }
+}

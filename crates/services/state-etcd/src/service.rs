@@ -1,0 +1,75 @@
+//! The parts that all of etcd's services share.
+
+use std::sync::Arc;
+
+use futures_core::Stream;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::sync::mpsc;
+use tonic::Status;
+
+use crate::error::status;
+use crate::proto::etcdserverpb::ResponseHeader;
+use crate::store::Store;
+use helio_state::{WriteRequest, WriteResponse};
+
+/// Answers of a stream that wait for a slow client; then what makes them waits, too.
+pub(crate) const STREAM_QUEUE: usize = 4;
+
+/// The member that answers, as its services see it.
+#[derive(Clone)]
+pub(crate) struct Member {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) description: Arc<crate::Description>,
+}
+
+impl Member {
+    /// A header at a revision.
+    pub(crate) fn header_at(&self, revision: i64) -> ResponseHeader {
+        let state = self.store.state();
+        let (cluster_id, member_id, raft_term) = (state.cluster_id, state.member_id, state.term);
+        ResponseHeader { cluster_id, member_id, revision, raft_term }
+    }
+
+    /// A header at the current revision.
+    pub(crate) fn header(&self) -> Option<ResponseHeader> {
+        Some(self.header_at(self.store.state().revision))
+    }
+
+    /// Has the store change something.
+    pub(crate) async fn write(&self, request: WriteRequest) -> Result<WriteResponse, Status> {
+        self.store.write(request).await.map_err(status)
+    }
+
+    /// Completes a header that a store began.
+    pub(crate) fn fill(&self, header: &mut Option<ResponseHeader>) {
+        let revision = header.as_ref().map_or(0, |header| header.revision);
+        let state = self.store.state();
+        let revision = if revision == 0 { state.revision } else { revision };
+        *header = Some(self.header_at(revision));
+    }
+}
+
+/// A stream of answers.
+pub(crate) struct Answers<T>(mpsc::Receiver<Result<T, Status>>);
+
+impl<T> Stream for Answers<T> {
+    type Item = Result<T, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_recv(context)
+    }
+}
+
+/// What fills a stream of answers, and that stream.
+pub(crate) type Filled<T> = mpsc::Sender<Result<T, Status>>;
+
+pub(crate) fn answers<T>() -> (Filled<T>, Answers<T>) {
+    let (sender, receiver) = mpsc::channel(STREAM_QUEUE);
+    (sender, Answers(receiver))
+}
+
+/// An answer of another kind than its request, which a store never gives.
+pub(crate) fn other_kind() -> Status {
+    Status::internal("the store answered with another kind than the request's: report this")
+}
