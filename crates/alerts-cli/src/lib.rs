@@ -17,6 +17,7 @@ mod lists;
 mod produce;
 mod rewind;
 mod serve;
+mod sizing;
 mod top;
 
 use std::process::ExitCode;
@@ -49,6 +50,7 @@ fn run(cli: &Cli) -> CliResult {
         Command::Rewind(args) => rewind::run(args, url),
         Command::Top(args) => top::run(args, url, &stop),
         Command::Serve(args) => serve::run(args, url, &stop),
+        Command::Sizing(args) => sizing::run(args),
         Command::Demo(args) => demo::run(args, url, &stop),
         Command::Worker(args) => demo::worker(args),
     }

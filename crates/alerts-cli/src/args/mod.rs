@@ -2,6 +2,7 @@
 
 mod export;
 mod filter;
+mod sizing;
 mod start;
 mod stream;
 
@@ -19,6 +20,7 @@ use helio_console::units;
 use crate::demo::{DemoArgs, WorkerArgs};
 pub(crate) use export::ExportArgs;
 pub(crate) use filter::*;
+pub(crate) use sizing::SizingArgs;
 use start::start;
 pub(crate) use stream::StreamArg;
 
@@ -66,6 +68,8 @@ pub(crate) enum Command {
     Top(TopArgs),
     /// Serve metrics for Prometheus, and stamps by URL.
     Serve(ServeArgs),
+    /// Measure packets, and compute what a deployment needs.
+    Sizing(SizingArgs),
     /// A night of visits in separate processes that are killed and stalled, with an audit.
     Demo(Box<DemoArgs>),
     /// Run a task for another process of this program.

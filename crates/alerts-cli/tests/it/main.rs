@@ -8,5 +8,6 @@ mod filter;
 mod outage;
 mod produce;
 mod serve;
+mod sizing;
 #[path = "../support/mod.rs"]
 mod support;
