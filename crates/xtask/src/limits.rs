@@ -57,6 +57,7 @@ pub(crate) const UNSAFE_MODULES: &[(&str, &str)] = &[
         "crates/transports/kafka/src/client/ffi.rs",
         "calls of librdkafka that its Rust crate does not offer",
     ),
+    ("python/src/alerts/capsules.rs", "what Python gives of Arrow is C's structures"),
     ("python/src/buffer.rs", "Python's buffer protocol is C's"),
     ("python/src/ndarray.rs", "numpy arrays over the bytes of a sample, without a copy"),
 ];

@@ -14,8 +14,9 @@
                 await batches.commit()
 
 ``batches.packets()`` gives dictionaries, ``batches.raw()`` bytes. :class:`CcdProducer` publishes.
-``heliograph.alerts.sync`` is the same API without ``await``. The page ``docs/alerts.md`` has what a
-visit is.
+:class:`FilterSet` runs users' filters on packets in Arrow arrays, ``heliograph.alerts.spark`` in
+Spark. ``heliograph.alerts.sync`` is the same API without ``await``. The page ``docs/alerts.md`` has
+what a visit is.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from heliograph.alerts._events import (
     VisitOpened,
     VisitRejected,
 )
+from heliograph.alerts._filters import FilterSet, best
 from heliograph.alerts._producer import CcdOutcome, CcdProducer, Manifest
 from heliograph.alerts._subscription import Alerts, AlertSubscription, open  # noqa: A004
 
@@ -50,10 +52,12 @@ __all__ = [
     "CcdProducer",
     "DetectorAudit",
     "Dropped",
+    "FilterSet",
     "Manifest",
     "VisitDecided",
     "VisitOpened",
     "VisitRejected",
+    "best",
     "open",
     "rubin_schema",
     "sync",

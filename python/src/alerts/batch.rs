@@ -3,8 +3,6 @@
 //! Constraints. No column is copied, and no Arrow library of Python is needed. A batch can be read
 //! any number of times: each capsule owns a reference to its columns.
 
-use std::ffi::CStr;
-use std::fmt::Display;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -15,10 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 
 use super::alert;
-use crate::errors;
-
-const SCHEMA_CAPSULE: &CStr = c"arrow_schema";
-const ARRAY_CAPSULE: &CStr = c"arrow_array";
+use super::capsules::{self, Capsules};
 
 /// Columns of alerts, a row each: a record batch by Arrow's capsule interface.
 ///
@@ -58,11 +53,6 @@ impl Row {
     }
 }
 
-/// An error of Arrow, which is a fault of ours.
-pub(crate) fn fault(error: &dyn Display) -> PyErr {
-    errors::raise("InternalError", &format!("Arrow refused the columns: {error}"))
-}
-
 impl Batch {
     pub(super) fn new(records: helio_columns::RecordBatch, rows: Vec<Row>) -> Self {
         Self { records, rows }
@@ -87,12 +77,9 @@ impl Batch {
         &self,
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyAny>>,
-    ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
+    ) -> PyResult<Capsules<'py>> {
         drop(requested_schema);
-        let exported = helio_columns::export(&self.records);
-        let (array, schema) = exported.map_err(|error| fault(&error))?;
-        let schema = PyCapsule::new_with_value(py, schema, SCHEMA_CAPSULE)?;
-        Ok((schema, PyCapsule::new_with_value(py, array, ARRAY_CAPSULE)?))
+        capsules::export(py, &self.records)
     }
 
     /// Export the schema: the capsule of Arrow's PyCapsule interface.

@@ -7,7 +7,8 @@ use helio_core::Schema;
 use helio_core::projection::ShapeError;
 use pyo3::prelude::*;
 
-use super::batch::{Batch, Row, fault};
+use super::batch::{Batch, Row};
+use super::capsules::fault;
 use crate::errors;
 
 /// A packet that no batch has: partition, offset, the alert, the cause, the reason.

@@ -5,7 +5,9 @@
 mod alert;
 mod arrays;
 mod batch;
+mod capsules;
 mod columns;
+mod filters;
 mod producer;
 mod reader;
 
@@ -25,6 +27,9 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<arrays::RawPackets>()?;
     module.add_class::<producer::RawCcdProducer>()?;
     module.add_class::<producer::RawGenerator>()?;
+    module.add_class::<filters::RawFilterSet>()?;
+    module.add_class::<filters::RawColumns>()?;
+    module.add_function(wrap_pyfunction!(filters::best_matches, module)?)?;
     module.add_function(wrap_pyfunction!(rubin_schema, module)?)?;
     module.add_function(wrap_pyfunction!(arrays::array_columns, module)?)?;
     module.add_function(wrap_pyfunction!(reader::rewind_alerts, module)?)?;
