@@ -58,6 +58,7 @@ pub(crate) const UNSAFE_MODULES: &[(&str, &str)] = &[
         "calls of librdkafka that its Rust crate does not offer",
     ),
     ("python/src/alerts/capsules.rs", "what Python gives of Arrow is C's structures"),
+    ("crates/services/state-node/src/map.rs", "snapshots are mapped for reading"),
     ("python/src/buffer.rs", "Python's buffer protocol is C's"),
     ("python/src/ndarray.rs", "numpy arrays over the bytes of a sample, without a copy"),
 ];

@@ -39,6 +39,24 @@ pub struct LeaseImage {
 pub(crate) struct Leases {
     leases: BTreeMap<i64, Lease>,
     by_deadline: BTreeSet<(u64, i64)>,
+    /// How to undo the changes since [`forget_changes`](Self::forget_changes).
+    undo: Vec<Undo>,
+}
+
+#[derive(Clone, Debug)]
+enum Undo {
+    /// It did not exist.
+    Remove(i64),
+    /// It was revoked.
+    Insert(i64, Lease),
+    /// Its times changed.
+    Times {
+        id: i64,
+        deadline_ms: u64,
+        checkpoint: i64,
+    },
+    Attach(i64, Arc<[u8]>),
+    Detach(i64, Arc<[u8]>),
 }
 
 impl Leases {
@@ -59,12 +77,17 @@ impl Leases {
 
     /// Adds a lease; one that exists keeps its keys.
     pub(crate) fn insert(&mut self, image: LeaseImage, now_ms: u64) {
-        let keys = self.remove(image.id).map(|l| l.keys).unwrap_or_default();
+        let old = self.remove(image.id);
+        self.undo.push(old.as_ref().map_or(Undo::Remove(image.id), |old| Undo::Times {
+            id: image.id,
+            deadline_ms: old.deadline_ms,
+            checkpoint: old.checkpoint,
+        }));
+        let keys = old.map(|l| l.keys).unwrap_or_default();
         let left = if image.checkpoint > 0 { image.checkpoint } else { image.ttl };
         let deadline_ms = now_ms.saturating_add(left.cast_unsigned().saturating_mul(1000));
         let lease = Lease { ttl: image.ttl, deadline_ms, checkpoint: image.checkpoint, keys };
-        self.by_deadline.insert((deadline_ms, image.id));
-        self.leases.insert(image.id, lease);
+        self.put(image.id, lease);
     }
 
     fn remove(&mut self, id: i64) -> Option<Lease> {
@@ -74,7 +97,39 @@ impl Leases {
     }
 
     pub(crate) fn revoke(&mut self, id: i64) {
-        self.remove(id);
+        let old = self.remove(id);
+        self.undo.extend(old.map(|lease| Undo::Insert(id, lease)));
+    }
+
+    /// Changes so far stay.
+    pub(crate) fn forget_changes(&mut self) {
+        self.undo.clear();
+    }
+
+    /// Undoes all changes since [`forget_changes`](Self::forget_changes).
+    pub(crate) fn undo_changes(&mut self) {
+        for change in std::mem::take(&mut self.undo).into_iter().rev() {
+            match change {
+                Undo::Remove(id) => drop(self.remove(id)),
+                Undo::Insert(id, lease) => self.put(id, lease),
+                Undo::Times { id, deadline_ms, checkpoint } => {
+                    if let Some(lease) = self.remove(id) {
+                        self.put(id, Lease { deadline_ms, checkpoint, ..lease });
+                    }
+                }
+                Undo::Attach(id, key) => {
+                    self.leases.get_mut(&id).map(|lease| lease.keys.insert(key));
+                }
+                Undo::Detach(id, key) => {
+                    self.leases.get_mut(&id).map(|lease| lease.keys.remove(&key));
+                }
+            }
+        }
+    }
+
+    fn put(&mut self, id: i64, lease: Lease) {
+        self.by_deadline.insert((lease.deadline_ms, id));
+        self.leases.insert(id, lease);
     }
 
     pub(crate) fn keys(&self, id: i64) -> Option<Vec<Arc<[u8]>>> {
@@ -82,14 +137,16 @@ impl Leases {
     }
 
     pub(crate) fn attach(&mut self, id: i64, key: Arc<[u8]>) {
-        if let Some(lease) = self.leases.get_mut(&id) {
-            lease.keys.insert(key);
+        if let Some(lease) = self.leases.get_mut(&id)
+            && lease.keys.insert(key.clone())
+        {
+            self.undo.push(Undo::Detach(id, key));
         }
     }
 
     pub(crate) fn detach(&mut self, id: i64, key: &[u8]) {
-        if let Some(lease) = self.leases.get_mut(&id) {
-            lease.keys.remove(key);
+        if let Some(key) = self.leases.get_mut(&id).and_then(|lease| lease.keys.take(key)) {
+            self.undo.push(Undo::Attach(id, key));
         }
     }
 
@@ -112,6 +169,8 @@ impl Leases {
     /// Marks what a checkpoint wrote, without a change of deadlines.
     pub(crate) fn mark(&mut self, id: i64, checkpoint: i64) {
         if let Some(lease) = self.leases.get_mut(&id) {
+            let (deadline_ms, old) = (lease.deadline_ms, lease.checkpoint);
+            self.undo.push(Undo::Times { id, deadline_ms, checkpoint: old });
             lease.checkpoint = checkpoint;
         }
     }

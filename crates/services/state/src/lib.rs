@@ -30,7 +30,7 @@ pub use error::{Code, Error};
 pub use lease::LeaseImage;
 pub use range::KeyRange;
 pub use request::*;
-pub use state::{Image, Outcome, State};
+pub use state::{Image, Outcome, Savepoint, State};
 pub use view::{Source, Stored, StoredPlace, View};
 pub use watch::{Start, WatchStream};
 pub use wire::{Fields, KeyValue};

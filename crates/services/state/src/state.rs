@@ -21,6 +21,13 @@ const MARK_INTERVAL: Revision = 64;
 /// Leases revoked at once when they expire.
 pub const EXPIRED_AT_ONCE: usize = 1000;
 
+/// What a batch that could not be appended must leave as it was.
+#[derive(Debug)]
+pub struct Savepoint {
+    view: View,
+    alarms: BTreeSet<Alarm>,
+}
+
 /// A request's effect.
 #[derive(Debug)]
 pub struct Outcome {
@@ -63,9 +70,9 @@ struct Pending<'a> {
 }
 
 impl Source for Pending<'_> {
-    fn record(&self, number: u64) -> Option<Bytes> {
+    fn record(&self, number: u64) -> Result<Option<Bytes>, Error> {
         match number.checked_sub(self.first) {
-            Some(at) => self.records.get(usize::try_from(at).ok()?).cloned(),
+            Some(at) => Ok(self.records.get(at as usize).cloned()),
             None => self.log.record(number),
         }
     }
@@ -189,6 +196,25 @@ impl State {
     /// Says that records below `next` lie in the log, where [`Source`] reads them.
     pub fn release(&mut self, next: u64) {
         while self.first_pending() < next && self.pending.pop_front().is_some() {}
+    }
+
+    /// Begins a batch.
+    pub fn savepoint(&mut self) -> Savepoint {
+        self.leases.forget_changes();
+        Savepoint { view: self.view.clone(), alarms: self.alarms.clone() }
+    }
+
+    /// Undoes all since a savepoint, the last one taken: its records are in no log.
+    pub fn roll_back(&mut self, to: Savepoint) {
+        let built = self.view.next_record - to.view.next_record;
+        self.pending.truncate(self.pending.len().saturating_sub(built as usize));
+        self.view = to.view;
+        self.alarms = to.alarms;
+        self.leases.undo_changes();
+        let revision = self.view.revision;
+        let later = self.deletions.partition_point(|(at, _)| *at <= revision);
+        self.deletions.truncate(later);
+        self.marks.truncate(self.marks.partition_point(|(at, _)| *at <= revision));
     }
 
     fn first_pending(&self) -> u64 {
@@ -374,6 +400,11 @@ impl State {
         (!numbers.is_empty()).then(|| self.plain(Kind::Checkpoint, &numbers))
     }
 
+    /// Raises or clears an alarm without a record, as when the disk is full.
+    pub fn override_alarm(&mut self, alarm: Alarm, state: AlarmState) {
+        self.apply_alarm(alarm, state == AlarmState::Raised);
+    }
+
     /// A record that moves the revision up, and compacts all older ones.
     ///
     /// # Errors
@@ -390,13 +421,24 @@ impl State {
         Ok(record)
     }
 
-    /// Applies a record of the log.
+    /// Applies a record of the log, by its number.
     ///
     /// # Errors
     ///
     /// [`Error::Corrupt`] if its checksum, number or revision is wrong.
-    pub fn replay(&mut self, record: Bytes, now_ms: u64, log: &dyn Source) -> Result<(), Error> {
-        let record = Record::parse(record, self.view.next_record)?;
+    pub fn replay(
+        &mut self,
+        number: u64,
+        record: Bytes,
+        now_ms: u64,
+        log: &dyn Source,
+    ) -> Result<(), Error> {
+        if number < self.view.next_record {
+            return Err(Error::Corrupt);
+        }
+        self.leases.forget_changes();
+        self.view.next_record = number;
+        let record = Record::parse(record, number)?;
         let number = |at| record.body_number(at).ok_or(Error::Corrupt);
         match record.kind {
             Kind::Changes => self.replay_changes(&record, log)?,

@@ -36,10 +36,10 @@ struct Own<'a> {
 }
 
 impl Source for Own<'_> {
-    fn record(&self, number: u64) -> Option<Bytes> {
+    fn record(&self, number: u64) -> Result<Option<Bytes>, Error> {
         if number == self.number {
             let copy = || Bytes::copy_from_slice(self.record.bytes());
-            return Some(self.copy.get_or_init(copy).clone());
+            return Ok(Some(self.copy.get_or_init(copy).clone()));
         }
         self.source.record(number)
     }

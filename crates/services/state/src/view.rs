@@ -12,7 +12,11 @@ use crate::{
 /// Where key-values lie: the log, and the snapshot that holds what was trimmed from it.
 pub trait Source {
     /// A record's payload; `None` if it was trimmed.
-    fn record(&self, number: u64) -> Option<Bytes>;
+    ///
+    /// # Errors
+    ///
+    /// The log is damaged there.
+    fn record(&self, number: u64) -> Result<Option<Bytes>, Error>;
 
     /// A key's value in the snapshot.
     fn snapshot(&self, key: &[u8]) -> Option<KeyValue>;
@@ -29,7 +33,7 @@ pub struct View {
 
 /// Reads a key-value at its place.
 pub(crate) fn resolve(source: &dyn Source, key: &[u8], place: Place) -> Result<KeyValue, Error> {
-    match source.record(place.record) {
+    match source.record(place.record)? {
         Some(record) => KeyValue::from_log(record, place.span()).ok_or(Error::Corrupt),
         None => source.snapshot(key).ok_or(Error::Compacted),
     }
@@ -39,7 +43,7 @@ pub(crate) fn resolve(source: &dyn Source, key: &[u8], place: Place) -> Result<K
 fn place_at(source: &dyn Source, entry: &Entry, at: Revision) -> Result<Option<Place>, Error> {
     let (mut revision, mut place) = (entry.revision, entry.place);
     while revision > at {
-        let record = source.record(place.record).ok_or(Error::Compacted)?;
+        let record = source.record(place.record)?.ok_or(Error::Compacted)?;
         let change = Change::at(&record, place.record, place.start as usize);
         match change.ok_or(Error::Corrupt)?.before {
             Some(before) => (revision, place) = before,
@@ -58,6 +62,12 @@ impl View {
     /// Reads below this revision are refused; 0: nothing was compacted.
     pub fn compact_revision(&self) -> Revision {
         self.compact_revision
+    }
+
+    /// The same with a later compact revision.
+    #[must_use]
+    pub fn compacted_at_least(self, revision: Revision) -> Self {
+        Self { compact_revision: self.compact_revision.max(revision), ..self }
     }
 
     /// The number of the next record of the log.
@@ -256,6 +266,6 @@ fn sort(request: &RangeRequest, kvs: &mut [KeyValue]) {
 
 /// The records of revisions, for watches: each change in order.
 pub(crate) fn record_of(source: &dyn Source, number: u64) -> Result<Record, Error> {
-    let bytes = source.record(number).ok_or(Error::Compacted)?;
+    let bytes = source.record(number)?.ok_or(Error::Compacted)?;
     Record::parse_trusted(bytes, number).ok_or(Error::Corrupt)
 }

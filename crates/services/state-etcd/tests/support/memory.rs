@@ -21,8 +21,8 @@ const BUDGET: usize = 1 << 20;
 struct Log(Vec<Bytes>);
 
 impl Source for Log {
-    fn record(&self, number: u64) -> Option<Bytes> {
-        self.0.get(usize::try_from(number).ok()?).cloned()
+    fn record(&self, number: u64) -> Result<Option<Bytes>, Error> {
+        Ok(usize::try_from(number).ok().and_then(|at| self.0.get(at)).cloned())
     }
 
     fn snapshot(&self, _: &[u8]) -> Option<KeyValue> {

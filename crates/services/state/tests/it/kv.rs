@@ -261,9 +261,9 @@ fn damaged_records_are_refused() {
         bad[at] ^= 1;
         store.log.records[0] = bad.into();
         let mut other = Store::new();
-        let result = other.state.replay(store.log.records[0].clone(), 0, &other.log);
+        let result = other.state.replay(0, store.log.records[0].clone(), 0, &other.log);
         assert_eq!(result, Err(Error::Corrupt), "byte {at}");
-        assert!(other.state.replay(good.slice(..at), 0, &other.log).is_err());
+        assert!(other.state.replay(0, good.slice(..at), 0, &other.log).is_err());
     }
 }
 

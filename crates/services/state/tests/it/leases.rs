@@ -100,3 +100,33 @@ fn an_expired_lease_cannot_be_renewed() {
     store.state.extend_leases(5_000);
     assert_eq!(keep_alive(&mut store, 1), 5, "a new leader extends every lease");
 }
+
+#[test]
+fn a_batch_that_was_not_appended_leaves_nothing() {
+    let mut store = Store::new();
+    grant(&mut store, 1, 50);
+    attach(&mut store, "a", 1);
+    let before = (store.view().len(), store.view().revision(), store.state.lease_status(1, 0));
+    let savepoint = store.state.savepoint();
+    let next = store.log.records.len();
+    for request in [
+        WriteRequest::Put(put("a", "x")),
+        WriteRequest::LeaseGrant { id: 2, ttl: 9 },
+        WriteRequest::Put(PutRequest { lease: Some(1), ..put("b", "x") }),
+        WriteRequest::LeaseRevoke { id: 1 },
+        WriteRequest::Alarm {
+            alarm: helio_state::Alarm::NoSpace,
+            state: helio_state::AlarmState::Raised,
+        },
+    ] {
+        let outcome = store.state.write(&request, 7_000, &store.log);
+        assert!(outcome.response.is_ok() && outcome.record.is_some());
+    }
+    store.state.roll_back(savepoint);
+    assert_eq!(store.state.view().next_record(), next as u64);
+    let after = (store.view().len(), store.view().revision(), store.state.lease_status(1, 0));
+    assert_eq!(before, after);
+    assert_eq!((store.state.leases(), store.state.alarms()), (vec![1], vec![]));
+    assert_eq!(store.put("a", "y"), 3);
+    assert_eq!(store.replayed().view().len(), 1);
+}

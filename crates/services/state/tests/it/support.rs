@@ -18,8 +18,8 @@ pub(crate) struct Log {
 }
 
 impl Source for Log {
-    fn record(&self, number: u64) -> Option<Bytes> {
-        (number >= self.first).then(|| self.records.get(number as usize).cloned())?
+    fn record(&self, number: u64) -> Result<Option<Bytes>, Error> {
+        Ok(self.records.get(number as usize).filter(|_| number >= self.first).cloned())
     }
 
     fn snapshot(&self, key: &[u8]) -> Option<KeyValue> {
@@ -142,8 +142,8 @@ impl Store {
         for (kv, place) in kvs {
             state.load(kv, *place);
         }
-        for record in &self.log.records[image.next_record as usize..] {
-            state.replay(record.clone(), self.now_ms, &self.log).expect("replay");
+        for (at, record) in self.log.records.iter().enumerate().skip(image.next_record as usize) {
+            state.replay(at as u64, record.clone(), self.now_ms, &self.log).expect("replay");
         }
         Self { state, log: self.log.clone(), now_ms: self.now_ms }
     }
@@ -151,8 +151,8 @@ impl Store {
     /// A store restarted from the whole log.
     pub(crate) fn replayed(&self) -> Self {
         let mut state = State::new(0, Limits::default(), 7);
-        for record in &self.log.records {
-            state.replay(record.clone(), self.now_ms, &self.log).expect("replay");
+        for (at, record) in self.log.records.iter().enumerate() {
+            state.replay(at as u64, record.clone(), self.now_ms, &self.log).expect("replay");
         }
         Self { state, log: self.log.clone(), now_ms: self.now_ms }
     }
