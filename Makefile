@@ -21,7 +21,7 @@ conformance_page := cargo run --quiet --locked --package helio-bus --example con
 bench_python := bench/run bench/report bench/figures.py bench/python_speed.py bench/alerts_speed.py bench/confluent_speed.py bench/rsyslog_speed.py bench/otlp_speed.py bench/feed.py \
   bench/tests
 engines_python := tests/engines tests/engines/kafka tests/engines/apicurio tests/engines/kube \
-  crates/transports/dds/tests/others crates/services/log-otlp/tests/others crates/services/alerts/tests/others crates/core/tests/golden/cdr \
+  crates/transports/dds/tests/others crates/services/log-otlp/tests/others crates/services/alerts/tests/others crates/alerts-cli/tests/others crates/core/tests/golden/cdr \
   crates/filter/tests/oracle
 
 # What the Python extension is built from.

@@ -113,6 +113,6 @@ fn a_full_disk_is_refused_before_anything_is_written() {
 #[cfg(feature = "kafka")]
 #[test]
 fn kafka_has_the_same_night() {
-    let (Some(python), Some(url)) = (python(), broker()) else { return };
-    check(&report(&["--url", &url, "--python", &python], &[]));
+    let (Some(python), Some(broker)) = (python(), broker()) else { return };
+    check(&report(&["--url", &broker.url, "--python", &python], &[]));
 }

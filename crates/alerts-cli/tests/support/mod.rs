@@ -173,7 +173,7 @@ pub(crate) fn wait_for<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T
 }
 
 /// Says that a test is skipped, and why; fails where nothing may be.
-fn skipped(why: &str) {
+pub(crate) fn skipped(why: &str) {
     let required = std::env::var_os("HELIO_ENGINES_REQUIRED");
     assert!(required.is_none_or(|set| set.is_empty()), "{why}");
     // Not by `eprintln!`, which a test that passes keeps to itself.
@@ -193,19 +193,47 @@ pub(crate) fn python() -> Option<String> {
     None
 }
 
-/// A broker of this test's own, ended with the process; none where this machine has no Java.
+/// A Kafka broker, ended with the process.
 #[cfg(feature = "kafka")]
-pub(crate) fn broker() -> Option<String> {
-    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/engines/kafka");
-    let owner = std::process::id().to_string();
-    let mut start = Command::new(program);
-    let output = start.args(["start", "--json", "--owner", &owner]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    if output.status.code() == Some(3) {
-        skipped(&said);
-        return None;
+pub(crate) struct Broker {
+    pub(crate) url: String,
+    folder: String,
+}
+
+#[cfg(feature = "kafka")]
+impl Broker {
+    /// A broker of its own; none where this machine has no Java.
+    pub(crate) fn start() -> Option<Self> {
+        helio_transports::register_all();
+        let owner = std::process::id().to_string();
+        let output = engine(&["start", "--json", "--owner", &owner]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        if output.status.code() == Some(3) {
+            skipped(&said);
+            return None;
+        }
+        assert!(output.status.success(), "{said}");
+        let started: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let text = |name: &str| started[name].as_str().unwrap().to_owned();
+        Some(Self { url: text("url"), folder: text("dir") })
     }
-    assert!(output.status.success(), "{said}");
-    let started: Value = serde_json::from_slice(&output.stdout).unwrap();
-    Some(started["url"].as_str().unwrap().to_owned())
+
+    /// Kills it (`kill`), or starts it again on its data (`restart`).
+    pub(crate) fn does(&self, what: &str) {
+        let output = engine(&[what, "1", "--dir", &self.folder]);
+        assert!(output.status.success(), "{what}: {output:?}");
+    }
+}
+
+#[cfg(feature = "kafka")]
+fn engine(args: &[&str]) -> std::process::Output {
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/engines/kafka");
+    Command::new(program).args(args).output().unwrap()
+}
+
+/// The broker that this process's tests share.
+#[cfg(feature = "kafka")]
+pub(crate) fn broker() -> Option<&'static Broker> {
+    static BROKER: std::sync::OnceLock<Option<Broker>> = std::sync::OnceLock::new();
+    BROKER.get_or_init(Broker::start).as_ref()
 }

@@ -43,6 +43,7 @@ counters! {
     result_bytes: "Bytes of the results published.",
     results_refused: "Results that the bus refused, such as a registry their schema: not sent.",
     results_without_packet: "Results whose packet was not in the log any more: references.",
+    results_without_stamps: "Results whose stamps were not in the log any more: without them.",
     is_publisher: "Whether this process is the publisher: 1 or 0.",
 }
 

@@ -1,5 +1,6 @@
 //! Errors: each names the cause and the remedy.
 
+use helio_alerts::reader::ReaderError;
 use helio_bus::{PublishError, ReadError, TopicError, TransportError};
 use helio_core::projection::ShapeError;
 use helio_filter::cap::MixedModes;
@@ -27,6 +28,9 @@ pub enum ServiceError {
     /// The topic's schemas do not fit together.
     #[error("the schemas of the alerts have no common columns: {0}")]
     Schemas(#[from] ShapeError),
+    /// Stamps are stored, but cannot be read now.
+    #[error("the stamps of results cannot be read at present: {0}")]
+    Stamps(#[source] ReaderError),
     /// A batch cannot be filtered: a fault of this program.
     #[error("a batch cannot be filtered: {0}")]
     Batch(String),

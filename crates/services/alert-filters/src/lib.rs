@@ -10,7 +10,8 @@
 //! | `check`, `stream`, `engine`, `python` | texts, packets, and a set of filters on a batch |
 //! | [`worker`] | alerts to claims and partials: [`FilterWorker`] |
 //! | [`publisher`] | decisions to results: [`ResultPublisher`] |
-//! | [`results`], [`targets`], `fetch` | results' encodings and topics, packets of the log |
+//! | [`results`], [`targets`] | results' encodings and topics |
+//! | `fetch`, `linked` | packets of the log, and their stamps |
 //! | `decisions`, `result_topic` | the log of decisions, and topics of results |
 //! | [`service`] | both in threads, restarted after failures |
 //! | [`statistics`], [`totals`], [`counters`] | what filters and processes did |
@@ -22,6 +23,7 @@ pub mod dry_run;
 mod engine;
 pub mod error;
 mod fetch;
+mod linked;
 mod lists;
 pub mod names;
 pub mod options;

@@ -26,6 +26,7 @@ use crate::counters::{Counters, add};
 use crate::decisions::{BUS_TIMEOUT, ControlLog, decisions_topic};
 use crate::error::ServiceError;
 use crate::fetch::Fetcher;
+use crate::linked::Linked;
 use crate::lists::json;
 use crate::names::{FilterId, Topics, spec};
 use crate::options::Options;
@@ -186,6 +187,7 @@ struct Leading {
     decisions: Member,
     control_log: ControlLog,
     fetcher: Fetcher,
+    linked: Linked,
     partitions: u32,
     ranking: Ranking,
     claims: Claims,
@@ -226,6 +228,7 @@ impl Leading {
             store: FilterStore::open(bus, &options.topic)?,
             summaries: summaries.publisher()?,
             fetcher: Fetcher::new(alerts, PINNED_BYTES),
+            linked: Linked::new(bus, &options.topic),
             bus: bus.clone(),
             options: options.clone(),
             topics: topics.clone(),
@@ -566,12 +569,15 @@ impl Leading {
         group: &[Chosen],
     ) -> Result<HashMap<(i64, i64), Stored>, ServiceError> {
         let mut wanted: BTreeMap<u32, BTreeMap<u64, (i64, i64)>> = BTreeMap::new();
+        let mut with_stamps = BTreeSet::new();
         for chosen in group {
-            if self.delivery(&chosen.user).content == Content::Reference {
+            let content = self.delivery(&chosen.user).content;
+            if content == Content::Reference {
                 continue;
             }
             for (_, candidate) in &chosen.candidates {
                 let of = (chosen.visit, candidate.alert);
+                with_stamps.extend((content == Content::WithStamps).then_some(of));
                 if let Some((partition, place)) = self.place(chosen.visit, candidate.alert) {
                     wanted.entry(partition).or_default().insert(place.offset, of);
                 }
@@ -580,11 +586,16 @@ impl Leading {
         let mut packets = HashMap::new();
         for (partition, offsets) in wanted {
             let list: Vec<u64> = offsets.keys().copied().collect();
-            let stream = &mut self.store.stream;
+            let (stream, linked) = (&mut self.store.stream, &mut self.linked);
+            let missing = &self.counters.results_without_stamps;
             self.fetcher.read(partition, &list, |sample| {
                 let packet = stream.packet(sample.header.schema, &sample.payload)?;
                 if let (Ok(packet), Some(of)) = (packet, offsets.get(&sample.offset)) {
-                    packets.insert(*of, Stored::of(packet, &sample.payload));
+                    let mut stored = Stored::of(packet, &sample.payload);
+                    if with_stamps.contains(of) && !linked.join(&sample, of.1, &mut stored)? {
+                        add(missing, 1);
+                    }
+                    packets.insert(*of, stored);
                 }
                 Ok(())
             })?;
@@ -603,7 +614,9 @@ impl Leading {
         // Each result is made by the first of the filters that the alert matches.
         let mut by_filter: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (index, (_, candidate)) in chosen.candidates.iter().enumerate() {
-            let is_there = packets.contains_key(&(chosen.visit, candidate.alert));
+            // It may be there for another user.
+            let is_there = delivery.content != Content::Reference
+                && packets.contains_key(&(chosen.visit, candidate.alert));
             if let Some(label) = candidate.filters.first().filter(|_| is_there) {
                 by_filter.entry(label).or_default().push(index);
             }

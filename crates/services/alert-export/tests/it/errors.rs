@@ -14,7 +14,8 @@ use helio_bus::Bus;
 use helio_bus::transport::fault::{Cable, FaultPlan, FaultTransport};
 use helio_core::TopicName;
 
-use crate::support::{Stream, TOPIC, avro_datums, export, generator, job};
+use crate::contents::avro_datums;
+use crate::support::{Stream, TOPIC, export, generator, job};
 
 fn refused(stream: &Stream, folder: &Path, options: ExportOptions) -> String {
     Export::open(&stream.bus, job(folder), options).map(drop).unwrap_err().to_string()

@@ -4,7 +4,8 @@ use helio_alert_export::{Ended, ExportOptions, FilterQuery, Format};
 use helio_alerts::rubin::Version;
 use helio_core::codec::{Codec, Value};
 
-use crate::support::{ALERTS, Stream, avro_datums, export, parquet_ids, parts, sorted};
+use crate::contents::{avro_datums, parquet_ids};
+use crate::support::{ALERTS, Stream, export, parts, sorted};
 
 fn filter(text: &str) -> Option<FilterQuery> {
     Some(FilterQuery { text: text.to_owned(), ..FilterQuery::default() })

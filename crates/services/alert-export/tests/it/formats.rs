@@ -6,9 +6,8 @@ use helio_alerts::layout::Layout;
 use helio_alerts::producer::TopicLayout;
 use helio_alerts::rubin::Version;
 
-use crate::support::{
-    DETECTORS, Stream, avro_datums, export, generator, parquet_ids, parts, published, sorted,
-};
+use crate::contents::{avro_datums, parquet_ids};
+use crate::support::{DETECTORS, Stream, export, generator, parts, published, sorted};
 
 #[test]
 fn a_schema_that_changes_in_mid_night_is_another_file_of_avro_and_the_same_columns() {

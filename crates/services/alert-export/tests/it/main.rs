@@ -1,6 +1,7 @@
 //! Exports of generated nights, from outside.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod contents;
 mod errors;
 mod filters;
 mod formats;

@@ -6,10 +6,8 @@ use helio_alert_export::{
 use helio_alerts::layout::Ccd;
 use helio_alerts::visit::Digest;
 
-use crate::support::{
-    ALERTS, DETECTORS, Stream, TOPIC, avro_datums, export, files, job, parquet_ids, published,
-    sorted,
-};
+use crate::contents::{avro_datums, parquet_ids};
+use crate::support::{ALERTS, DETECTORS, Stream, TOPIC, export, files, job, published, sorted};
 
 fn findings(visits: &[VisitReport]) -> Vec<Finding> {
     visits.iter().map(VisitReport::finding).collect()

@@ -127,6 +127,6 @@ fn a_stopped_export_keeps_what_it_has() {
         assert!(outcome.totals.rows > rows, "{outcome:?}");
         rows = outcome.totals.rows;
     }
-    let ids = crate::support::sorted(crate::support::parquet_ids(&folder));
+    let ids = crate::support::sorted(crate::contents::parquet_ids(&folder));
     assert_eq!(ids, crate::support::published(&stream));
 }

@@ -1,151 +1,26 @@
-//! Exports by processes that are killed, or whose disk is full.
+//! Exports of a journal by processes that are killed, or whose disk is full.
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use helio_alert_export::Format;
 
-use helio_alert_export::{Export, ExportOptions, FilterQuery, Format, StampsChoice};
-use helio_alerts::generator::{GeneratorOptions, WithStamps};
-use helio_alerts::producer::TopicLayout;
-use helio_alerts::rubin::Version;
-use helio_bus::Bus;
+use crate::support::kills;
 
-use crate::support::{Stream, export, files, generator, job};
-
-const KILLS: u32 = 20;
-const URL: &str = "HELIO_EXPORT_URL";
-const FOLDER: &str = "HELIO_EXPORT_FOLDER";
-const FORMAT: &str = "HELIO_EXPORT_FORMAT";
-/// A file may take so long to appear on a loaded machine.
-const HANG_TIMEOUT: Duration = Duration::from_secs(600);
-
-/// Small files, so that a night has many.
-fn options(format: Format) -> ExportOptions {
-    let text = "SELECT * FROM alerts WHERE diaSource.snr > 6".to_owned();
-    let filter = Some(FilterQuery { text, ..FilterQuery::default() });
-    let (part_bytes, part_input_bytes) = (1 << 20, 4 << 20);
-    ExportOptions {
-        format,
-        filter,
-        stamps: StampsChoice::Inline,
-        part_bytes,
-        part_input_bytes,
-        batch_alerts: 8,
-        ..ExportOptions::default()
-    }
-}
-
-/// The work of a child; without its variables it is no child.
+/// An export, started by the tests below.
 #[test]
 fn child() {
-    let Some(url) = std::env::var_os(URL) else { return };
-    let bus = Bus::builder().producer("exporter").connect(url.to_str().unwrap()).unwrap();
-    let folder = PathBuf::from(std::env::var_os(FOLDER).unwrap());
-    let format = std::env::var(FORMAT).unwrap().parse().unwrap();
-    let mut export = Export::open(&bus, job(&folder), options(format)).unwrap();
-    match export.run(&mut ()) {
-        Ok(outcome) => assert!(outcome.is_equal(), "{outcome:?}"),
-        Err(error) => println!("failed: {error}"),
-    }
-}
-
-fn command(stream: &Stream, folder: &Path, format: Format, shell: &str) -> Command {
-    let mut command = Command::new("sh");
-    let program = std::env::current_exe().unwrap();
-    command.args(["-c", &format!("{shell} exec \"$0\" \"$@\"")]).arg(program);
-    command.args(["--exact", "kills::child", "--nocapture"]);
-    command.env(URL, stream.bus.url().to_string()).env(FOLDER, folder);
-    command.env(FORMAT, format.as_str());
-    command
-}
-
-fn start(stream: &Stream, folder: &Path, format: Format) -> Child {
-    command(stream, folder, format, "").stdout(Stdio::null()).spawn().unwrap()
-}
-
-fn stream() -> Stream {
-    let options = GeneratorOptions {
-        alerts_per_visit: 150,
-        stamps: WithStamps::Fits,
-        ..generator(Version::LATEST)
-    };
-    let mut stream = Stream::with(options, TopicLayout::Inline);
-    stream.publish_night(6);
-    stream
-}
-
-/// Whether the manifest has files, and its pass is not finished.
-fn is_halfway(folder: &Path) -> bool {
-    let Ok(text) = std::fs::read(folder.join("export.json")) else { return false };
-    let sealed: serde_json::Value = serde_json::from_slice(&text).unwrap();
-    let manifest = &sealed["manifest"];
-    let has_parts = manifest["parts"].as_array().is_some_and(|parts| !parts.is_empty());
-    let passes = manifest["passes"].as_array().unwrap();
-    has_parts && passes.iter().any(|pass| pass["is_finished"] == false)
-}
-
-/// A number below a limit, by a linear congruential generator.
-fn roll(seed: &mut u64, limit: u64) -> u64 {
-    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    (*seed >> 33) % limit.max(1)
+    kills::child();
 }
 
 #[test]
 fn parquet_that_is_killed_twenty_times_is_the_same_files() {
-    kill_twenty_times(Format::Parquet);
+    kills::kill_twenty_times(&kills::stream(None, "kills::child"), Format::Parquet);
 }
 
 #[test]
 fn avro_that_is_killed_twenty_times_is_the_same_files() {
-    kill_twenty_times(Format::Avro);
-}
-
-fn kill_twenty_times(format: Format) {
-    let stream = stream();
-    let mut seed = 7;
-    let whole = stream.target("whole");
-    let outcome = export(&stream, &whole, &options(format));
-    assert!(outcome.is_equal() && outcome.totals.files > 4, "{:?}", outcome.totals);
-    let folder = stream.target("killed");
-    let begin = Instant::now();
-    assert!(start(&stream, &folder, format).wait().unwrap().success());
-    let time = begin.elapsed().as_micros() as u64;
-    std::fs::remove_dir_all(&folder).unwrap();
-    let (mut kills, mut halfway) = (0, 0);
-    let until = Instant::now() + HANG_TIMEOUT;
-    while kills < KILLS {
-        assert!(Instant::now() < until, "{kills} kills");
-        let mut child = start(&stream, &folder, format);
-        std::thread::sleep(Duration::from_micros(roll(&mut seed, time)));
-        if let Some(ended) = child.try_wait().unwrap() {
-            // It was faster than the first one.
-            assert!(ended.success() && files(&whole) == files(&folder));
-            std::fs::remove_dir_all(&folder).unwrap();
-            continue;
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
-        kills += 1;
-        halfway += u32::from(is_halfway(&folder));
-    }
-    assert!(start(&stream, &folder, format).wait().unwrap().success());
-    assert!(files(&whole) == files(&folder), "{format:?}");
-    println!("{format:?}: {kills} kills, after {halfway} of them the export was half done");
+    kills::kill_twenty_times(&kills::stream(None, "kills::child"), Format::Avro);
 }
 
 #[test]
 fn a_full_disk_is_an_error_and_the_export_continues() {
-    let stream = stream();
-    for format in [Format::Parquet, Format::Avro] {
-        let folder = stream.target(&format!("full-{format:?}"));
-        // No file may have more than 500 kB: the signal is ignored, so that writing fails.
-        let mut limited = command(&stream, &folder, format, "trap '' XFSZ; ulimit -f 1000;");
-        let output = limited.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(said.contains("failed: ") && said.contains(".tmp: "), "{said}");
-        let whole = stream.target(&format!("whole-{format:?}"));
-        assert!(export(&stream, &whole, &options(format)).is_equal());
-        assert!(export(&stream, &folder, &options(format)).is_equal());
-        assert!(files(&whole) == files(&folder));
-    }
+    kills::fill_the_disk(&kills::stream(None, "kills::child"));
 }

@@ -1,6 +1,5 @@
 //! The tests of `helio-alert-export` that kill.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
-#![allow(dead_code, reason = "`support` is shared with the quick tests")]
 
 mod kills;
 #[path = "../support/mod.rs"]

@@ -1,8 +1,9 @@
 //! A stream of generated visits on a journal, and what an export of it has written.
+#![allow(dead_code, reason = "each binary uses a part")]
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use helio_alert_export::{Export, ExportOptions, Job, Outcome, Selection};
 use helio_alerts::generator::{AlertNumber, Generator, GeneratorOptions, History, WithStamps};
@@ -18,9 +19,9 @@ use helio_bus::{
     TopicSpec,
 };
 use helio_core::codec::Codec;
-use helio_core::container::Container;
 use helio_core::schema::HasSchema;
-use parquet::file::reader::{FileReader as _, SerializedFileReader};
+
+pub(crate) mod kills;
 
 pub(crate) const TOPIC: &str = "alerts";
 pub(crate) const PARTITIONS: u32 = 3;
@@ -29,12 +30,16 @@ pub(crate) const ALERTS: u32 = 43;
 /// 2026-11-26T03:00:00 TAI: the night of the 25th.
 pub(crate) const SHUTTER_NS: i64 = 1_795_662_000_000_000_000;
 pub(crate) const NIGHT: &str = "2026-11-25";
+/// A guard against hanging, not an expectation.
+const HANG_TIMEOUT: Duration = Duration::from_secs(120);
 const CADENCE_NS: i64 = 39_000_000_000;
 
 /// A stream of alerts, with a reader that closes its visits.
 pub(crate) struct Stream {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) bus: Bus,
+    /// The test of the binary that is started as an export.
+    pub(crate) child: Option<&'static str>,
     pub(crate) generator: Generator,
     producer: CcdProducer,
     control: Publisher,
@@ -62,9 +67,15 @@ impl Stream {
     }
 
     pub(crate) fn with(options: GeneratorOptions, layout: TopicLayout) -> Self {
+        Self::at(None, options, layout)
+    }
+
+    /// A stream on a bus; on a journal of its own without a URL.
+    pub(crate) fn at(url: Option<&str>, options: GeneratorOptions, layout: TopicLayout) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let url = format!("journal:{}/bus", folder.path().display());
-        let bus = Bus::builder().producer("ccd").connect(&url).unwrap();
+        let own = format!("journal:{}/bus", folder.path().display());
+        let url = url.unwrap_or(&own);
+        let bus = Bus::builder().producer("ccd").connect(url).unwrap();
         let schema = options.version.schema();
         let producing =
             ProducerOptions { layout, partitions: PARTITIONS, ..ProducerOptions::default() };
@@ -74,6 +85,7 @@ impl Stream {
         let alerts = bus.topic(TopicSpec::new(TOPIC).unwrap()).unwrap();
         Self {
             folder,
+            child: None,
             generator: Generator::new(options),
             producer,
             reader: Reader::new("closer", Role::Whole, vec![0; PARTITIONS as usize]),
@@ -219,7 +231,17 @@ impl Stream {
             }
         }
         self.publish(visits - 1, 2..DETECTORS);
-        self.close(0);
+        let until = Instant::now() + HANG_TIMEOUT;
+        while !(0..visits).all(|number| self.is_closed(number)) {
+            assert!(Instant::now() < until, "a visit is not closed");
+            self.close(0);
+        }
+    }
+
+    /// Whether the closing record of a visit was read. Engines in other processes deliver later.
+    fn is_closed(&self, number: u32) -> bool {
+        let visit = self.reader.ledger().visit(self.visit(number));
+        visit.is_some_and(|visit| visit.closing().is_some())
     }
 }
 
@@ -251,34 +273,6 @@ pub(crate) fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 pub(crate) fn parts(folder: &Path, extension: &str) -> Vec<Vec<u8>> {
     let files = files(folder).into_iter();
     files.filter(|(name, _)| name.ends_with(extension)).map(|(_, bytes)| bytes).collect()
-}
-
-/// The values of the first column of Parquet files, which is the alert's identifier.
-pub(crate) fn parquet_ids(folder: &Path) -> Vec<i64> {
-    let mut ids = Vec::new();
-    for bytes in parts(folder, ".parquet") {
-        let reader = SerializedFileReader::new(bytes::Bytes::from(bytes)).unwrap();
-        for row in reader.get_row_iter(None).unwrap() {
-            let row = row.unwrap();
-            let (_, field) = row.get_column_iter().next().unwrap();
-            ids.push(field.to_string().parse().unwrap());
-        }
-    }
-    ids
-}
-
-/// The datums of Avro files, with their schemas' versions.
-pub(crate) fn avro_datums(folder: &Path) -> Vec<(Version, Vec<u8>)> {
-    let mut datums = Vec::new();
-    for bytes in parts(folder, ".avro") {
-        let mut file = Container::open(&bytes).unwrap();
-        let id = file.schema().id();
-        let version = Version::ALL.into_iter().find(|one| one.schema().id() == id).unwrap();
-        while let Some(datum) = file.next_datum().unwrap() {
-            datums.push((version, datum.to_vec()));
-        }
-    }
-    datums
 }
 
 pub(crate) fn sorted<T: Ord>(mut all: Vec<T>) -> Vec<T> {

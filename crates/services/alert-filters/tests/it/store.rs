@@ -4,10 +4,13 @@ use helio_alert_filters::records::Cost;
 use helio_alert_filters::{
     ChangeError, FilterId, FilterStore, Force, Language, Options, PythonOptions, Span, Topics,
 };
+use helio_alerts::producer::ProducerOptions;
+use helio_alerts::topics::Keep;
 use helio_bus::{Bus, Event, Start, Subscribe, Tai, TopicSpec};
 
 use crate::support::{
-    HANG_TIMEOUT, Night, Process, RANKED, TOPIC, best, bus, generated, header, sql, until_decided,
+    HANG_TIMEOUT, Night, Process, RANKED, TOPIC, best, bus, generated, header, producing, sql,
+    until_decided,
 };
 
 fn store(bus: &Bus) -> FilterStore {
@@ -113,7 +116,9 @@ fn a_dry_run_reports_gaps() {
         store.dry_run(Language::Sql, text, span, &PythonOptions::default()).unwrap()
     };
     let bus = Bus::connect("memory:").unwrap();
-    let mut night = Night::keeping(&bus, generated(300), 1 << 20);
+    let keep = Keep { partition_bytes: Some(1 << 20), ..Keep::default() };
+    let options = ProducerOptions { keep, ..producing() };
+    let mut night = Night::with(&bus, generated(300), options);
     let begin = Span { from: Some(bus.clock().now()), ..Span::default() };
     night.visit(0);
     let whole = run(&bus, begin);

@@ -26,7 +26,7 @@ pub(crate) struct Site<'s> {
     pub(crate) url: &'s str,
     /// The test that calls [`child`].
     pub(crate) child: &'s str,
-    /// A process's longest life. It has to start, and to become the publisher, to be killed at work.
+    /// A process's longest life. To be killed at work, it has to start and to become the publisher.
     pub(crate) life: Duration,
 }
 

@@ -30,6 +30,7 @@ pub(crate) const PARTITIONS: u32 = 4;
 pub(crate) const DETECTORS: u16 = 6;
 
 pub(crate) mod faulty;
+pub(crate) mod kills;
 
 pub(crate) fn bus(url: &str, name: &str) -> Bus {
     Bus::builder().producer(name).connect(url).unwrap()
@@ -38,6 +39,8 @@ pub(crate) fn bus(url: &str, name: &str) -> Bus {
 /// A night's alerts, and their producer.
 pub(crate) struct Night {
     pub(crate) bus: Bus,
+    /// How long after its opening a visit may be closed.
+    pub(crate) window: Duration,
     generator: Generator,
     producer: CcdProducer,
 }
@@ -62,21 +65,25 @@ pub(crate) fn generated(alerts: u32) -> GeneratorOptions {
     }
 }
 
+/// How a night is produced.
+pub(crate) fn producing() -> ProducerOptions {
+    // In memory a partition keeps 64 MiB by default.
+    let keep = Keep { partition_bytes: Some(256 << 20), ..Keep::default() };
+    ProducerOptions { partitions: PARTITIONS, keep, ..ProducerOptions::default() }
+}
+
 impl Night {
     /// Creates the topics, with a visit of so many alerts.
     pub(crate) fn new(bus: &Bus, generated: GeneratorOptions) -> Self {
-        // In memory a partition keeps 64 MiB by default.
-        Self::keeping(bus, generated, 256 << 20)
+        Self::with(bus, generated, producing())
     }
 
-    /// The same, with the bytes that a partition keeps.
-    pub(crate) fn keeping(bus: &Bus, generated: GeneratorOptions, partition_bytes: u64) -> Self {
-        let keep = Keep { partition_bytes: Some(partition_bytes), ..Keep::default() };
-        let options =
-            ProducerOptions { partitions: PARTITIONS, keep, ..ProducerOptions::default() };
+    /// The same, produced in another way.
+    pub(crate) fn with(bus: &Bus, generated: GeneratorOptions, options: ProducerOptions) -> Self {
         let schema = Version::LATEST.schema();
         let producer = CcdProducer::open(bus, TOPIC, schema, options).unwrap();
-        Self { bus: bus.clone(), generator: Generator::new(generated), producer }
+        let window = Duration::from_secs(60);
+        Self { bus: bus.clone(), window, generator: Generator::new(generated), producer }
     }
 
     pub(crate) fn id(&self, visit: u32) -> i64 {
@@ -88,7 +95,7 @@ impl Night {
             visit: self.id(visit),
             detectors: (0..DETECTORS.into()).collect(),
             shutter_close_ns: 77,
-            window_ns: 60_000_000_000,
+            window_ns: self.window.as_nanos() as i64,
             starts: Vec::new(),
         };
         self.producer.open_visit(opening).unwrap();

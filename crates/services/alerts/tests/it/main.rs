@@ -5,6 +5,7 @@ mod arrays;
 mod faults;
 mod generator;
 mod groups;
+mod hostile;
 mod others;
 mod outages;
 mod packets;
