@@ -180,6 +180,13 @@ pub(crate) fn was_synced(path: &Path) -> bool {
     words.is_some_and(|[pos, end, seq, found]| seq != 0 && found == check([pos, end, seq]))
 }
 
+/// Returns the offset below which the partition with this control page is known to be durable.
+pub(crate) fn durable_at(path: &Path) -> Option<u64> {
+    let [pos, end, seq, found] =
+        peek(path, [DURABLE_POS, DURABLE_END, DURABLE_SEQ, DURABLE_CHECK])?;
+    (found == check([pos, end, seq])).then_some(end)
+}
+
 /// Returns the seed of a control page's partition, which no other one has, and whether its topic
 /// was deleted.
 pub(crate) fn identity(path: &Path) -> Option<(u64, bool)> {

@@ -292,6 +292,37 @@ pub enum JournalError {
         /// Its owner's user id.
         owner: u32,
     },
+    /// Another handle has the exclusive log open.
+    #[error(
+        "{}: the exclusive log is held by {owner} (process {pid}, {process}); stop that one first",
+        path.display()
+    )]
+    Held {
+        /// The lock's file.
+        path: PathBuf,
+        /// The holder's name.
+        owner: String,
+        /// Its process; 0 if it has not said yet.
+        pid: u32,
+        /// Its program, and whether it is stopped, as far as the system shows it.
+        process: String,
+    },
+    /// The journal is that of an exclusive log, which only its holder writes.
+    #[error(
+        "{}: the journal of an exclusive log; open it for reading (access=read in a URL, \
+         Access::ReadOnly), or the log itself",
+        path.display()
+    )]
+    Exclusive {
+        /// The journal's folder.
+        path: PathBuf,
+    },
+    /// The exclusive log was released.
+    #[error("{}: the exclusive log was closed; open it again", path.display())]
+    Released {
+        /// Its folder.
+        path: PathBuf,
+    },
     /// Another live producer has the claim.
     #[error(
         "topic {topic} has the live producer {producer:?} (incarnation {incarnation}, process \

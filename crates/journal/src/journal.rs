@@ -19,6 +19,7 @@ use crate::description;
 use crate::doorbells::{Doorbells, FILE_BYTES};
 use crate::env::{Env, TEMPORARY_PREFIX};
 use crate::error::IoContext;
+use crate::exclusive;
 use crate::hash::{mix, random};
 use crate::location;
 use crate::locks::{Held, Operation};
@@ -76,6 +77,14 @@ impl Journal {
     /// [`JournalError`]: the folder is no journal, has a newer format, or does not permit the
     /// access.
     pub fn open(path: &Path, options: JournalOptions) -> Result<Self, JournalError> {
+        if options.access == Access::ReadWrite && exclusive::is_inside(path) {
+            return Err(JournalError::Exclusive { path: path.to_owned() });
+        }
+        Self::open_inside(path, options)
+    }
+
+    /// The same for the journal of an exclusive log, whose holder this process is.
+    pub(crate) fn open_inside(path: &Path, options: JournalOptions) -> Result<Self, JournalError> {
         let boot = match (options.boot_id.map(BootId).or_else(BootId::current), options.access) {
             (Some(boot), _) => boot,
             // Readers neither write nor query live processes.
@@ -100,6 +109,10 @@ impl Journal {
         }
         let inner = Inner { env, housekeeper, topics: Mutex::default() };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    pub(crate) fn env(&self) -> &Arc<Env> {
+        &self.inner.env
     }
 
     /// The folder.
@@ -386,6 +399,9 @@ impl Journal {
             {
                 match description::read(&entry.path()) {
                     Err(JournalError::NotReadable { .. }) => {}
+                    // A power loss interrupted the creation: the next one completes it.
+                    Err(JournalError::Damaged { .. })
+                        if topic::blank_file(&entry.path()).is_some() => {}
                     config => found.extend(config?.map(|config| TopicInfo { name, config })),
                 }
             }

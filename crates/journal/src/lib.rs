@@ -18,7 +18,8 @@
 //! `repair` and `keys` are its operations; `group_positions` lies below it. `bell`, `groups` and
 //! `producers` stand beside it. `maintenance` lists the open partitions, groups and bells, and runs
 //! the background work. `pins` keeps payloads in place for readers. `topic` and `journal` are the
-//! public entry points.
+//! public entry points. `exclusive` gives one process a journal of its own, with epochs and
+//! batches.
 
 mod access;
 mod bell;
@@ -29,6 +30,7 @@ mod description;
 mod doorbells;
 mod env;
 mod error;
+mod exclusive;
 mod file_id;
 mod frame;
 mod futex;
@@ -73,6 +75,10 @@ pub use bell::{Bell, Wake};
 pub use control::{RecoveryReport, Taken};
 pub use cursor::{Gap, GapCause};
 pub use error::{AppendError, JournalError};
+pub use exclusive::{
+    EpochInfo, ExclusiveContents, ExclusiveLog, ExclusiveOptions, MAX_BATCH_BYTES,
+    MAX_BATCH_RECORDS, MAX_EPOCH_HEADER_BYTES, RunEnd,
+};
 pub use frame::{MAX_KEY_BYTES, MAX_RECORD_BYTES, PAYLOAD_ALIGNMENT};
 pub use group_positions::MAX_MEMBERS;
 pub use groups::{Group, GroupPosition, Member, MemberInfo};

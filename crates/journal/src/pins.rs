@@ -54,6 +54,15 @@ impl Drop for PinnedSegment {
 }
 
 impl PinnedSegment {
+    /// A segment that counts towards no limit, for the one process that has it open.
+    pub(crate) fn unlimited(segment: Segment) -> Arc<Self> {
+        Arc::new(Self { segment: Arc::new(segment), bytes: 0, limit: PinLimit::new(0) })
+    }
+
+    pub(crate) fn segment(&self) -> &Segment {
+        &self.segment
+    }
+
     /// Keeps bytes in place that a reader has returned from this segment; `None` for others.
     #[must_use]
     pub fn pin(self: &Arc<Self>, bytes: &[u8]) -> Option<PinnedBytes> {

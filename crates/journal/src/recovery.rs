@@ -172,12 +172,14 @@ impl Partition {
             // costs nothing.
             self.env.sync_file(&segment::path(&self.dir, seq))?;
         }
+        // Before the words that promise it: the power may be lost again in between.
+        self.env.sync_dir(&self.dir)?;
         control.set_durable(found.pos, found.end, last);
         if last != 0 {
             let (pos, end, time) = (found.pos, found.end, found.time.nanos());
             control.reset_checkpoints(Checkpoint { seq: last, pos, end, time });
         }
-        self.env.sync_dir(&self.dir)
+        Ok(())
     }
 
     /// Seals the last segment at the end of its records.

@@ -15,6 +15,7 @@
 //! ```
 
 mod delivery;
+mod exclusive;
 mod fencing;
 mod forwarding;
 mod grants;
@@ -206,6 +207,7 @@ pub fn checks() -> impl Iterator<Item = &'static Check> {
         forwarding::CHECKS,
         schemas::CHECKS,
         grants::CHECKS,
+        exclusive::CHECKS,
         timing::CHECKS,
         lifecycle::CHECKS,
     ]

@@ -47,6 +47,7 @@ broken_by!(
     PublishError,
     ReadError,
     crate::waitset::MemberError,
+    crate::exclusive::ExclusiveError,
     helio_core::NameError
 );
 

@@ -95,6 +95,8 @@ pub struct Capabilities {
     pub rewind: Support,
     /// [Grants](crate::Topic::grant) of a topic to one user.
     pub grants: Support,
+    /// [Exclusive logs](crate::exclusive).
+    pub exclusive_log: Support,
     /// The largest payload, in bytes.
     pub max_payload_bytes: usize,
     /// The largest key, in bytes.
@@ -237,6 +239,7 @@ mod tests {
             groups: Support::Yes,
             rewind: Support::No,
             grants: Support::No,
+            exclusive_log: Support::Yes,
             max_payload_bytes: 1,
             max_key_bytes: 2,
         };
@@ -257,6 +260,7 @@ mod tests {
             "groups":"yes",
             "rewind":"no",
             "grants":"no",
+            "exclusive_log":"yes",
             "max_payload_bytes":1,
             "max_key_bytes":2
         }"#;

@@ -159,11 +159,15 @@ pub trait Transport: Send + Sync + 'static {
         _name: &TopicName,
         _options: &LogOptions,
     ) -> Result<Arc<dyn ExclusiveLog>, ExclusiveError> {
-        Err(ExclusiveError::Transport(TransportError::Unsupported {
+        Err(self.no_exclusive_logs())
+    }
+    /// The error of exclusive logs where the engine has none.
+    fn no_exclusive_logs(&self) -> ExclusiveError {
+        ExclusiveError::Transport(TransportError::Unsupported {
             transport: self.capabilities().transport.clone(),
             what: "open an exclusive log".to_owned(),
             remedy: "use a journal (journal:PATH)".to_owned(),
-        }))
+        })
     }
     /// The error of grants where the engine has no users.
     fn no_grants(&self) -> TransportError {

@@ -14,6 +14,8 @@ use helio_bus::{Bus, TopicName, TransportError};
 /// Runs a test on an empty engine of each kind.
 fn on_each(name: &str, test: impl Fn(&str)) {
     test(&format!("memory:exclusive-{name}"));
+    let folder = tempfile::tempdir().unwrap();
+    test(&format!("journal:{}", folder.path().display()));
 }
 
 fn open(url: &str, owner: &str) -> Result<Arc<dyn ExclusiveLog>, ExclusiveError> {

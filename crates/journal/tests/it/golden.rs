@@ -4,17 +4,19 @@
 //!
 //! `v1` has segments without headers. In `v2` some records have headers, from the twentieth on; its
 //! first segment is the same as in `v1`. `v3` has them, too, in segments with running times; from
-//! the thirtieth record on payloads are aligned.
+//! the thirtieth record on payloads are aligned. `exclusive-v1` is an exclusive log of two epochs.
 
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use helio_core::{Headers, ProducerName, SchemaId, Tai, TopicName, TraceId};
 use helio_journal::{
-    Access, From, Item, Journal, JournalError, JournalOptions, Maintenance, Ownership,
-    PAYLOAD_ALIGNMENT, Record, TopicConfig, WriterOptions,
+    Access, ExclusiveLog, ExclusiveOptions, From, Item, Journal, JournalError, JournalOptions,
+    Maintenance, Ownership, PAYLOAD_ALIGNMENT, Record, RunEnd, SyncPolicy, TopicConfig,
+    WriterOptions,
 };
 
 const VERSIONS: [&str; 3] = ["v1", "v2", "v3"];
@@ -184,4 +186,107 @@ fn the_same_records_still_give_the_same_segments() {
         }
     }
     assert_eq!(compared, 3);
+}
+
+const EXCLUSIVE: &str = "exclusive-v1";
+
+fn exclusive(dir: &Path) -> (ExclusiveLog, helio_journal::ExclusiveContents) {
+    let clock: helio_journal::Clock = Arc::new(|| Tai::from_nanos(77));
+    let options = ExclusiveOptions {
+        owner: "golden".to_owned(),
+        sync: SyncPolicy::OnRequest,
+        segment_bytes: Some(16 << 10),
+        journal: JournalOptions { clock, ..options(Access::ReadWrite) },
+    };
+    ExclusiveLog::open(dir, options).unwrap()
+}
+
+fn exclusive_record(epoch: u64, offset: u64) -> Vec<u8> {
+    vec![(epoch * 16 + offset) as u8; offset as usize * 41]
+}
+
+/// Two epochs of 12 records in batches of one to three; the second begins at the tenth record.
+fn write_exclusive(dir: &Path) {
+    let (log, _) = exclusive(dir);
+    for (epoch, start) in [(1, 0), (5, 9)] {
+        log.begin(epoch, start, format!("header of {epoch}").as_bytes()).unwrap();
+        let mut next = start;
+        for count in [1, 2, 3, 1, 2, 3] {
+            let records: Vec<_> =
+                (next..next + count).map(|at| exclusive_record(epoch, at)).collect();
+            let slices: Vec<_> = records.iter().map(Vec::as_slice).collect();
+            log.append(next, &slices).unwrap();
+            next += count;
+        }
+    }
+    log.save(0, 20).unwrap();
+    log.close().unwrap();
+}
+
+#[test]
+fn an_exclusive_log_of_each_version_is_still_read() {
+    if std::env::var("HELIO_GOLDEN_WRITE").is_ok_and(|wanted| wanted == EXCLUSIVE) {
+        fs::remove_dir_all(golden(EXCLUSIVE)).ok();
+        write_exclusive(&golden(EXCLUSIVE));
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().join("x");
+    copy(&golden(EXCLUSIVE), &dir);
+    let (log, found) = exclusive(&dir);
+    assert_eq!((found.ended, found.committed, found.first), (RunEnd::Closed, 20, 0));
+    let epochs: Vec<_> = found.epochs.iter().map(|e| (e.number, e.start, e.end)).collect();
+    assert_eq!(epochs, [(1, 0, 12), (5, 9, 21)]);
+    for epoch in found.epochs {
+        assert_eq!(epoch.header, format!("header of {}", epoch.number).as_bytes());
+        assert_eq!(epoch.sync, SyncPolicy::OnRequest);
+        let mut next = epoch.start;
+        log.scan(epoch.number, epoch.start..epoch.end, &mut |offset, record| {
+            assert_eq!(offset, next);
+            assert!(record.as_ref() == &exclusive_record(epoch.number, offset)[..], "{offset}");
+            next += 1;
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert_eq!(next, epoch.end);
+    }
+}
+
+#[test]
+fn the_same_batches_still_give_the_same_segments() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().join("x");
+    write_exclusive(&dir);
+    for epoch in [1, 5] {
+        let file = format!("log/topics/epoch+{epoch:020}/0/0000000000000001.seg");
+        assert!(
+            fs::read(dir.join(&file)).unwrap() == fs::read(golden(EXCLUSIVE).join(&file)).unwrap()
+        );
+    }
+    let marks = |dir: &Path| fs::read(dir.join("marks")).unwrap();
+    assert!(marks(&dir) == marks(&golden(EXCLUSIVE)));
+}
+
+/// The power was lost while a topic was created: its description's name was on the disk, and none
+/// of its bytes.
+#[test]
+fn a_half_created_topic_does_not_fail_the_list_of_topics() {
+    for bytes in [0, 100] {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().join("j");
+        copy(&golden(NEWEST), &dir);
+        fs::create_dir(dir.join("topics/half")).unwrap();
+        fs::write(dir.join("topics/half/topic.json"), vec![0; bytes]).unwrap();
+        let journal = Journal::open(&dir, options(Access::ReadWrite)).unwrap();
+        let names = |journal: &Journal| {
+            let topics = journal.topics().unwrap().into_iter();
+            topics.map(|topic| topic.name.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&journal), ["site/wind"]);
+        let half = TopicName::new("half").unwrap();
+        journal.create_topic(&half, &TopicConfig::default()).unwrap();
+        assert_eq!(names(&journal), ["half", "site/wind"]);
+        // Other damage is still an error.
+        fs::write(dir.join("topics/half/topic.json"), "no JSON").unwrap();
+        assert!(matches!(journal.topics(), Err(JournalError::Damaged { .. })));
+    }
 }

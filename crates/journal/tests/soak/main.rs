@@ -7,6 +7,7 @@ mod support;
 
 mod damage;
 mod deletion;
+mod exclusive;
 mod leases;
 mod matrix;
 mod namespaces;

@@ -33,19 +33,19 @@ type Inode = u64;
 type Names = BTreeMap<OsString, Inode>;
 
 /// A copy of the disk as a power cut leaves it, and the state of its luck behind the last page.
-type Image = (tempfile::TempDir, u64);
+pub(crate) type Image = (tempfile::TempDir, u64);
 
 /// The synced state of the disk: files and folders' names as last synced.
 #[derive(Default)]
-struct Disk {
+pub(crate) struct Disk {
     files: HashMap<Inode, Vec<u8>>,
     folders: HashMap<Inode, Names>,
     /// Kept open, so that the system reuses no inode number.
     held: HashMap<Inode, File>,
-    syncs: u64,
+    pub(crate) syncs: u64,
     /// The number of the sync before which the power is cut, and with what luck.
-    cut_at: Option<(u64, u64)>,
-    image: Option<Image>,
+    pub(crate) cut_at: Option<(u64, u64)>,
+    pub(crate) image: Option<Image>,
 }
 
 fn inode(path: &Path) -> Inode {
@@ -89,6 +89,11 @@ impl Luck {
 }
 
 impl Disk {
+    /// A disk whose power is cut before the sync of that number, with that luck.
+    pub(crate) fn cut_at(cut_at: Option<(u64, u64)>) -> Self {
+        Self { cut_at, ..Self::default() }
+    }
+
     fn sync(&mut self, path: &Path, root: &Path) {
         self.syncs += 1;
         if let Some((at, luck)) = self.cut_at
@@ -100,7 +105,7 @@ impl Disk {
     }
 
     /// Marks a file's contents, or a folder's names, as synced.
-    fn note(&mut self, path: &Path) {
+    pub(crate) fn note(&mut self, path: &Path) {
         if path.is_dir() {
             let names = list(path);
             names.keys().for_each(|name| self.hold(&path.join(name)));
@@ -117,14 +122,14 @@ impl Disk {
     }
 
     /// Marks everything in and below a folder as synced.
-    fn note_all(&mut self, root: &Path) {
+    pub(crate) fn note_all(&mut self, root: &Path) {
         let mut all = HashMap::new();
         places(root, &mut all);
         all.values().for_each(|path| self.note(path));
     }
 
     /// A folder as the disk may have it after a power cut at this moment.
-    fn cut(&self, root: &Path, luck: u64) -> Image {
+    pub(crate) fn cut(&self, root: &Path, luck: u64) -> Image {
         let target = tempfile::tempdir().unwrap();
         let (mut live, mut luck) = (HashMap::new(), Luck(luck));
         places(root, &mut live);
@@ -178,7 +183,12 @@ impl Disk {
 }
 
 /// One process, and nothing that differs from run to run: a find is reproducible by its input.
-fn options(disk: &Arc<Mutex<Disk>>, root: &Path, boot: u8, opening: u32) -> JournalOptions {
+pub(crate) fn options(
+    disk: &Arc<Mutex<Disk>>,
+    root: &Path,
+    boot: u8,
+    opening: u32,
+) -> JournalOptions {
     let (disk, root) = (Arc::clone(disk), root.to_owned());
     JournalOptions {
         maintenance: Maintenance::Manual,

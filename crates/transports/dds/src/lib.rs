@@ -100,6 +100,7 @@ fn capabilities() -> Capabilities {
         groups: Support::No,
         rewind: Support::No,
         grants: Support::No,
+        exclusive_log: Support::No,
         max_payload_bytes: MAX_PAYLOAD_BYTES,
         max_key_bytes: MAX_KEY_BYTES,
     }

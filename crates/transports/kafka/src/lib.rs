@@ -101,6 +101,7 @@ fn capabilities(guarantee: Guarantee) -> Capabilities {
         groups: Support::Yes,
         rewind: Support::Yes,
         grants: Support::Yes,
+        exclusive_log: Support::No,
         max_payload_bytes: MAX_PAYLOAD_BYTES,
         max_key_bytes: MAX_KEY_BYTES,
     }

@@ -12,6 +12,7 @@
 //! topics' declared schemas.
 
 mod bell;
+mod exclusive;
 mod reader;
 mod schemas;
 mod topic;
@@ -38,9 +39,11 @@ use super::{
 };
 use crate::bell::{Bell, locked};
 use crate::error::{ConnectError, TransportError, engine};
+use crate::exclusive::{ExclusiveError, ExclusiveLog, Log, LogOptions};
 use crate::notices;
 use crate::url::BusUrl;
 use bell::JournalBell;
+use exclusive::JournalStore;
 use schemas::Schemas;
 use topic::{JournalTopic, described};
 
@@ -57,6 +60,8 @@ struct Description {
 /// The state that all objects of one connection share.
 struct Shared {
     journal: Journal,
+    /// Those of its exclusive logs, too.
+    options: JournalOptions,
     schemas: Schemas,
     closed: AtomicBool,
     bells: Mutex<Vec<Weak<JournalBell>>>,
@@ -104,13 +109,15 @@ pub(super) fn connect(opening: &Opening) -> Result<Arc<dyn Transport>, ConnectEr
     };
     // journal:///path is the same folder as journal:/path.
     let path = url.rest().strip_prefix("//").unwrap_or(url.rest());
-    let journal = Journal::open(Path::new(path), options).map_err(failed("open the folder"))?;
+    let opened = Journal::open(Path::new(path), options.clone());
+    let journal = opened.map_err(failed("open the folder"))?;
     if access == Access::ReadWrite {
         warn_of_owner(&journal);
     }
     let shared = Shared {
         schemas: Schemas::new(journal.clone()),
         journal,
+        options,
         closed: AtomicBool::new(false),
         bells: Mutex::default(),
         clock: Arc::clone(&opening.clock),
@@ -172,6 +179,7 @@ fn capabilities() -> Capabilities {
         groups: Support::Yes,
         rewind: Support::Yes,
         grants: Support::Yes,
+        exclusive_log: Support::Yes,
         // The journal's limit includes key and payload.
         max_payload_bytes: MAX_RECORD_BYTES - MAX_KEY_BYTES,
         max_key_bytes: MAX_KEY_BYTES,
@@ -362,6 +370,17 @@ impl Transport for JournalTransport {
 
     fn schema(&self, id: SchemaId) -> Result<Option<String>, TransportError> {
         self.shared.journal.schema(id).map_err(failed("read a schema"))
+    }
+
+    fn exclusive_log(
+        &self,
+        name: &TopicName,
+        options: &LogOptions,
+    ) -> Result<Arc<dyn ExclusiveLog>, ExclusiveError> {
+        self.shared.check_open()?;
+        let journal = self.shared.options.clone();
+        let (store, found) = JournalStore::open(&self.shared.journal, journal, name, options)?;
+        Ok(Arc::new(Log::new(store, options.durability, found)))
     }
 
     fn bell(&self) -> Result<Arc<dyn Bell>, TransportError> {

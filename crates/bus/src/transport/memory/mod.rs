@@ -110,6 +110,7 @@ fn capabilities(strict: Support) -> Capabilities {
         groups: Support::Yes,
         rewind: Support::Yes,
         grants: Support::No,
+        exclusive_log: if strict { Support::No } else { Support::Yes },
         max_payload_bytes: MAX_PAYLOAD_BYTES,
         max_key_bytes: MAX_KEY_BYTES,
     }
@@ -191,6 +192,9 @@ impl Transport for Memory {
         options: &LogOptions,
     ) -> Result<Arc<dyn ExclusiveLog>, ExclusiveError> {
         self.check_open()?;
+        if !self.capabilities.exclusive_log.is_yes() {
+            return Err(self.no_exclusive_logs());
+        }
         let (store, found) = self.engine.logs.open(name.as_str(), options)?;
         Ok(Arc::new(Log::new(store, options.durability, found)))
     }

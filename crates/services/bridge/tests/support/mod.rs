@@ -274,6 +274,7 @@ pub(crate) fn placeless(inner: Arc<dyn Transport>) -> Bus {
     let capabilities = Capabilities {
         rewind: Support::No,
         grants: Support::No,
+        exclusive_log: Support::No,
         groups: Support::No,
         history: HistorySupport::KeepAll,
         ..inner.capabilities().clone()
