@@ -1,4 +1,5 @@
-//! Measures the store in process: puts and gets one after the other, and memory a key.
+//! Measures the store in process: puts and gets one after the other, and memory a key. With a URL
+//! `memory:` the log's records are in that memory, too.
 //!
 //! `cargo run --release -p helio-state-node --example state_bench -- URL FOLDER [KEYS]`
 

@@ -10,6 +10,9 @@ const FANOUT: usize = 64;
 /// A child with fewer is merged with a neighbour if both fit in three quarters of a node.
 const SPARSE: usize = FANOUT / 4;
 
+/// Entries that a full leaf grows by: doubling would waste half of each copied leaf.
+const SPARE: usize = 4;
+
 /// Where a key-value lies in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
@@ -108,7 +111,11 @@ impl Node {
         }
         let at = if at_end { FANOUT } else { FANOUT / 2 };
         let right = match self {
-            Self::Leaf(entries) => Self::Leaf(entries.split_off(at)),
+            Self::Leaf(entries) => {
+                let right = entries.split_off(at);
+                entries.shrink_to_fit();
+                Self::Leaf(right)
+            }
             Self::Inner(children) => Self::Inner(children.split_off(at)),
         };
         Some(Child { first: right.first(), live: right.live(), node: Arc::new(right) })
@@ -140,6 +147,9 @@ fn insert(node: &mut Arc<Node>, entry: Entry) -> Option<Child> {
             }
             Err(at) => {
                 let at_end = at == entries.len();
+                if entries.len() == entries.capacity() {
+                    entries.reserve_exact(SPARE);
+                }
                 entries.insert(at, entry);
                 at_end
             }
