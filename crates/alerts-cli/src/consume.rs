@@ -85,7 +85,7 @@ struct Decided<'a> {
     verified: Option<bool>,
 }
 
-/// What was read.
+/// The totals of a run.
 #[derive(Debug, Default, Serialize)]
 struct Total {
     alerts: u64,

@@ -1,4 +1,4 @@
-//! `helio-alerts watch-list` and `region`: what filters name.
+//! `helio-alerts watch-list` and `region`: lists and areas of the sky that filters name.
 
 use std::ops::Range;
 use std::path::Path;
@@ -188,7 +188,7 @@ mod tests {
         let cells = |order: u32| 1_u64 << (2 * (MOC_ORDER - order));
         let (of, one) = (cells(3), |range| std::iter::once(range).collect());
         assert_eq!(moc("3/1-2 8"), Ok(vec![of..3 * of, 8 * of..9 * of]));
-        // A child of the cell 3/3, which touches 3/2; the maximal order alone says nothing.
+        // A child of the cell 3/3, which touches 3/2; the maximal order alone proves nothing.
         assert_eq!(moc("3/1-2\n4/12\n29/"), Ok(one(of..3 * of + cells(4))));
         assert_eq!(moc("0/0-11"), Ok(one(0..12 << 58)));
         for bad in ["", "5", "30/1", "3/768", "3/2-1", "x/1", "3/a"] {

@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::args::ServeArgs;
 use crate::filter;
 
-/// What is served where.
+/// The addresses, as JSON.
 #[derive(Debug, Serialize)]
 struct Serving<'a> {
     metrics: String,

@@ -25,7 +25,7 @@ pub fn angular_distance_arcsec(ra1: f64, dec1: f64, ra2: f64, dec2: f64) -> f64 
 
 /// Whether a position lies within a radius of a centre; false where a value is NaN.
 pub(crate) fn is_in_cone(position: [f64; 2], centre: [f64; 2], radius_arcsec: f64) -> bool {
-    // Most positions are elsewhere: their declination alone says it, without trigonometry.
+    // Most positions are elsewhere: their declination suffices, without trigonometry.
     let by_dec_arcsec = (position[1] - centre[1]).abs() * 3600.0;
     if by_dec_arcsec > radius_arcsec * (1.0 + 1e-9) {
         return false;

@@ -85,7 +85,7 @@ fn lacks(argument: u8, bits: libc::c_int) -> Result<SeccompCondition, seccompile
     SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(mask), 0)
 }
 
-/// What a worker says that it is guarded by: the errors of calls that must fail, 0 for none.
+/// A worker's report of its guards: the errors of calls that must fail, 0 for none.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Report {
     /// Landlock's version.

@@ -31,7 +31,7 @@ const WATCH_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// The longest message, of a mask or of a text, is half of this.
 const MESSAGE_BYTES: usize = 128 * 1024;
 
-/// The end of what a worker that refuses wrote to standard error: its last line says why.
+/// The end of what a worker that refuses wrote to standard error: its last line is the reason.
 const REFUSAL_BYTES: usize = 4096;
 
 /// The start of a message: its kind, and the request's number.

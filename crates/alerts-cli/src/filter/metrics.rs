@@ -1,4 +1,4 @@
-//! What the filter service did, as metrics: read from its topics, whatever process runs it.
+//! Metrics of the filter service, read from its topics, whatever process runs it.
 
 use std::sync::{Mutex, PoisonError};
 

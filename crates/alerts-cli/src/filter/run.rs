@@ -20,10 +20,10 @@ use serde_json::{Map, Value};
 use crate::args::RunArgs;
 use crate::error;
 
-/// The time between two looks at decided visits.
+/// The time between two polls of decided visits.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What happens, as JSON.
+/// An event, as JSON.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum RunLine<'a> {
@@ -41,7 +41,7 @@ enum RunLine<'a> {
         results: u64,
         late: u64,
     },
-    /// What this process did since it started.
+    /// Statistics of this process since its start.
     Counters(Map<String, Value>),
     /// The same, at its end.
     End(Map<String, Value>),

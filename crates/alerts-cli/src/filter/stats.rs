@@ -1,4 +1,4 @@
-//! `helio-alerts filter stats`: what filters did in decided visits.
+//! `helio-alerts filter stats`: statistics of filters in decided visits.
 
 use std::collections::{BTreeMap, BTreeSet};
 

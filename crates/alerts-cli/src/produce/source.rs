@@ -1,4 +1,4 @@
-//! What is published: generated visits, or packets from files.
+//! The source of packets: a generator, or files.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

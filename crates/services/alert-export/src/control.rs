@@ -1,4 +1,4 @@
-//! What the control topic says of the visits to export.
+//! The control topic's records of the visits to export.
 
 use std::collections::BTreeSet;
 

@@ -89,7 +89,7 @@ pub enum ExportError {
     NoVisits {
         /// The control topic.
         topic: String,
-        /// What was asked for.
+        /// The requested value.
         wanted: String,
     },
     /// There are too many visits.
@@ -173,7 +173,7 @@ pub enum ExportError {
     Fault(String),
 }
 
-/// What a user can do about an error of the disk.
+/// The remedy of an error of the disk.
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {

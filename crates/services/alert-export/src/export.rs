@@ -28,7 +28,7 @@ use crate::outcome::{Ended, Outcome, Progress, Stage};
 use crate::pass::{Pass, PassEnd};
 use crate::writer::{Finished, Target, Writer};
 
-/// What is exported, and to where.
+/// A selection and the folder to which it is exported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
     /// The topic of alerts.
@@ -39,7 +39,7 @@ pub struct Job {
     pub folder: PathBuf,
 }
 
-/// What follows a run: its progress is shown, and it may be stopped.
+/// Observes a run: shows its progress, and may stop it.
 pub trait Observer {
     /// Notes the progress; called after each batch of alerts.
     fn progress(&mut self, progress: &Progress);

@@ -15,7 +15,7 @@ use crate::error::AtPath;
 use crate::manifest::{FILE_NAME, Manifest, Part};
 use crate::options::Format;
 
-/// What is behind the name of a file in the making.
+/// The suffix of a file that is not finished.
 const TEMPORARY: &str = ".tmp";
 /// How the names of files with alerts begin.
 const PREFIX: &str = "alerts-";
@@ -136,7 +136,7 @@ impl Folder {
         Err(ExportError::Damaged { path, cause })
     }
 
-    /// Reads a finished file and compares its hash. The function is told of the bytes read, and
+    /// Reads a finished file and compares its hash. The function gets the number of bytes read, and
     /// may end it.
     pub(crate) fn check_content(
         &self,

@@ -13,17 +13,17 @@ use crate::{ExportError, VisitReport};
 
 /// The manifest's name in the folder.
 pub const FILE_NAME: &str = "export.json";
-/// What its `format` says.
+/// The value of its `format`.
 const MAGIC: &str = "heliograph alert export";
 /// The version of its format.
 const VERSION: u32 = 1;
 
-/// What an export has written.
+/// The files of an export, and its progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Manifest {
     format: String,
     version: u32,
-    /// What is exported: other options than these are refused.
+    /// The selection: other options than these are refused.
     pub(crate) export: Description,
     /// The readings of the log. Only the last one may be unfinished.
     pub(crate) passes: Vec<PassState>,
@@ -32,7 +32,7 @@ pub(crate) struct Manifest {
     pub(crate) visits: Vec<VisitReport>,
 }
 
-/// What is exported.
+/// The selection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Description {
     /// The identity of the bus.

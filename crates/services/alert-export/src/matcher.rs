@@ -30,7 +30,7 @@ struct Planned {
     history: Option<Decoder>,
 }
 
-/// What a filter did with a batch.
+/// The matches of a batch.
 #[derive(Debug, Default)]
 pub(crate) struct Matched {
     /// The alerts that match, by their index.

@@ -1,4 +1,4 @@
-//! What is exported, and how.
+//! Options: selection, format, limits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -66,7 +66,7 @@ pub enum Compression {
     Snappy,
 }
 
-/// What of the stamps is exported.
+/// Whether stamps are exported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StampsChoice {
@@ -130,7 +130,7 @@ pub struct ExportOptions {
     /// The columns of Parquet files, as paths such as `diaSource.snr` or `prvDiaSources[].psfFlux`.
     /// `None` are those of the filter's SELECT, or all without one.
     pub columns: Option<Vec<String>>,
-    /// What of the stamps is exported.
+    /// Whether stamps are exported.
     pub stamps: StampsChoice,
     /// The alerts to export; `None` are all.
     pub filter: Option<FilterQuery>,

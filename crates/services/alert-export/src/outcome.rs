@@ -1,4 +1,4 @@
-//! What an export reports.
+//! Reports of an export.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ pub struct VisitReport {
     pub unreadable: u64,
 }
 
-/// What the export of a visit proves.
+/// The audit of a visit's export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Finding {
@@ -44,7 +44,7 @@ pub enum Finding {
 }
 
 impl VisitReport {
-    /// What its export proves.
+    /// The audit of its export.
     #[must_use]
     pub fn finding(&self) -> Finding {
         if self.found != self.decided {
@@ -82,7 +82,7 @@ impl fmt::Display for VisitReport {
     }
 }
 
-/// What a run is doing.
+/// The stage of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
@@ -95,7 +95,7 @@ pub enum Stage {
 /// How far an export is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Progress {
-    /// What is being done.
+    /// The stage.
     pub stage: Stage,
     /// Visits that are complete.
     pub visits: u64,
@@ -127,7 +127,7 @@ pub enum Ended {
     Stopped,
 }
 
-/// What a run has done.
+/// The outcome of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Outcome {
     /// How it ended.

@@ -25,7 +25,7 @@ pub(crate) struct PartitionReader {
     lost: u64,
 }
 
-/// What a partition has next.
+/// The next event of a partition.
 pub(crate) enum Next {
     /// A sample below the end.
     Sample(Sample),

@@ -13,7 +13,7 @@ use crate::observation::{Observation, Stage};
 pub struct Counter {
     /// The metric's name, such as `helio_alerts_filter_matches_total`.
     pub name: String,
-    /// What it counts.
+    /// The help text.
     pub help: String,
     /// Names and values of its labels.
     pub labels: Vec<(&'static str, String)>,

@@ -3,7 +3,7 @@
 //! It knows the bus and how alerts are read. It must not know a transport, nor where it listens: a
 //! program or a gateway mounts its routes.
 //!
-//! - [`observation`]: what is known of a stream at a time. [`observer`]: threads that find it out.
+//! - [`observation`]: the state of a stream at a time. [`observer`]: threads that track it.
 //! - `exposition`: that as text for Prometheus; `histogram`.
 //! - [`stamps`]: stamps by the identifiers of their alerts; `range`: HTTP's ranges.
 //! - [`routes`]: all of it as a router.

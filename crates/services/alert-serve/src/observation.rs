@@ -1,4 +1,4 @@
-//! What is known of a stream at a time.
+//! The state of a stream at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,7 +47,7 @@ impl Stage {
 pub struct TopicState {
     /// Samples that were ever published, over all partitions.
     pub samples: u64,
-    /// Stored bytes, where the engine tells them.
+    /// Stored bytes, where the engine reports them.
     pub bytes: Option<u64>,
 }
 
@@ -75,7 +75,7 @@ pub struct VisitState {
     pub closing: Option<Closing>,
 }
 
-/// What is known of a stream. Numbers are counted since the observer started, unless it is said.
+/// The state of a stream. Numbers count from the start of the observer, unless noted.
 #[derive(Debug, Clone, Default)]
 pub struct Observation {
     /// Whether the stream can be read: the bus is there, and the stream's topics are.

@@ -102,7 +102,7 @@ impl Observer {
         Ok(Self { shared, threads })
     }
 
-    /// What is known.
+    /// The present state.
     #[must_use]
     pub fn observation(&self) -> Observation {
         locked(&self.shared.seen).clone()

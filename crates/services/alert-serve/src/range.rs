@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// What a request wants of a file.
+/// The requested part of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// All of it. Several ranges are answered with all, too, as the RFC allows.

@@ -29,7 +29,7 @@ const STATUSES: [u16; 8] = [200, 206, 304, 404, 410, 416, 500, 503];
 /// Numbers of other parts of a program.
 pub type CounterSource = Box<dyn Fn() -> Vec<Counter> + Send + Sync>;
 
-/// What the routes serve.
+/// The state of the routes.
 pub struct Service {
     observer: Arc<Observer>,
     stamps: Arc<StampStore>,

@@ -17,9 +17,9 @@ use crate::topics::{Part, open_or_create, schema_of};
 
 /// The service that returns stamps.
 pub const STAMPS_SERVICE: &str = "stamps";
-/// What stands for an alert's identifier in the URL of stamps.
+/// The placeholder of an alert's identifier in the URL of stamps.
 const ALERT: &str = "{alert}";
-/// What stands for a stamp's name in it.
+/// The placeholder of a stamp's name.
 const STAMP: &str = "{stamp}";
 /// How long stored records are waited for that the engine has announced.
 const STORED_TIMEOUT: Duration = Duration::from_secs(30);

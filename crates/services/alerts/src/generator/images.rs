@@ -40,7 +40,7 @@ impl Noise {
     }
 }
 
-/// What the stamps of one CCD have in common.
+/// The parts that the stamps of one CCD share.
 #[derive(Debug)]
 pub(super) struct Exposure {
     /// Variance of pixels without a source.

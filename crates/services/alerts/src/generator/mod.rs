@@ -1,9 +1,9 @@
 //! Alerts that look like a survey's, the same for the same seed, on every machine.
 //!
 //! Constraints. An alert is a function of seed, visit, detector and its number there: a producer
-//! needs no other, and a reader can ask for any. What is drawn is in one table ([`distributions`]),
-//! whose quantiles a test finds in packets. Names, sizes and headers are held against a real
-//! packet.
+//! needs no other, and a reader can ask for any. The distributions are in one table
+//! ([`distributions`]), whose quantiles a test finds in packets. Names, sizes and headers are held
+//! against a real packet.
 //!
 //! Operation. An alert is of a new object, or of one of the detector's pool of variable objects,
 //! which are seen in turn. A pool's object has a past from before the first visit, and all its
@@ -65,7 +65,7 @@ pub enum WithStamps {
     None,
 }
 
-/// What to generate.
+/// The options of a generator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GeneratorOptions {
     /// The schema of the packets.

@@ -73,7 +73,7 @@ impl fmt::Display for DropCause {
 pub struct Dropped {
     /// Where it is.
     pub at: Position,
-    /// The alert, if the packet says so.
+    /// The alert, if the packet has its identifier.
     pub id: Option<i64>,
     /// Why.
     pub cause: DropCause,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Digest, Visit};
 
-/// What an audit finds of a detector.
+/// The finding of an audit about a detector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Finding {
     /// Count and hash are those of the manifest.

@@ -1,4 +1,4 @@
-//! The control topic, read in order: what all readers agree on.
+//! The control topic, read in order: the state on which all readers agree.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -22,7 +22,7 @@ pub struct Visit {
     closing: Option<Closing>,
 }
 
-/// What a record of the control topic brings.
+/// The effect of a record of the control topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fact {
     /// A visit opened.

@@ -10,7 +10,7 @@ use super::{Closing, Control, Fact, Ledger, MAX_VISITS, ReadAlert, Rejection, Se
 /// others.
 pub const MAX_TALLIES: usize = 64;
 
-/// What a reader reads.
+/// The partitions that a reader reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// All partitions: it can close visits.

@@ -1,4 +1,4 @@
-//! What a reader has read of a visit's alerts.
+//! The alerts of a visit that a reader has read.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -65,7 +65,7 @@ struct DetectorTally {
     repeats: Vec<Position>,
 }
 
-/// The most repeats of a detector whose places are noted; it says that there are some.
+/// The most repeats of a detector whose places are noted.
 const MAX_REPEATS: usize = 1_000;
 
 impl Tally {
