@@ -124,6 +124,7 @@ impl<'a> Report<'a> {
         if !self.missing_partitions.is_empty() {
             let partitions = &self.missing_partitions;
             out.line(&format!("not read to the visit's end: the partitions {partitions:?}"))?;
+            out.line("(members that do not verify, `consume --verify`, have read nothing here)")?;
         }
         Ok(())
     }

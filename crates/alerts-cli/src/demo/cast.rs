@@ -20,7 +20,7 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(180);
 /// How often pipes are polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// What is known from the processes' replies.
+/// The contents of the processes' replies.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     /// Processes that are ready.
@@ -36,7 +36,7 @@ pub(super) struct Notes {
     pub(super) decided: BTreeMap<i64, Decided>,
     pub(super) results: BTreeMap<i64, VisitResults>,
     pub(super) rewound: Option<Rewound>,
-    /// What readers read that have ended: by role.
+    /// The totals of readers that have ended, by role.
     pub(super) read: BTreeMap<&'static str, Vec<ReadTotal>>,
     /// The counters of the filter service.
     pub(super) counters: BTreeMap<String, u64>,
@@ -125,7 +125,7 @@ impl Cast {
         what: &str,
         mut is_so: impl FnMut(&mut Self) -> CliResult<bool>,
     ) -> CliResult {
-        let mut heard = Instant::now();
+        let mut last_reply = Instant::now();
         loop {
             let any = self.collect()?;
             if is_so(self)? {
@@ -133,9 +133,9 @@ impl Cast {
             }
             self.stop.check()?;
             if any {
-                heard = Instant::now();
-            } else if heard.elapsed() > SILENCE_TIMEOUT {
-                let text = format!("the demo waits for {what}, and no process says anything");
+                last_reply = Instant::now();
+            } else if last_reply.elapsed() > SILENCE_TIMEOUT {
+                let text = format!("the demo waits for {what}, and no process reports anything");
                 return Err(CliError::Failure(text));
             } else {
                 std::thread::sleep(POLL_INTERVAL);

@@ -113,6 +113,7 @@ pub(super) fn witness(task: &WitnessTask) -> CliResult {
         reader: reader.map_err(error::reader)?,
         total: ReadTotal::default(),
         first: BTreeMap::new(),
+        seen: BTreeSet::new(),
         watched: BTreeSet::new(),
     };
     say(&WitnessReply::Ready)?;
@@ -120,7 +121,8 @@ pub(super) fn witness(task: &WitnessTask) -> CliResult {
     loop {
         match order(&orders)? {
             Some(WitnessOrder::Watch { visit, detectors }) => {
-                witness.watched.extend(detectors.into_iter().map(|detector| (visit, detector)));
+                let watched = detectors.into_iter().map(|detector| (visit, detector));
+                witness.watch(watched.collect())?;
             }
             Some(WitnessOrder::Rewind { to, until }) => witness.rewind(to, until)?,
             Some(WitnessOrder::End) => break,
@@ -138,16 +140,29 @@ struct Witness {
     total: ReadTotal,
     /// The first alert of a visit in each partition.
     first: BTreeMap<(i64, u32), u64>,
+    /// Visits and detectors of which an alert was read.
+    seen: BTreeSet<(i64, i32)>,
+    /// Those of which the first alert is to be reported.
     watched: BTreeSet<(i64, i32)>,
 }
 
 impl Witness {
+    /// Reports the first alert of each detector, also of one that was read before the order came.
+    fn watch(&mut self, detectors: BTreeSet<(i64, i32)>) -> CliResult {
+        for (visit, detector) in detectors.intersection(&self.seen).copied() {
+            say(&WitnessReply::Seen { visit, detector })?;
+        }
+        self.watched.extend(detectors.difference(&self.seen));
+        Ok(())
+    }
+
     fn follow(&mut self) -> CliResult {
         let read = read(&mut self.reader, &mut self.total)?;
         for alert in &read.alerts {
             self.first.entry((alert.visit, alert.at.partition)).or_insert(alert.at.offset);
-            if self.watched.remove(&(alert.visit, alert.detector)) {
-                let (visit, detector) = (alert.visit, alert.detector);
+            let (visit, detector) = (alert.visit, alert.detector);
+            self.seen.insert((visit, detector));
+            if self.watched.remove(&(visit, detector)) {
                 say(&WitnessReply::Seen { visit, detector })?;
             }
         }

@@ -67,7 +67,7 @@ pub(super) enum ProducerReply {
     Published(Published),
 }
 
-/// What a producer published.
+/// A producer's outcome of a visit.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Published {
     pub(super) alerts: u64,
@@ -104,7 +104,7 @@ pub(super) enum MemberReply {
     End(ReadTotal),
 }
 
-/// What a reader read.
+/// The totals of a reader.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct ReadTotal {
     pub(super) alerts: u64,

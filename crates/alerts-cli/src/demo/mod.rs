@@ -83,16 +83,16 @@ pub(crate) fn run(args: &DemoArgs, url: Option<&str>, stop: &Stop) -> CliResult 
     let bus = site.bus();
     let producer = producer::open_producer(bus, &survey)?;
     let mut story = Story::new(!args.output.json);
-    story.tell(site.sentence(seed))?;
+    story.print(site.sentence(seed))?;
     let texts = texts::texts(sizes.users);
     let python = probe(args);
     if let Err(reason) = &python {
-        story.tell(format!("filters in Python do not run: {reason}"))?;
+        story.print(format!("filters in Python do not run: {reason}"))?;
     }
     activate(bus, &survey, &sizes, &texts, &mut story, stop)?;
     let program = args.python.to_string_lossy();
     let cast = Cast::start(&survey, numbers(args, &sizes, &texts, &program), stop)?;
-    story.tell(format!("{} processes are ready", cast.len()))?;
+    story.print(format!("{} processes are ready", cast.len()))?;
     let mut night = Night {
         args,
         sizes,
@@ -192,7 +192,7 @@ fn activate(
         store.set_delivery(&text.user, delivery).map_err(|e| failed(&e))?;
         story.doing(|| format!("{number} of {} filters are active", texts.len()));
     }
-    story.tell(format!("{} users have active filters", texts.len()))
+    story.print(format!("{} users have active filters", texts.len()))
 }
 
 fn audit(bus: &Bus, survey: &Survey, sizes: &Sizes, visit: i64) -> CliResult<AuditLine> {

@@ -21,7 +21,7 @@ use crate::error;
 /// How often the digests of a group are read, where a member was killed or stalled.
 const AUDIT_INTERVAL: Duration = Duration::from_millis(250);
 
-/// What happens to processes, by visits that count from 0.
+/// Kills and stalls of processes, by visits that count from 0.
 #[derive(Debug)]
 pub(super) struct Plan {
     /// Producers that are killed: visit and detector.
@@ -80,7 +80,7 @@ impl Plan {
     }
 }
 
-/// What is measured of a visit, seconds from shutter close.
+/// Measurements of a visit, seconds from shutter close.
 #[derive(Debug, Default, serde::Serialize)]
 pub(super) struct VisitFigures {
     pub(super) visit: i64,
@@ -133,7 +133,7 @@ impl Story {
         Self { out: Out::new(), progress: Progress::new(), is_printed, lines: Vec::new() }
     }
 
-    pub(super) fn tell(&mut self, line: String) -> CliResult {
+    pub(super) fn print(&mut self, line: String) -> CliResult {
         if self.is_printed {
             self.progress.clear();
             self.out.line(&line)?;
@@ -197,7 +197,7 @@ impl Night<'_> {
             let (of, number) = self.plan.stalled;
             self.cast.pause(of, number)?;
             let (of, number) = (group(of), number + 1);
-            self.story.tell(format!("SIGSTOP for member {number} of {of}"))?;
+            self.story.print(format!("SIGSTOP for member {number} of {of}"))?;
         }
         let killed = self.plan.killed_in(visit);
         if !killed.is_empty() || visit == self.plan.member_kill {
@@ -217,7 +217,7 @@ impl Night<'_> {
         self.publish(visit, &killed, shutter_ns)?;
         let failed = self.cast.notes.published.values().map(|one| one.failed).sum();
         if let Some(cause) = self.cast.notes.published.values().find_map(|one| one.cause.clone()) {
-            self.story.tell(format!("visit {id}: {failed} not accepted: {cause}"))?;
+            self.story.print(format!("visit {id}: {failed} not accepted: {cause}"))?;
         }
         self.await_readers(visit)?;
         self.note(visit, shutter_ns, killed, failed)
@@ -251,7 +251,7 @@ impl Night<'_> {
                 left.remove(&detector);
                 self.cast.kill_producer(detector, visit, shutter_ns)?;
                 let line = format!("visit {id}: SIGKILL for ccd-{detector}, which starts again");
-                self.story.tell(line)?;
+                self.story.print(line)?;
             }
             if visit == self.plan.member_kill && left.is_empty() {
                 self.kill_member(id)?;
@@ -276,7 +276,7 @@ impl Night<'_> {
         self.cast.kill_member(of, number)?;
         let (of, number) = (group(of), number + 1);
         self.story
-            .tell(format!("visit {id}: SIGKILL for member {number} of {of}, which starts again"))
+            .print(format!("visit {id}: SIGKILL for member {number} of {of}, which starts again"))
     }
 
     /// Waits until the visit is closed, read by all groups, and filtered; a stalled group is waited
@@ -296,7 +296,7 @@ impl Night<'_> {
             self.beside_stall = stood_still.then_some(running.len() as u16);
             self.cast.resume(of, number)?;
             let (of, number, others) = (group(of), number + 1, running.len());
-            self.story.tell(format!(
+            self.story.print(format!(
                 "{others} groups and all users have visit {id}; SIGCONT for member {number} of {of}"
             ))?;
             for visit in self.plan.stall.0..=self.plan.stall.1 {
@@ -370,7 +370,7 @@ impl Night<'_> {
             human_count(figures.results),
             figures.result_s[2],
         );
-        self.story.tell(line)
+        self.story.print(line)
     }
 
     /// Has the witness go back to the second visit, and read all again from there.
@@ -382,7 +382,7 @@ impl Night<'_> {
         self.cast.until("the rewind", |notes| notes.rewound.is_some())?;
         let rewound = self.cast.notes.rewound.clone();
         let seconds = rewound.map_or(0.0, |rewound| rewound.seconds);
-        self.story.tell(format!("back to visit {to}: its first alert after {seconds:.3} s"))
+        self.story.print(format!("back to visit {to}: its first alert after {seconds:.3} s"))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The report: what was measured, beside the figures of LSST's testbed, and what must hold.
+//! The report: measurements beside the figures of LSST's testbed, and requirements.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ struct BesideSeed {
     here: String,
 }
 
-/// What the filters of a kind did in all visits.
+/// Statistics of the filters of a kind, of all visits.
 #[derive(Debug, Default, Serialize)]
 struct KindReport {
     filters: u64,
@@ -266,7 +266,7 @@ impl Outcome<'_> {
                 "11 groups on 1 partition: 2,068 s, and growing",
                 self.beside_stall.map_or_else(
                     || "not shown".to_owned(),
-                    |others| format!("{others} groups go on beside it"),
+                    |others| format!("{others} groups continue beside it"),
                 ),
             ),
             one(
@@ -283,7 +283,7 @@ impl Outcome<'_> {
         ]
     }
 
-    /// What readers lost of what they read, and how many audits found the copies equal.
+    /// Losses of readers, and the number of audits that found equal copies.
     fn loss(&self) -> String {
         let lost: u64 = self.notes.read.values().flatten().map(|one| one.lost).sum();
         let published: u64 = self.visits.iter().map(|visit| visit.alerts).sum();
@@ -353,7 +353,7 @@ impl Outcome<'_> {
         ]
     }
 
-    /// What kills, a stall and a rewind must not change.
+    /// Requirements beside kills, a stall and a rewind.
     fn of_disturbances(&self) -> Vec<Requirement> {
         let Sizes { visits, alerts, groups, .. } = self.sizes;
         let killed = self.visits.iter().flat_map(|visit| {

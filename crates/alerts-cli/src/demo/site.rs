@@ -14,7 +14,7 @@ use super::args::{DemoArgs, Sizes};
 const ALERT_BYTES: u64 = 160_000;
 /// The most results of a user and visit.
 const MAX_RESULTS: u64 = 20;
-/// What must be free beside them.
+/// The bytes that must be free beside them.
 const SPARE_BYTES: u64 = 2_000_000_000;
 
 /// The bus of a demo. Dropping it removes the stream, or the temporary folder.
@@ -69,7 +69,7 @@ impl Drop for Site {
         if !self.is_given {
             return;
         }
-        // What cannot be removed stays: the next demo names it.
+        // A file that cannot be removed stays: the next demo names it.
         for name in self.bus.topics().unwrap_or_default() {
             if is_of(name.as_str(), &self.topic)
                 && let Err(error) = self.bus.remove_topic(&name)

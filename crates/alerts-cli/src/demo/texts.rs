@@ -27,7 +27,7 @@ const LISTED_VISITS: u16 = 10;
 /// The radius of a watch list's positions.
 pub(super) const RADIUS_ARCSEC: f64 = 1.0;
 
-/// What a filter reads.
+/// The kinds of filters, by the data that they read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Kind {

@@ -13,7 +13,7 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
 /// The unit of processor time in `/proc` (proc(5)): `USER_HZ` of Linux's interface.
 const TICKS_PER_S: f64 = 100.0;
 
-/// What the processes of a role used.
+/// Processor time and memory of the processes of a role.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct Usage {
     /// Processes that were started.
@@ -72,7 +72,7 @@ impl Meter {
         }
     }
 
-    /// What each role used, of processes that have ended.
+    /// The usage of processes that have ended, by role.
     pub(super) fn used(&self) -> BTreeMap<&'static str, Usage> {
         lock(&self.state).used.clone()
     }

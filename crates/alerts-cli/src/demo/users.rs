@@ -23,7 +23,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Results on their way to the main thread.
 const MAX_PENDING: usize = 4_096;
 
-/// What a thread received.
+/// The results that a thread received.
 enum Received {
     Connected,
     Result(UserResult),

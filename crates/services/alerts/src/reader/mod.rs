@@ -87,7 +87,8 @@ pub struct ReaderOptions {
     pub start: Start,
     /// The most bytes of the transport's memory that packets hold instead of copies.
     pub pinned_bytes: u64,
-    /// Whether payloads are hashed. Without, the reader closes no visits and audits none.
+    /// Whether payloads are hashed. Without, the reader closes no visits and audits none, and an
+    /// audit of its group lacks the partitions that it has read.
     pub verify: bool,
     /// The number of visits of which alerts are counted at a time.
     pub visits: usize,
@@ -822,7 +823,11 @@ impl AlertReader {
     pub fn commit_before(&mut self, unread: &[Position]) -> Result<(), ReaderError> {
         let Some(group) = self.options.group.clone() else { return Err(ReadError::NoGroup.into()) };
         // First, so that a reader that dies in between reads the visits' ends again.
-        self.progress.publish_digests(&group)?;
+        match self.options.verify {
+            true => self.progress.publish_digests(&group)?,
+            // Hashes of nothing would make an audit of the group differ.
+            false => self.progress.discard_digests(),
+        }
         let Some(subscription) = self.set.get_mut(self.alerts) else { return Ok(()) };
         for (partition, next) in self.progress.positions_before(unread) {
             match subscription.commit_at(partition, next) {

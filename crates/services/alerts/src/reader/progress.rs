@@ -1,4 +1,4 @@
-//! What a reader has read: positions, visits, decisions, and what it publishes about them.
+//! A reader's progress: positions, visits, decisions, and the records that it publishes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -429,6 +429,11 @@ impl Progress {
         publish_records(&digests_topic(self.stream())?, &records)?;
         self.unpublished.clear();
         Ok(())
+    }
+
+    /// Discards what a member has read of decided visits.
+    pub(super) fn discard_digests(&mut self) {
+        self.unpublished.clear();
     }
 
     pub(super) fn publish_checkpoint(

@@ -60,6 +60,28 @@ fn publish_closed(url: &str, visit: u32) -> i64 {
     id
 }
 
+/// Nothing was hashed, so that nothing can differ.
+#[test]
+fn a_member_that_does_not_verify_proves_nothing() {
+    places("unverified", |url| {
+        let visit = publish_closed(url, 0);
+        let bus = bus(url, "a");
+        let options = ReaderOptions {
+            group: Some(GROUP.to_owned()),
+            start: Start::Committed,
+            verify: false,
+            ..ReaderOptions::default()
+        };
+        let mut reader = AlertReader::open(&bus, TOPIC, options).unwrap();
+        let is_decided = |found: &Found| found.decided.iter().any(|closing| closing.visit == visit);
+        let found = read_until(&mut reader, is_decided);
+        reader.commit().unwrap();
+        let audit = stream(&bus).audit_group(GROUP, visit).unwrap();
+        assert_eq!((found.ids().len(), audit.missing.len()), (22, PARTITIONS as usize));
+        assert!(audit.members.is_empty() && audit.audit.found.count() == 0, "{audit:?}");
+    });
+}
+
 #[test]
 fn members_share_a_visit_and_their_digests_add_up() {
     places("share", |url| {
