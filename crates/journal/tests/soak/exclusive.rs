@@ -167,7 +167,8 @@ impl Site {
         assert!(self.found.committed <= model.committed, "{:?}", self.found);
         assert!(cut || self.found.committed == model.committed, "{:?}", self.found);
         assert!(cut || self.found.first >= model.first, "{:?} of {}", self.found, model.first);
-        model.first = self.found.first;
+        // The owner counts on from what it has found.
+        (model.first, model.committed) = (self.found.first, self.found.committed);
     }
 
     /// Reads everything that counts.
