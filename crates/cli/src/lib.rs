@@ -33,6 +33,8 @@ mod sal;
 mod schema;
 mod service_error;
 mod show;
+#[cfg(feature = "state")]
+mod state;
 mod subscribe;
 mod topic;
 mod topics;
@@ -87,6 +89,8 @@ fn run(cli: &Cli) -> CliResult {
         Command::Registry(args) => registry::run(args, url, &stop),
         #[cfg(not(feature = "registry"))]
         Command::Registry(_) => Err(built::without("registry")),
+        #[cfg(feature = "state")]
+        Command::State(command) => state::run(command, &stop),
         Command::Component(command) => component::run(command, url, &stop),
         Command::Log(command) => log::run(command, url, &stop),
         Command::Bench(Bench::Floor(args)) => bench::floor::run(args, &stop),

@@ -7,6 +7,8 @@ pub(crate) mod dev;
 pub(crate) mod instances;
 pub(crate) mod log;
 mod profiles;
+#[cfg(feature = "state")]
+mod state;
 pub(crate) mod topic;
 
 use std::ffi::OsString;
@@ -27,6 +29,8 @@ use self::dev::DevCommand;
 use self::instances::Instances;
 use self::log::LogCommand;
 use self::profiles::PROFILES;
+#[cfg(feature = "state")]
+pub(crate) use self::state::*;
 use self::topic::TopicCommand;
 use helio_console::args::EXIT_CODES;
 pub(crate) use helio_console::args::{ForArg, Output};
@@ -85,6 +89,10 @@ pub(crate) enum Command {
     Schema(SchemaCommand),
     /// Serve a schema registry with Confluent's API, stored in a topic of the bus.
     Registry(RegistryArgs),
+    /// Serve and ask a cluster state store with etcd's API.
+    #[cfg(feature = "state")]
+    #[command(subcommand)]
+    State(StateCommand),
     /// Run services for a DDS domain.
     #[cfg(feature = "dds")]
     #[command(subcommand)]

@@ -42,7 +42,7 @@ impl Check {
 
     async fn run(self, member: &Member) -> Result<(), String> {
         match self {
-            Check::DataCorruption if member.store.state().is_corrupt => {
+            Check::DataCorruption if member.store.figures().is_corrupt => {
                 Err("alarm activated: CORRUPT".to_owned())
             }
             Check::SerializableRead => read(member, Consistency::Serializable).await,
@@ -131,7 +131,7 @@ async fn health(State(member): State<Member>, Query(query): Query<Pairs>) -> Res
     });
     let reason = match alarm {
         Some(alarm) => alarm,
-        None if how == Consistency::Linearizable && member.store.state().leader == 0 => {
+        None if how == Consistency::Linearizable && member.store.position().leader == 0 => {
             "RAFT NO LEADER".to_owned()
         }
         None => match read(&member, how).await {
@@ -159,24 +159,24 @@ async fn version() -> Response {
 
 /// Figures in Prometheus' text format, by etcd's names where etcd has one.
 async fn metrics(State(member): State<Member>) -> Response {
-    let state = member.store.state();
+    let (state, figures) = (member.store.position(), member.store.figures());
     let is_leader = state.leader != 0 && state.leader == state.member_id;
-    let figures: [(&str, &str, &str, u64); 7] = [
+    let rows: [(&str, &str, &str, u64); 7] = [
         ("etcd_server_has_leader", "gauge", "Whether a leader exists.", (state.leader != 0).into()),
         ("etcd_server_is_leader", "gauge", "Whether this member leads.", is_leader.into()),
         (
             "etcd_mvcc_db_total_size_in_bytes",
             "gauge",
             "Bytes of the store on disk.",
-            state.disk_bytes,
+            figures.disk_bytes,
         ),
         (
             "etcd_mvcc_db_total_size_in_use_in_bytes",
             "gauge",
             "Bytes of the store on disk that hold current and old revisions.",
-            state.live_bytes,
+            figures.live_bytes,
         ),
-        ("etcd_debugging_mvcc_keys_total", "gauge", "Current keys.", state.keys),
+        ("etcd_debugging_mvcc_keys_total", "gauge", "Current keys.", figures.keys),
         (
             "etcd_debugging_mvcc_current_revision",
             "gauge",
@@ -187,11 +187,11 @@ async fn metrics(State(member): State<Member>) -> Response {
             "etcd_debugging_mvcc_compact_revision",
             "gauge",
             "The compact revision.",
-            state.compact_revision.unsigned_abs(),
+            figures.compact_revision.unsigned_abs(),
         ),
     ];
     let mut text = String::new();
-    for (name, kind, help, value) in figures {
+    for (name, kind, help, value) in rows {
         // Writing to a string does not fail.
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
     }

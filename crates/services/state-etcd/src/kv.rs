@@ -11,7 +11,7 @@ use crate::proto::etcdserverpb::{
     PutResponse, RangeRequest, RangeResponse, RangeStreamResponse, RequestOp, TxnRequest,
     TxnResponse,
 };
-use crate::service::{Answers, Member, answers, other_kind};
+use crate::service::{Answers, Member, other_kind, queue};
 use crate::store::Consistency;
 use crate::{checks, convert};
 use helio_state::{Error, WriteRequest, WriteResponse};
@@ -35,7 +35,7 @@ impl Kv for Member {
         request: Request<RangeRequest>,
     ) -> Result<Response<Answers<RangeStreamResponse>>, Status> {
         let whole = self.ranged(request.into_inner()).await.map_err(status)?;
-        let (sender, stream) = answers();
+        let (sender, stream) = queue();
         tokio::spawn(async move {
             for chunk in chunks(whole) {
                 let answer = RangeStreamResponse { range_response: Some(chunk) };

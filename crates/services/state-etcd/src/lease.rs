@@ -9,7 +9,7 @@ use crate::proto::etcdserverpb::{
     LeaseLeasesRequest, LeaseLeasesResponse, LeaseRevokeRequest, LeaseRevokeResponse, LeaseStatus,
     LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
 };
-use crate::service::{Answers, Member, answers, other_kind};
+use crate::service::{Answers, Member, other_kind, queue};
 use helio_state::{WriteRequest, WriteResponse};
 
 #[tonic::async_trait]
@@ -42,7 +42,7 @@ impl Lease for Member {
         &self,
         request: Request<Streaming<LeaseKeepAliveRequest>>,
     ) -> Result<Response<Answers<LeaseKeepAliveResponse>>, Status> {
-        let (sender, stream) = answers();
+        let (sender, stream) = queue();
         let (member, mut requests) = (self.clone(), request.into_inner());
         tokio::spawn(async move {
             while let Ok(Some(LeaseKeepAliveRequest { id })) = requests.message().await {

@@ -8,6 +8,7 @@
 //! slow client delays only itself. `docs/state.md` lists what is served.
 
 mod checks;
+pub mod client;
 mod convert;
 mod error;
 mod http;
@@ -15,6 +16,7 @@ mod kv;
 mod lease;
 mod maintenance;
 mod names;
+mod node;
 #[allow(
     missing_docs,
     unreachable_pub,
@@ -31,6 +33,7 @@ pub mod store;
 mod tls;
 mod watch;
 
+pub use node::Served;
 pub use raw::KeyValue;
 pub use server::{ListenError, Listening, Server, listen};
 pub use tls::{TlsError, TlsFiles};

@@ -10,7 +10,7 @@ use crate::proto::etcdserverpb::auth_server::Auth;
 use crate::proto::etcdserverpb::cluster_server::Cluster;
 use crate::proto::etcdserverpb::maintenance_server::Maintenance;
 use crate::proto::etcdserverpb::{AlarmMember, AlarmType};
-use crate::service::{Answers, Filled, Member, answers};
+use crate::service::{Answers, Filled, Member, queue};
 use crate::store::SnapshotChunks;
 use helio_state::{Alarm, AlarmState, Error, WriteRequest};
 
@@ -19,16 +19,16 @@ const FIXED_MEMBERS: &str = "members are fixed when the store is created";
 impl Member {
     /// The alarms that are raised.
     pub(crate) fn alarms(&self) -> Vec<AlarmMember> {
-        let state = self.store.state();
+        let state = self.store.figures();
         let raised = [(state.is_full, AlarmType::Nospace), (state.is_corrupt, AlarmType::Corrupt)];
         let raised = raised.into_iter().filter(|(is_raised, _)| *is_raised);
-        let member_id = state.member_id;
+        let member_id = self.store.position().member_id;
         raised.map(|(_, alarm)| AlarmMember { member_id, alarm: alarm.into() }).collect()
     }
 
     fn described(&self) -> pb::Member {
         pb::Member {
-            id: self.store.state().member_id,
+            id: self.store.position().member_id,
             name: self.description.name.clone(),
             peer_ur_ls: self.description.peer_urls.clone(),
             client_ur_ls: self.description.client_urls.clone(),
@@ -54,7 +54,7 @@ impl Member {
             Ok(AlarmType::Corrupt) => Alarm::Corrupt,
             _ => return Ok(Vec::new()),
         };
-        if ![0, self.store.state().member_id].contains(&request.member_id) {
+        if ![0, self.store.position().member_id].contains(&request.member_id) {
             return Ok(Vec::new());
         }
         let before = self.alarms();
@@ -80,7 +80,7 @@ impl Maintenance for Member {
         &self,
         _: Request<pb::StatusRequest>,
     ) -> Result<Response<pb::StatusResponse>, Status> {
-        let state = self.store.state();
+        let (state, figures) = (self.store.position(), self.store.figures());
         let index = u64::try_from(state.revision).unwrap_or(0);
         let mut errors = Vec::new();
         if state.leader == 0 {
@@ -92,13 +92,13 @@ impl Maintenance for Member {
         Ok(Response::new(pb::StatusResponse {
             header: Some(self.header_at(state.revision)),
             version: ETCD_VERSION.to_owned(),
-            db_size: i64::try_from(state.disk_bytes).unwrap_or(i64::MAX),
+            db_size: i64::try_from(figures.disk_bytes).unwrap_or(i64::MAX),
             leader: state.leader,
             raft_index: index,
             raft_term: state.term,
             raft_applied_index: index,
             errors,
-            db_size_in_use: i64::try_from(state.live_bytes).unwrap_or(i64::MAX),
+            db_size_in_use: i64::try_from(figures.live_bytes).unwrap_or(i64::MAX),
             is_learner: false,
             storage_version: crate::STORAGE_VERSION.to_owned(),
             db_size_quota: self.description.quota_bytes,
@@ -139,7 +139,7 @@ impl Maintenance for Member {
         _: Request<pb::SnapshotRequest>,
     ) -> Result<Response<Answers<pb::SnapshotResponse>>, Status> {
         let chunks = self.store.snapshot().await.map_err(status)?;
-        let (sender, stream) = answers();
+        let (sender, stream) = queue();
         let member = self.clone();
         // Chunks are read from files.
         tokio::task::spawn_blocking(move || member.send_snapshot(chunks, &sender));
@@ -165,7 +165,7 @@ impl Member {
     fn send_snapshot(
         &self,
         mut chunks: Box<dyn SnapshotChunks>,
-        sender: &Filled<pb::SnapshotResponse>,
+        sender: &Filled<Result<pb::SnapshotResponse, Status>>,
     ) {
         loop {
             let left = chunks.remaining_bytes();

@@ -292,7 +292,7 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let needs_leader = request.headers().get("hasleader").is_some_and(|v| v == "true");
-        if needs_leader && self.member.store.state().leader == 0 {
+        if needs_leader && self.member.store.position().leader == 0 {
             let answer = status(Error::NoLeader).into_http();
             return Box::pin(async move { Ok(answer) });
         }

@@ -10,7 +10,7 @@ use tonic::Status;
 
 use crate::error::status;
 use crate::proto::etcdserverpb::ResponseHeader;
-use crate::store::Store;
+use crate::store::{Position, Store};
 use helio_state::{WriteRequest, WriteResponse};
 
 /// Answers of a stream that wait for a slow client; then what makes them waits, too.
@@ -26,14 +26,13 @@ pub(crate) struct Member {
 impl Member {
     /// A header at a revision.
     pub(crate) fn header_at(&self, revision: i64) -> ResponseHeader {
-        let state = self.store.state();
-        let (cluster_id, member_id, raft_term) = (state.cluster_id, state.member_id, state.term);
-        ResponseHeader { cluster_id, member_id, revision, raft_term }
+        header(&self.store.position(), revision)
     }
 
     /// A header at the current revision.
     pub(crate) fn header(&self) -> Option<ResponseHeader> {
-        Some(self.header_at(self.store.state().revision))
+        let position = self.store.position();
+        Some(header(&position, position.revision))
     }
 
     /// Has the store change something.
@@ -44,17 +43,23 @@ impl Member {
     /// Completes a header that a store began.
     pub(crate) fn fill(&self, header: &mut Option<ResponseHeader>) {
         let revision = header.as_ref().map_or(0, |header| header.revision);
-        let state = self.store.state();
-        let revision = if revision == 0 { state.revision } else { revision };
         *header = Some(self.header_at(revision));
     }
 }
 
-/// A stream of answers.
-pub(crate) struct Answers<T>(mpsc::Receiver<Result<T, Status>>);
+fn header(position: &Position, revision: i64) -> ResponseHeader {
+    let Position { cluster_id, member_id, term: raft_term, .. } = *position;
+    ResponseHeader { cluster_id, member_id, revision, raft_term }
+}
 
-impl<T> Stream for Answers<T> {
-    type Item = Result<T, Status>;
+/// What a queue brings, as a stream.
+pub(crate) struct Queued<T>(mpsc::Receiver<T>);
+
+/// A stream of answers.
+pub(crate) type Answers<T> = Queued<Result<T, Status>>;
+
+impl<T> Stream for Queued<T> {
+    type Item = T;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.0.poll_recv(context)
@@ -62,11 +67,12 @@ impl<T> Stream for Answers<T> {
 }
 
 /// What fills a stream of answers, and that stream.
-pub(crate) type Filled<T> = mpsc::Sender<Result<T, Status>>;
+pub(crate) type Filled<T> = mpsc::Sender<T>;
 
-pub(crate) fn answers<T>() -> (Filled<T>, Answers<T>) {
+/// A stream of answers, or of requests, and what fills it.
+pub(crate) fn queue<T>() -> (Filled<T>, Queued<T>) {
     let (sender, receiver) = mpsc::channel(STREAM_QUEUE);
-    (sender, Answers(receiver))
+    (sender, Queued(receiver))
 }
 
 /// An answer of another kind than its request, which a store never gives.

@@ -12,19 +12,24 @@ use helio_state::{
 /// A future that a store answers with.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
 
-/// Who answers, and how far the store is.
+/// Who answers, and at which revision: every header tells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct State {
+pub struct Position {
     /// The cluster's id.
     pub cluster_id: u64,
     /// This member's id.
     pub member_id: u64,
     /// The id of the leader; 0 without one.
     pub leader: u64,
-    /// The epoch: it grows with each start and each change of leadership.
+    /// The epoch: it grows with each change of leadership.
     pub term: u64,
     /// The current revision.
     pub revision: Revision,
+}
+
+/// What a store holds, for probes and figures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Figures {
     /// The compact revision; reads below it fail.
     pub compact_revision: Revision,
     /// Bytes on disk.
@@ -92,8 +97,11 @@ pub trait SnapshotChunks: Send {
 
 /// A store of versions of keys, with leases and watches, as etcd's.
 pub trait Store: Send + Sync + 'static {
-    /// Who answers, and how far the store is.
-    fn state(&self) -> State;
+    /// Who answers, and at which revision.
+    fn position(&self) -> Position;
+
+    /// What it holds.
+    fn figures(&self) -> Figures;
 
     /// Reads.
     fn range(&self, request: RangeRequest, how: Consistency) -> Answer<'_, RangeResponse>;

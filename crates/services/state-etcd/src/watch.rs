@@ -16,7 +16,7 @@ use crate::error::status;
 use crate::proto::etcdserverpb::watch_request::RequestUnion;
 use crate::proto::etcdserverpb::watch_server::Watch;
 use crate::proto::etcdserverpb::{WatchRequest, WatchResponse};
-use crate::service::{Answers, Filled, Member, answers};
+use crate::service::{Answers, Filled, Member, queue};
 use crate::store::Watches;
 
 /// The interval of progress notifications without a request, as etcd's.
@@ -30,7 +30,7 @@ impl Watch for Member {
         &self,
         request: Request<Streaming<WatchRequest>>,
     ) -> Result<Response<Answers<WatchResponse>>, Status> {
-        let (sender, stream) = answers();
+        let (sender, stream) = queue();
         let watching = WatchStream { watches: self.store.watches(), member: self.clone(), sender };
         tokio::spawn(watching.run(request.into_inner()));
         Ok(Response::new(stream))
@@ -43,7 +43,7 @@ struct Ended;
 struct WatchStream {
     member: Member,
     watches: Box<dyn Watches>,
-    sender: Filled<WatchResponse>,
+    sender: Filled<Result<WatchResponse, Status>>,
 }
 
 impl WatchStream {

@@ -134,7 +134,7 @@ fn requests_that_need_a_leader_fail_without_one() {
     run(async {
         let mut kv = KvClient::new(connect(&server).await);
         store.set_leader(0);
-        assert_eq!(store.state().leader, 0);
+        assert_eq!(store.position().leader, 0);
         let mut request = tonic::Request::new(pb::RangeRequest {
             key: Bytes::from_static(b"k"),
             ..Default::default()

@@ -9,7 +9,7 @@ use helio_state::{
     Source, Start, WatchCreate, WatchResponse, WatchStream, WriteRequest, WriteResponse,
 };
 use helio_state_etcd::store::{
-    Answer, Consistency, KeyspaceHash, SnapshotChunks, State, Store, Watches,
+    Answer, Consistency, Figures, KeyspaceHash, Position, SnapshotChunks, Store, Watches,
 };
 use tokio::sync::watch;
 
@@ -65,17 +65,18 @@ impl Memory {
 }
 
 impl Store for Memory {
-    fn state(&self) -> State {
+    fn position(&self) -> Position {
+        let inner = self.inner();
+        let revision = inner.state.view().revision();
+        Position { cluster_id: ID, member_id: ID, leader: inner.leader, term: 1, revision }
+    }
+
+    fn figures(&self) -> Figures {
         let inner = self.inner();
         let view = inner.state.view();
         let alarms = inner.state.alarms();
         let bytes = inner.log.0.iter().map(Bytes::len).sum::<usize>() as u64 + 1;
-        State {
-            cluster_id: ID,
-            member_id: ID,
-            leader: inner.leader,
-            term: 1,
-            revision: view.revision(),
+        Figures {
             compact_revision: view.compact_revision(),
             disk_bytes: bytes,
             live_bytes: bytes,

@@ -1,0 +1,21 @@
+//! `helio state`: a cluster state store for etcd's clients.
+
+mod ask;
+mod serve;
+
+use crate::args::StateCommand;
+use crate::error::CliResult;
+use crate::stop::Stop;
+
+/// Runs a command of `helio state`.
+pub(crate) fn run(command: &StateCommand, stop: &Stop) -> CliResult {
+    match command {
+        StateCommand::Serve(args) => serve::serve(args, stop),
+        StateCommand::Restore(args) => serve::restore(args),
+        StateCommand::Snapshot(args) => ask::snapshot(args),
+        StateCommand::Status(args) => ask::status(args),
+        StateCommand::Get(args) => ask::get(args),
+        StateCommand::Watch(args) => ask::watch(args, stop),
+        StateCommand::Compact(args) => ask::compact(args),
+    }
+}

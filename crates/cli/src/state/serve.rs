@@ -1,0 +1,158 @@
+//! `helio state serve` and `restore`: the store of a folder.
+
+use std::fs;
+use std::io::{ErrorKind, Read as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use helio_bus::Bus;
+use helio_bus::exclusive::LogDurability;
+use helio_state_etcd::{Description, Served, TlsFiles, listen};
+use helio_state_node::{OpenError, Options, Store};
+use serde_json::{Value, json};
+
+use crate::args::{RestoreArgs, ServeArgs, StateDurability};
+use crate::error::{CliError, CliResult};
+use crate::open;
+use crate::out::Out;
+use crate::stop::{STOP_POLL_INTERVAL, Stop};
+
+/// The ids of a store, in its folder.
+const IDENTITY_FILE: &str = "identity.json";
+
+/// Who a store is to its clients.
+#[derive(Debug, Clone, Copy)]
+struct Identity {
+    cluster_id: u64,
+    member_id: u64,
+}
+
+/// Serves until a signal ends it.
+pub(super) fn serve(args: &ServeArgs, stop: &Stop) -> CliResult {
+    let tls = tls(args);
+    let listening = listen(&args.listen, tls.clone()).map_err(failed)?;
+    let (_bus, store) = open(&args.dir, options(args))?;
+    let store = Arc::new(store);
+    let identity = identity(&args.dir)?;
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let url = format!("{scheme}://{}", listening.address());
+    let served = Served::new(Arc::clone(&store), identity.cluster_id, identity.member_id);
+    let description = Description {
+        name: args.name.clone(),
+        client_urls: vec![url.clone()],
+        peer_urls: vec![url.clone()],
+        ..Description::default()
+    };
+    let server = listening.serve(Arc::new(served), description);
+    let revision = store.status().revision;
+    let folder = args.dir.display();
+    let mut out = Out::new();
+    if args.output.json {
+        out.json(&json!({ "url": url, "dir": args.dir, "revision": revision }))?;
+    } else {
+        out.line(&format!("{folder} is served at {url}, from revision {revision} on"))?;
+    }
+    out.flush()?;
+    while !stop.asked() && store.check().is_ok() {
+        std::thread::sleep(STOP_POLL_INTERVAL);
+    }
+    drop(server);
+    let failure = store.status().failure;
+    store.close().map_err(failed)?;
+    failure.map_or(Ok(()), |failure| Err(CliError::Failure(failure)))
+}
+
+/// Makes a store from a snapshot.
+pub(super) fn restore(args: &RestoreArgs) -> CliResult {
+    fs::create_dir_all(&args.dir).map_err(|error| at(&args.dir, &error))?;
+    let bus = bus(&args.dir)?;
+    let options = Options::new("helio state restore");
+    let done = helio_state_node::restore(&bus, &args.snapshot, &args.dir.join("store"), &options)
+        .map_err(refused)?;
+    let mut out = Out::new();
+    if args.output.json {
+        let told = json!({
+            "from_revision": done.from, "revision": done.to, "keys": done.keys,
+        });
+        out.json(&told)?;
+    } else {
+        let folder = args.dir.display();
+        out.line(&format!("{folder} has {} keys, at revision {}", done.keys, done.to))?;
+    }
+    out.flush()
+}
+
+fn options(args: &ServeArgs) -> Options {
+    let durability = match args.durability {
+        StateDurability::Disk => LogDurability::Disk,
+        StateDurability::Interval => LogDurability::Interval,
+    };
+    Options { durability, ..Options::new(&format!("helio state serve, {}", args.name)) }
+}
+
+fn tls(args: &ServeArgs) -> Option<TlsFiles> {
+    Some(TlsFiles {
+        certificate: args.cert.clone()?,
+        key: args.key.clone()?,
+        client_authorities: args.client_ca.clone(),
+        allowed_names: args.allow_name.clone(),
+    })
+}
+
+/// The log lies in a journal of the folder, the snapshots beside it.
+fn bus(folder: &Path) -> CliResult<Bus> {
+    open::connect(Some(&format!("journal:{}", folder.join("log").display())), None)
+}
+
+fn open(folder: &Path, options: Options) -> CliResult<(Bus, Store)> {
+    fs::create_dir_all(folder).map_err(|error| at(folder, &error))?;
+    let bus = bus(folder)?;
+    let store = Store::open(&bus, &folder.join("store"), &options).map_err(refused)?;
+    Ok((bus, store))
+}
+
+/// The ids of the store of a folder, which are chosen when it is served first.
+fn identity(folder: &Path) -> CliResult<Identity> {
+    let file = folder.join(IDENTITY_FILE);
+    match fs::read(&file) {
+        Ok(text) => {
+            let read: Value = serde_json::from_slice(&text).unwrap_or_default();
+            let ids = read["cluster_id"].as_u64().zip(read["member_id"].as_u64());
+            let damaged = || CliError::Failure(format!("{} is damaged; remove it", file.display()));
+            let (cluster_id, member_id) = ids.ok_or_else(damaged)?;
+            Ok(Identity { cluster_id, member_id })
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let identity = Identity { cluster_id: random()?, member_id: random()? };
+            let ids = json!({
+                "cluster_id": identity.cluster_id, "member_id": identity.member_id,
+            });
+            fs::write(&file, ids.to_string()).map_err(|error| at(&file, &error))?;
+            Ok(identity)
+        }
+        Err(error) => Err(at(&file, &error)),
+    }
+}
+
+fn random() -> CliResult<u64> {
+    let mut bytes = [0; 8];
+    let source = Path::new("/dev/urandom");
+    let read = fs::File::open(source).and_then(|mut file| file.read_exact(&mut bytes));
+    read.map_err(|error| at(source, &error))?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+fn at(path: &Path, error: &std::io::Error) -> CliError {
+    CliError::Failure(format!("{}: {error}", path.display()))
+}
+
+fn failed(error: impl std::fmt::Display) -> CliError {
+    CliError::Failure(error.to_string())
+}
+
+fn refused(error: OpenError) -> CliError {
+    match error {
+        OpenError::NotEmpty { .. } => CliError::Refused(error.to_string()),
+        _ => failed(error),
+    }
+}

@@ -1,0 +1,165 @@
+//! A blocking client of etcd's API, for the command line.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::runtime::Runtime;
+use tonic::codegen::http::Uri;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Status, Streaming};
+
+use crate::proto::etcdserverpb as pb;
+use crate::proto::etcdserverpb::kv_client::KvClient;
+use crate::proto::etcdserverpb::maintenance_client::MaintenanceClient;
+use crate::proto::etcdserverpb::watch_client::WatchClient;
+use crate::proto::etcdserverpb::watch_request::RequestUnion;
+use crate::service::{Filled, queue};
+
+/// How long a connection may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A list of 500 large objects is larger than the library's default.
+const MOST_ANSWER_BYTES: usize = 1 << 30;
+
+/// A request that got no answer, or a bad one.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// No connection.
+    #[error("cannot reach {url}: {reason}")]
+    Unreachable {
+        /// The server.
+        url: String,
+        /// Why.
+        reason: String,
+    },
+    /// The server's error.
+    #[error("{}", .0.message())]
+    Refused(Box<Status>),
+    /// What was received cannot be written.
+    #[error("cannot write: {0}")]
+    Write(#[from] io::Error),
+}
+
+impl From<Status> for ClientError {
+    fn from(status: Status) -> Self {
+        Self::Refused(Box::new(status))
+    }
+}
+
+/// A connection to a server with etcd's API.
+pub struct Client {
+    runtime: Runtime,
+    channel: Channel,
+}
+
+impl Client {
+    /// Connects to a URL such as `http://127.0.0.1:2379`.
+    ///
+    /// # Errors
+    /// If the URL is invalid, or nobody listens there.
+    pub fn connect(url: &str) -> Result<Self, ClientError> {
+        let failed = |reason: String| ClientError::Unreachable { url: url.to_owned(), reason };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let uri: Uri = url.parse().map_err(|error| failed(format!("{error}")))?;
+        if uri.scheme_str() != Some("http") {
+            return Err(failed("its URL begins with http:// (TLS is the server's only)".into()));
+        }
+        let endpoint = Endpoint::from(uri).connect_timeout(CONNECT_TIMEOUT);
+        let channel = runtime.block_on(endpoint.connect());
+        let channel = channel.map_err(|error| failed(format!("{error}: does it listen there?")))?;
+        Ok(Self { runtime, channel })
+    }
+
+    fn kv(&self) -> KvClient<Channel> {
+        KvClient::new(self.channel.clone()).max_decoding_message_size(MOST_ANSWER_BYTES)
+    }
+
+    /// The server's version, revision and sizes.
+    ///
+    /// # Errors
+    /// The server's.
+    pub fn status(&self) -> Result<pb::StatusResponse, ClientError> {
+        let mut client = MaintenanceClient::new(self.channel.clone());
+        Ok(self.runtime.block_on(client.status(pb::StatusRequest {}))?.into_inner())
+    }
+
+    /// Reads keys.
+    ///
+    /// # Errors
+    /// The server's.
+    pub fn range(&self, request: pb::RangeRequest) -> Result<pb::RangeResponse, ClientError> {
+        Ok(self.runtime.block_on(self.kv().range(request))?.into_inner())
+    }
+
+    /// Forgets revisions below one; the current revision.
+    ///
+    /// # Errors
+    /// The server's.
+    pub fn compact(&self, revision: i64) -> Result<i64, ClientError> {
+        let request = pb::CompactionRequest { revision, physical: true };
+        let answer = self.runtime.block_on(self.kv().compact(request))?.into_inner();
+        Ok(answer.header.unwrap_or_default().revision)
+    }
+
+    /// Writes a snapshot in the server's own format; its bytes.
+    ///
+    /// # Errors
+    /// The server's, and those of writing.
+    pub fn snapshot(&self, to: &mut dyn Write) -> Result<u64, ClientError> {
+        let client = MaintenanceClient::new(self.channel.clone());
+        let mut client = client.max_decoding_message_size(MOST_ANSWER_BYTES);
+        self.runtime.block_on(async {
+            let mut bytes = 0;
+            let mut chunks = client.snapshot(pb::SnapshotRequest {}).await?.into_inner();
+            while let Some(chunk) = chunks.message().await? {
+                to.write_all(&chunk.blob)?;
+                bytes += chunk.blob.len() as u64;
+            }
+            Ok(bytes)
+        })
+    }
+
+    /// Opens a watch.
+    ///
+    /// # Errors
+    /// The server's.
+    pub fn watch(&self, create: pb::WatchCreateRequest) -> Result<Watching<'_>, ClientError> {
+        let (sender, sent) = queue();
+        let create = RequestUnion::CreateRequest(create);
+        let mut client =
+            WatchClient::new(self.channel.clone()).max_decoding_message_size(MOST_ANSWER_BYTES);
+        let answers = self.runtime.block_on(async {
+            // The queue is empty: this does not wait.
+            drop(sender.send(pb::WatchRequest { request_union: Some(create) }).await);
+            client.watch(sent).await
+        })?;
+        Ok(Watching { client: self, answers: answers.into_inner(), _requests: sender })
+    }
+}
+
+/// An open watch.
+pub struct Watching<'a> {
+    client: &'a Client,
+    answers: Streaming<pb::WatchResponse>,
+    /// The stream ends with it.
+    _requests: Filled<pb::WatchRequest>,
+}
+
+impl Watching<'_> {
+    /// The next answer; none after `timeout`.
+    ///
+    /// # Errors
+    /// The server's; also its end.
+    pub fn next(&mut self, timeout: Duration) -> Result<Option<pb::WatchResponse>, ClientError> {
+        self.client.runtime.block_on(async {
+            match tokio::time::timeout(timeout, self.answers.message()).await {
+                Err(_) => Ok(None),
+                Ok(answer) => match answer? {
+                    Some(answer) => Ok(Some(answer)),
+                    None => Err(Status::unavailable("the server has ended the watch").into()),
+                },
+            }
+        })
+    }
+}
