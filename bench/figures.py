@@ -78,7 +78,7 @@ class Case:
 
     `command` is one of `helio bench`, `python` of bench/python_speed.py, `peer` of bench/compare's
     program, `confluent` of bench/confluent_speed.py, `rsyslog` of bench/rsyslog_speed.py,
-    `otlp` of bench/otlp_speed.py.
+    `otlp` of bench/otlp_speed.py, `alerts` of bench/alerts_rows.py.
     `engine` is a command line of tests/engines, without its `start`: what is to run meanwhile;
     `service` is one of `helio`, that prints JSON and takes `--dir`, which runs meanwhile too.
 
@@ -94,6 +94,7 @@ class Case:
     confluent: str | None
     rsyslog: str | None
     otlp: str | None
+    alerts: str | None
     builtin: str | None
     engine: str | None
     service: str | None
@@ -107,7 +108,8 @@ class Case:
     def can_run(self) -> bool:
         """Whether there is something to run: some cases are goals of figures of others."""
         ours = (self.command, self.python, self.builtin)
-        programs = (*ours, self.peer, self.confluent, self.rsyslog, self.otlp)
+        peers = (self.peer, self.confluent, self.rsyslog, self.otlp)
+        programs = (*ours, *peers, self.alerts)
         return any(program is not None for program in programs)
 
 
@@ -144,6 +146,7 @@ def cases(path: Path) -> list[Case]:
             confluent=table.get("confluent"),
             rsyslog=table.get("rsyslog"),
             otlp=table.get("otlp"),
+            alerts=table.get("alerts"),
             builtin=table.get("builtin"),
             engine=table.get("engine"),
             service=table.get("service"),

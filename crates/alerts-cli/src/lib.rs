@@ -52,6 +52,7 @@ fn run(cli: &Cli) -> CliResult {
         Command::Serve(args) => serve::run(args, url, &stop),
         Command::Sizing(args) => sizing::run(args),
         Command::Demo(args) => demo::run(args, url, &stop),
+        Command::Matrix(args) => demo::matrix::run(args, url, &stop),
         Command::Worker(args) => demo::worker(args),
     }
 }

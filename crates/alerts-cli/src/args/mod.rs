@@ -17,6 +17,7 @@ use helio_alerts::topics::Keep;
 use helio_console::args::{EXIT_CODES, ForArg, Output};
 use helio_console::units;
 
+use crate::demo::matrix::MatrixArgs;
 use crate::demo::{DemoArgs, WorkerArgs};
 pub(crate) use export::ExportArgs;
 pub(crate) use filter::*;
@@ -72,6 +73,8 @@ pub(crate) enum Command {
     Sizing(SizingArgs),
     /// A night of visits in separate processes that are killed and stalled, with an audit.
     Demo(Box<DemoArgs>),
+    /// The experiments of LSST's testbed (DMTN-028), and one change at a time around them.
+    Matrix(Box<MatrixArgs>),
     /// Run a task for another process of this program.
     #[command(hide = true)]
     Worker(WorkerArgs),

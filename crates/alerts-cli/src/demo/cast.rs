@@ -13,7 +13,7 @@ use super::messages::{
     ProducerTask, Published, ReadTotal, Rewound, Survey, UsersReply, UsersTask, VisitResults,
     WitnessOrder, WitnessReply, WitnessTask,
 };
-use super::usage::{Meter, Usage};
+use super::usage::Meter;
 
 /// The longest silence of all processes while one is awaited; no slow machine takes that long.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(180);
@@ -60,7 +60,7 @@ pub(super) struct Cast {
     members: Vec<Member>,
     witness: Worker,
     filters: Vec<Worker>,
-    users: Worker,
+    users: Option<Worker>,
     pub(super) notes: Notes,
 }
 
@@ -97,8 +97,11 @@ impl Cast {
             starter.start("demo-filters", "filter service", &name, &task)
         };
         let filters = (1..=numbers.filter_processes).map(filter).collect::<CliResult<Vec<_>>>()?;
-        let task = UsersTask { survey: survey.clone(), users: numbers.users };
-        let users = starter.start("demo-users", "users", "users", &task)?;
+        let users = (!numbers.users.is_empty()).then(|| {
+            let task = UsersTask { survey: survey.clone(), users: numbers.users };
+            starter.start("demo-users", "users", "users", &task)
+        });
+        let users = users.transpose()?;
         let producer = |detector| starter.producer(survey, detector);
         let producers = (0..survey.detectors).map(producer).collect::<CliResult<Vec<_>>>()?;
         let (stop, survey, notes) = (stop.clone(), survey.clone(), Notes::default());
@@ -109,9 +112,15 @@ impl Cast {
         Ok(cast)
     }
 
+    /// What follows the processes.
+    pub(super) fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
     /// The number of its processes.
     pub(super) fn len(&self) -> usize {
-        2 + self.members.len() + self.filters.len() + self.producers.len()
+        let users = usize::from(self.users.is_some());
+        1 + users + self.members.len() + self.filters.len() + self.producers.len()
     }
 
     /// Waits until something is so.
@@ -168,19 +177,31 @@ impl Cast {
                 any = true;
             }
         }
-        while let Some(reply) = self.users.try_reply()? {
-            notes.users(reply);
-            any = true;
+        if let Some(worker) = &mut self.users {
+            while let Some(reply) = worker.try_reply()? {
+                notes.users(reply);
+                any = true;
+            }
         }
         Ok(any)
     }
 
     /// Has all producers make the packets of a visit.
     pub(super) fn prepare(&mut self, visit: u16) -> CliResult {
-        self.notes.prepared.clear();
-        self.notes.published.clear();
+        self.forget_published();
         let mut all = self.producers.iter_mut();
         all.try_for_each(|producer| producer.order(&ProducerOrder::Prepare { visit }))
+    }
+
+    /// Forgets what producers have done in the visit before.
+    pub(super) fn forget_published(&mut self) {
+        self.notes.prepared.clear();
+        self.notes.published.clear();
+    }
+
+    /// Has one producer make the packets of a visit.
+    pub(super) fn prepare_one(&mut self, detector: u16, visit: u16) -> CliResult {
+        self.producers[usize::from(detector)].order(&ProducerOrder::Prepare { visit })
     }
 
     /// Has a producer publish.
@@ -235,13 +256,28 @@ impl Cast {
         self.member_mut(group, number)?.worker.resume()
     }
 
+    /// Suspends all members, and the witness.
+    pub(super) fn pause_readers(&mut self) -> CliResult {
+        self.readers().try_for_each(|one| one.pause())
+    }
+
+    /// Resumes them.
+    pub(super) fn resume_readers(&mut self) -> CliResult {
+        self.readers().try_for_each(|one| one.resume())
+    }
+
+    fn readers(&mut self) -> impl Iterator<Item = &mut Worker> {
+        let members = self.members.iter_mut().map(|member| &mut member.worker);
+        members.chain([&mut self.witness])
+    }
+
     /// Has the witness do something.
     pub(super) fn witness(&mut self, order: &WitnessOrder) -> CliResult {
         self.witness.order(order)
     }
 
-    /// Ends all processes in order; returns what was noted, and what each role used.
-    pub(super) fn end(mut self) -> CliResult<(Notes, BTreeMap<&'static str, Usage>)> {
+    /// Ends all processes in order; returns what was noted, and what they used.
+    pub(super) fn end(mut self) -> CliResult<(Notes, Meter)> {
         for producer in std::mem::take(&mut self.producers) {
             self.meter.retire(producer.id());
             producer.finish()?;
@@ -250,17 +286,17 @@ impl Cast {
         let mut others: Vec<&mut Worker> =
             self.members.iter_mut().map(|member| &mut member.worker).collect();
         others.extend(&mut self.filters);
-        others.push(&mut self.users);
+        others.extend(&mut self.users);
         others.iter_mut().try_for_each(|worker| worker.order(&End::End))?;
         let all = others.len() + 1;
         self.until("the processes to end", |notes| notes.ended == all)?;
         let members = self.members.into_iter().map(|member| member.worker);
-        let all = members.chain(self.filters).chain([self.witness, self.users]);
+        let all = members.chain(self.filters).chain([self.witness]).chain(self.users);
         for worker in all {
             self.meter.retire(worker.id());
             worker.finish()?;
         }
-        Ok((self.notes, self.meter.used()))
+        Ok((self.notes, self.meter))
     }
 }
 

@@ -15,7 +15,7 @@ use helio_console::open;
 use helio_console::worker::{orders, say};
 
 use super::messages::{
-    Decided, End, MemberReply, MemberTask, ReadTotal, Rewound, WitnessOrder, WitnessReply,
+    Decided, End, MemberReply, MemberTask, ReadTotal, Rewound, Stamped, WitnessOrder, WitnessReply,
     WitnessTask,
 };
 use crate::error;
@@ -34,7 +34,12 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Runs a member of a group.
 pub(super) fn run(task: &MemberTask) -> CliResult {
     let bus = open::connect(Some(&task.survey.url), Some(&task.name))?;
-    let options = ReaderOptions { group: Some(task.group.clone()), ..options(Start::Committed) };
+    let stamps = match task.survey.stamped {
+        Stamped::None | Stamped::Inline => Stamps::AsPublished,
+        Stamped::Linked => Stamps::Linked,
+    };
+    let options =
+        ReaderOptions { group: Some(task.group.clone()), stamps, ..options(Start::Committed) };
     let mut reader = AlertReader::open(&bus, &task.survey.topic, options).map_err(error::reader)?;
     say(&MemberReply::Ready)?;
     let (orders, mut total, mut committed) =
@@ -84,7 +89,7 @@ fn order<T>(orders: &Receiver<T>) -> CliResult<Option<T>> {
 fn read(reader: &mut AlertReader, total: &mut ReadTotal) -> CliResult<Read> {
     let read = reader.read(MAX_ALERTS, MAX_BYTES, ORDER_POLL_INTERVAL).map_err(error::reader)?;
     total.alerts += read.alerts.len() as u64;
-    total.bytes += read.alerts.iter().map(|alert| alert.datum.len() as u64).sum::<u64>();
+    total.bytes += read.alerts.iter().map(bytes).sum::<u64>();
     for (cause, count) in read.dropped.counts().filter(|(_, count)| *count > 0) {
         *total.dropped.entry(cause.name().to_owned()).or_default() += count;
     }
@@ -94,6 +99,12 @@ fn read(reader: &mut AlertReader, total: &mut ReadTotal) -> CliResult<Read> {
         }
     }
     Ok(read)
+}
+
+/// The bytes of an alert, with its stamps.
+fn bytes(alert: &Alert) -> u64 {
+    let stamps = alert.stamps.iter().flatten().flatten().map(|file| file.len()).sum::<usize>();
+    (alert.datum.len() + stamps) as u64
 }
 
 /// Commits. The next commit includes what one during an outage left out.

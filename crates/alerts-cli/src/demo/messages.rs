@@ -18,9 +18,30 @@ pub(super) struct Survey {
     pub(super) alerts: u32,
     pub(super) detectors: u16,
     pub(super) partitions: u32,
+    pub(super) stamped: Stamped,
+}
+
+/// The stamps of the packets, and how members of groups read them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Stamped {
+    /// There are none.
+    None,
+    /// In the packets.
+    Inline,
+    /// In a topic of their own, which members read, too.
+    Linked,
 }
 
 impl Survey {
+    /// The generator of what is published.
+    pub(super) fn packets(&self) -> Generator {
+        self.generator(match self.stamped {
+            Stamped::None => WithStamps::None,
+            Stamped::Inline | Stamped::Linked => WithStamps::Fits,
+        })
+    }
+
     pub(super) fn generator(&self, stamps: WithStamps) -> Generator {
         Generator::new(GeneratorOptions {
             seed: self.seed,
@@ -56,7 +77,7 @@ pub(super) struct ProducerTask {
 pub(super) enum ProducerOrder {
     /// Makes the packets of a visit, which counts from 0: what the pipelines of a survey do.
     Prepare { visit: u16 },
-    /// Publishes them.
+    /// Publishes those of the earliest visit that was prepared.
     Publish { shutter_ns: i64 },
 }
 
@@ -238,6 +259,7 @@ mod tests {
             alerts: 400,
             detectors: 189,
             partitions: 1,
+            stamped: Stamped::Inline,
         };
         let generator = survey.generator(WithStamps::None);
         let number = AlertNumber { visit: 3, detector: 188, number: 1 };

@@ -10,6 +10,7 @@
 mod args;
 mod cast;
 mod filter_process;
+pub(crate) mod matrix;
 mod member;
 mod messages;
 mod night;
@@ -36,10 +37,10 @@ use serde::de::DeserializeOwned;
 use self::args::Sizes;
 pub(crate) use self::args::{DemoArgs, WorkerArgs};
 use self::cast::{Cast, Numbers, group};
-use self::messages::Survey;
+use self::messages::{Stamped, Survey};
 use self::night::{Night, Plan, Story};
 use self::report::{AuditLine, Outcome, Report};
-use self::site::Site;
+use self::site::{Place, Site};
 use self::texts::{Kind, Text};
 use crate::error;
 
@@ -71,7 +72,7 @@ pub(crate) fn run(args: &DemoArgs, url: Option<&str>, stop: &Stop) -> CliResult 
     let (begun, before) = (Instant::now(), load());
     let sizes = Sizes::of(args)?;
     let seed = args.seed.unwrap_or_else(clock_seed);
-    let site = Site::open(args, url, &sizes)?;
+    let site = Site::open(Place::of(args, url), &sizes)?;
     let survey = Survey {
         url: site.url().to_owned(),
         topic: args.topic.clone(),
@@ -79,6 +80,7 @@ pub(crate) fn run(args: &DemoArgs, url: Option<&str>, stop: &Stop) -> CliResult 
         alerts: sizes.alerts,
         detectors: sizes.producers,
         partitions: args.partitions,
+        stamped: Stamped::Inline,
     };
     let bus = site.bus();
     let producer = producer::open_producer(bus, &survey)?;
@@ -108,7 +110,7 @@ pub(crate) fn run(args: &DemoArgs, url: Option<&str>, stop: &Stop) -> CliResult 
     };
     night.play()?;
     let Night { cast, mut story, visits, beside_stall, .. } = night;
-    let (notes, used) = cast.end()?;
+    let (notes, meter) = cast.end()?;
     story.doing(|| "audits".to_owned());
     let audits = report::visits(&sizes).map(|visit| audit(bus, &survey, &sizes, visit));
     let audits = audits.collect::<CliResult<Vec<_>>>()?;
@@ -118,7 +120,7 @@ pub(crate) fn run(args: &DemoArgs, url: Option<&str>, stop: &Stop) -> CliResult 
         url: site.url(),
         visits,
         notes,
-        used,
+        used: meter.used(),
         texts: &texts,
         python,
         audits,

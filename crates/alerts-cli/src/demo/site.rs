@@ -17,6 +17,27 @@ const MAX_RESULTS: u64 = 20;
 /// The bytes that must be free beside them.
 const SPARE_BYTES: u64 = 2_000_000_000;
 
+/// Where a stream is to be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place<'a> {
+    /// The name of the temporary folder, if there is one.
+    pub(super) what: &'a str,
+    /// The folder for the temporary one.
+    pub(super) dir: Option<&'a Path>,
+    /// The bus; a temporary journal without one.
+    pub(super) url: Option<&'a str>,
+    /// The stream.
+    pub(super) topic: &'a str,
+}
+
+impl<'a> Place<'a> {
+    /// That of a demo.
+    pub(super) fn of(args: &'a DemoArgs, url: Option<&'a str>) -> Self {
+        let (dir, topic) = (args.dir.as_deref(), &args.topic[..]);
+        Self { what: "helio-alerts-demo", dir, url, topic }
+    }
+}
+
 /// The bus of a demo. Dropping it removes the stream, or the temporary folder.
 pub(super) struct Site {
     bus: Bus,
@@ -28,20 +49,21 @@ pub(super) struct Site {
 }
 
 impl Site {
-    /// Opens it, if the disk has room for the night.
-    pub(super) fn open(args: &DemoArgs, url: Option<&str>, sizes: &Sizes) -> CliResult<Self> {
+    /// Opens it, if the disk has room for the visits.
+    pub(super) fn open(place: Place<'_>, sizes: &Sizes) -> CliResult<Self> {
         let needed = needed_bytes(sizes);
+        let Place { what, dir, url, topic } = place;
         let folder = match url {
-            None => Some(args.dir.clone().unwrap_or_else(std::env::temp_dir)),
+            None => Some(dir.map_or_else(std::env::temp_dir, Path::to_owned)),
             Some(url) => journal_folder(url)?,
         };
         if let Some(folder) = &folder {
             check_disk(folder, needed)?;
         }
-        let run = RunBus::fresh("helio-alerts-demo", args.dir.as_deref(), url)?;
+        let run = RunBus::fresh(what, dir, url)?;
         run.refuse_memory(u32::from(sizes.producers))?;
         let bus = open::connect(Some(run.url()), Some("demo"))?;
-        let (topic, is_given) = (args.topic.clone(), url.is_some());
+        let (topic, is_given) = (topic.to_owned(), url.is_some());
         if bus.topics()?.iter().any(|name| is_of(name.as_str(), &topic)) {
             let text = format!("the stream {topic} exists; name another one with --topic");
             return Err(CliError::Refused(text));
@@ -107,7 +129,7 @@ fn check_disk(folder: &Path, needed: u64) -> CliResult {
     }
     let [free, needed] = [free, needed].map(|bytes| human_bytes(bytes as f64));
     Err(CliError::Refused(format!(
-        "{} has {free} free, and the night takes {needed}; take fewer --visits or --alerts, or \
+        "{} has {free} free, and the visits take {needed}; take fewer --visits or --alerts, or \
          another folder with --dir",
         folder.display()
     )))

@@ -4,6 +4,7 @@
 mod consume;
 mod export;
 mod filter;
+mod matrix;
 #[cfg(feature = "kafka")]
 mod outage;
 mod produce;

@@ -106,7 +106,7 @@ fn a_full_disk_is_refused_before_anything_is_written() {
     let dir = folder.path().to_str().unwrap();
     let ran = ran(demo(&["--dir", dir, "--visits", "1000", "--alerts", "100000"]).spawn().unwrap());
     assert_eq!((ran.code, ran.out.as_str()), (Some(4), ""), "{ran:?}");
-    assert!(ran.err.contains("free, and the night takes"), "{}", ran.err);
+    assert!(ran.err.contains("free, and the visits take"), "{}", ran.err);
     assert!(is_empty(folder.path()));
 }
 

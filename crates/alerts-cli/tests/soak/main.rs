@@ -13,6 +13,7 @@ mod filter_kills;
 #[cfg(feature = "kafka")]
 #[path = "../../../services/alert-filters/tests/support/mod.rs"]
 mod filters;
+mod matrix;
 #[cfg(feature = "kafka")]
 mod outages;
 #[cfg(feature = "kafka")]

@@ -1,0 +1,296 @@
+#!/usr/bin/env python3
+"""Measures one row of the table of what alerts must reach, beside its peer or floor, as JSON.
+
+    python bench/alerts_rows.py ROW --helio-alerts PROGRAM --dir DIR [--scale F] [--url kafka://…]
+
+Rows on a bus are cells of `helio-alerts matrix`; rows of processor time are the crates' examples,
+built by cargo in release. `--scale` makes volumes smaller, to see that all works; not for figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import mmap
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from feed import NOT_THERE
+
+Line = dict[str, Any]
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def cell(given: argparse.Namespace, name: str, *options: str) -> Line:
+    """The result of a cell of the matrix; a cell that is not whole ends this program."""
+    with tempfile.TemporaryDirectory(dir=given.dir) as folder:
+        command = [str(given.helio_alerts), "matrix", "--dir", folder, "--cells", name, "--json"]
+        command += [*options, *(["--smoke"] if given.scale < 1 else [])]
+        command += ["--url", given.url] if given.url else []
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+        if done.returncode != 0:
+            sys.exit(f"bench/alerts_rows: {' '.join(command)} ended with {done.returncode}")
+        (result,) = json.loads(done.stdout)["cells"]
+        return dict(result)
+
+
+def example(package: str, name: str, *arguments: str) -> str:
+    """What an example prints, in the build of releases."""
+    command = ["cargo", "run", "--quiet", "--locked"]
+    command += [] if os.environ.get("HELIO_BENCH_DEV") else ["--release"]
+    command += ["--package", package, "--example", name, "--", *arguments]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        sys.exit(f"bench/alerts_rows: {' '.join(command)} ended with {done.returncode}")
+    return done.stdout
+
+
+def copy_s(size: int, folder: Path) -> float:
+    """The seconds of a copy of so many bytes onto pages of a file that were never touched."""
+    part = 1 << 20
+    source = memoryview(os.urandom(part))
+    with tempfile.TemporaryFile(dir=folder) as target:
+        os.posix_fallocate(target.fileno(), 0, size)
+        with mmap.mmap(target.fileno(), size) as mapped, memoryview(mapped) as write:
+            begin = time.perf_counter()
+            for at in range(0, size - part, part):
+                write[at : at + part] = source
+            return time.perf_counter() - begin
+
+
+def visit_bytes(result: Line) -> float:
+    """The bytes of a visit of a cell."""
+    return float(statistics.mean(visit["bytes"] for visit in result["visits"]))
+
+
+def shared_data() -> Path:
+    """Real packets: `$HELIO_SHARED_DATA`, else `../shared/data` beside the repository."""
+    return Path(os.environ.get("HELIO_SHARED_DATA", ROOT.parent / "shared" / "data"))
+
+
+def publish(given: argparse.Namespace) -> Line:
+    """One process publishes a visit, beside a copy of as many bytes onto fresh pages."""
+    result = cell(given, "journal/volume-10000-stamps")
+    size = visit_bytes(result)
+    copies = [copy_s(int(size), given.dir) for _ in range(3)]
+    published = statistics.median(visit["published_s"] for visit in result["visits"])
+    copied = statistics.median(copies)
+    return {"published_s": published, "copy_s": copied, "ratio": copied / published, "bytes": size}
+
+
+def publish_kafka(given: argparse.Namespace) -> Line:
+    """The same on a broker, beside librdkafka with as many samples of the same length."""
+    import confluent_kafka
+
+    result = cell(given, "kafka/volume-10000-stamps")
+    size, count = visit_bytes(result), result["cell"]["alerts"]
+    published = statistics.median(visit["published_s"] for visit in result["visits"])
+    servers = given.url.removeprefix("kafka://").split("?")[0]
+    payload = os.urandom(int(size / count))
+    # As the transport sets it: bytes in flight are limited, and a batch is a packet or several.
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": servers,
+            "acks": "all",
+            "enable.idempotence": True,
+            "queue.buffering.max.kbytes": 65_536,
+            "message.max.bytes": 10_000_000,
+        }
+    )
+    times = []
+    for number in range(4):
+        begin = time.perf_counter()
+        for _ in range(count):
+            while True:
+                try:
+                    producer.produce(f"raw-{os.getpid()}", payload)
+                    break
+                except BufferError:
+                    producer.poll(0.01)
+        producer.flush()
+        # The first creates the topic.
+        times += [time.perf_counter() - begin] if number else []
+    raw = statistics.median(times)
+    return {"published_s": published, "raw_s": raw, "ratio": raw / published, "bytes": size}
+
+
+def groups(given: argparse.Namespace) -> Line:
+    """Eleven groups verify all, and what they cost producers while they read or stand still."""
+    reading = cell(given, "journal/groups-11-stamps")
+    stalled = cell(given, "journal/groups-11-stalled")
+    alone = cell(given, "journal/producers-alone")
+
+    def cpu(result: Line) -> float:
+        used = result["processes"]["producers"]
+        return float(used["cpu_s"]["mean"] * used["processes"])
+
+    def published(result: Line) -> float:
+        return float(statistics.median(visit["published_s"] for visit in result["visits"]))
+
+    return {
+        "read_s": statistics.median(visit["read_s"] for visit in reading["visits"]),
+        "read_bytes": visit_bytes(reading) * reading["cell"]["groups"],
+        "rate_beside_stalled": published(alone) / published(stalled),
+        "cpu_beside_reading": cpu(reading) / max(cpu(alone), 1e-9),
+    }
+
+
+def tail(given: argparse.Namespace) -> Line:
+    """From the last publish to the last of two groups, over 100 visits of 1,000."""
+    visits = "100" if given.scale == 1 else "4"
+    result = cell(given, "journal/volume-1000-stamps", "--visits", visits)
+    tails = sorted(visit["tail_s"] * 1e3 for visit in result["visits"])
+    p99 = tails[min(len(tails) - 1, int(len(tails) * 0.99))]
+    return {"tail_ms": {"p50": statistics.median(tails), "p99": p99, "max": tails[-1]}}
+
+
+def decode(_: argparse.Namespace) -> Line:
+    """Ten columns of a real packet, and with history of 100 points, beside fastavro."""
+    packet = shared_data() / "alerts" / "lsst-v9_0-confluent-framed.bin"
+    try:
+        found = importlib.util.find_spec("lsst.alert.packet")
+    except ModuleNotFoundError:
+        found = None
+    if found is None or found.origin is None:
+        sys.exit(NOT_THERE)
+    schemas = Path(found.origin).parent / "schema" / "9" / "0"
+    if not packet.exists() or not schemas.exists():
+        sys.exit(NOT_THERE)
+    text = example("helio-columns", "decode_speed", str(packet), str(schemas), sys.executable)
+    figures: Line = {}
+    kinds = {"the packet,": "plain", "with history, sized": "sized", "with history, uns": "unsized"}
+    kind = ""
+    for line in text.splitlines():
+        kind = next((name for head, name in kinds.items() if line.startswith(head)), kind)
+        for head, name in (
+            ("  10 columns to Arrow ", "us"),
+            ("  copy of the bytes ", "copy_us"),
+            ("  fastavro, 10 columns to dict ", "fastavro_us"),
+        ):
+            if line.startswith(head):
+                figures.setdefault(kind, {})[name] = float(line[len(head) :].split()[0])
+    return figures
+
+
+def encode(_: argparse.Namespace) -> Line:
+    """A packet with 200 points without FITS making, in Rust and in Python, beside fastavro."""
+    rust = example("helio-alerts", "encode")
+    python = subprocess.run(
+        [sys.executable, str(ROOT / "bench" / "alerts_speed.py")],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout
+
+    def median(text: str, head: str) -> float:
+        found = re.search(rf"^{re.escape(head)}.*median +([0-9.]+) us", text, re.MULTILINE)
+        if found is None:
+            sys.exit(f"bench/alerts_rows: no line '{head}' in\n{text}")
+        return float(found[1])
+
+    return {
+        "rust_us": median(rust, "encode, 100 + 100 points, stamps"),
+        "copy_us": median(rust, "  a copy of its bytes"),
+        "python_us": median(python, "arrays, files of stamps"),
+        "dictionaries_us": median(python, "dictionaries"),
+        "fastavro_us": median(python, "fastavro, dictionaries"),
+    }
+
+
+def filters(_: argparse.Namespace) -> Line:
+    """100 flat filters and 20 of light curves, on 10,000 alerts."""
+    lines = [json.loads(line) for line in example("helio-filter", "filter_speed").splitlines()]
+    by_case = {line["case"]: line["median_ms"] for line in lines}
+    return {"flat_ms": by_case["flat"], "light_curves_ms": by_case["light curves of 100 points"]}
+
+
+def winners(given: argparse.Namespace) -> Line:
+    """2,000 results after the visit's end, and the decoding that 100 flat filters need."""
+    alerts = str(max(int(10_000 * given.scale), 400))
+    text = example("helio-alert-filters", "results_speed", alerts, str(given.dir))
+    lines = {line["content"]: line for line in map(json.loads, text.splitlines())}
+    return {
+        "references_ms": lines["reference"]["ms"],
+        "copies_ms": lines["packets with stamps"]["ms"],
+        "results": lines["packets with stamps"]["results"],
+        "decode_ms": lines["reference"]["decode_ms"],
+        "filter_ms": lines["reference"]["filter_ms"],
+        "rss_anon_mb": lines["packets with stamps"]["rss_anon_mb"],
+    }
+
+
+def stretch(given: argparse.Namespace) -> Line:
+    """A visit of 100,000 alerts to four groups and 100 filters; the disk's rate beside it."""
+    result = cell(given, "journal/stretch-100000")
+    size = visit_bytes(result)
+    return {
+        "published_s": result["published_s"]["mean"],
+        "read_s": result["read_s"]["mean"],
+        "bytes": size,
+        "disk_mb_per_s": disk_mb_per_s(given.dir, int(min(size, 2 << 30))),
+        "cpu_s": {
+            role: used["cpu_s"]["mean"] * used["processes"]
+            for role, used in result["processes"].items()
+        },
+    }
+
+
+def disk_mb_per_s(folder: Path, size: int) -> float:
+    """The rate at which a file of so many bytes is written and synced."""
+    part = os.urandom(1 << 24)
+    with tempfile.TemporaryFile(dir=folder) as file:
+        begin = time.perf_counter()
+        for _ in range(max(size // len(part), 1)):
+            file.write(part)
+        file.flush()
+        os.fsync(file.fileno())
+        return max(size // len(part), 1) * len(part) * 1e-6 / (time.perf_counter() - begin)
+
+
+def memory(given: argparse.Namespace) -> Line:
+    """Anonymous memory of a producer, and of the filter service with 100 users."""
+    result = cell(given, "journal/filters-1")
+    used = result["processes"]
+    return {
+        "producer_mb": used["producers"]["anon_mb"]["max"],
+        "filters_mb": used["filter service"]["anon_mb"]["max"],
+    }
+
+
+ROWS: dict[str, Callable[[argparse.Namespace], Line]] = {
+    "publish": publish,
+    "publish-kafka": publish_kafka,
+    "groups": groups,
+    "tail": tail,
+    "decode": decode,
+    "encode": encode,
+    "filters": filters,
+    "winners": winners,
+    "stretch": stretch,
+    "memory": memory,
+}
+
+
+def main() -> None:
+    """Measures a row."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("row", choices=ROWS)
+    parser.add_argument("--helio-alerts", type=Path, default=Path("helio-alerts"))
+    parser.add_argument("--dir", type=Path, default=Path(tempfile.gettempdir()))
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--url", help="a broker, for rows on Kafka")
+    given = parser.parse_args()
+    print(json.dumps(ROWS[given.row](given) | {"load": os.getloadavg()[0]}))
+
+
+if __name__ == "__main__":
+    main()
