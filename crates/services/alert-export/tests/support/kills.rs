@@ -16,6 +16,8 @@ const KILLS: u32 = 20;
 const URL: &str = "HELIO_EXPORT_URL";
 const FOLDER: &str = "HELIO_EXPORT_FOLDER";
 const FORMAT: &str = "HELIO_EXPORT_FORMAT";
+/// The unit of `ulimit -f` in `sh`, in bytes (POSIX).
+const ULIMIT_BLOCK_BYTES: usize = 512;
 /// A file may take so long to appear on a loaded machine.
 const HANG_TIMEOUT: Duration = Duration::from_secs(600);
 
@@ -129,14 +131,17 @@ pub(crate) fn kill_twenty_times(stream: &Stream, format: Format) {
 /// An export whose files may not grow beyond 500 kB fails by name, and continues later.
 pub(crate) fn fill_the_disk(stream: &Stream) {
     for format in [Format::Parquet, Format::Avro] {
-        let folder = stream.target(&format!("full-{format:?}"));
-        // No file may have more than 500 kB: the signal is ignored, so that writing fails.
-        let mut limited = command(stream, &folder, format, "trap '' XFSZ; ulimit -f 1000;");
-        let output = limited.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(said.contains("failed: ") && said.contains(".tmp: "), "{said}");
         let whole = stream.target(&format!("whole-{format:?}"));
         assert!(export(stream, &whole, &options(format)).is_equal());
+        let largest = files(&whole).values().map(Vec::len).max().unwrap();
+        // The largest file fits to a half: the signal is ignored, so that writing fails.
+        let blocks = largest / 2 / ULIMIT_BLOCK_BYTES;
+        assert!(blocks > 0, "{largest}");
+        let folder = stream.target(&format!("full-{format:?}"));
+        let shell = format!("trap '' XFSZ; ulimit -f {blocks};");
+        let output = command(stream, &folder, format, &shell).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(said.contains("failed: ") && said.contains(".tmp: "), "{said}");
         assert!(export(stream, &folder, &options(format)).is_equal());
         assert!(files(&whole) == files(&folder));
     }
