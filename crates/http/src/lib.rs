@@ -2,9 +2,9 @@
 //!
 //! It knows axum's router. It must not know what is served, nor the bus.
 //!
-//! - [`peers`]: the limits, and how much of them each client occupies
-//! - [`connections`]: accepts connections, bounds them by number and by time
-//! - [`requests`]: reads bodies within the limits
+//! - `peers`: the limits, and how much of them each client occupies
+//! - `connections`: accepts connections, bounds them by number and by time
+//! - `requests`: reads bodies within the limits
 //!
 //! Operation. [`listen`] and [`Listening::serve`] suffice for a service with one address and small
 //! requests. A service with several addresses, or that reads bodies itself, uses [`Threads`].
