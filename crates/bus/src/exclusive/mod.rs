@@ -79,7 +79,7 @@ pub enum LogDurability {
 /// Options of opening an exclusive log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogOptions {
-    /// The name that a second process is told, such as `state-node A`.
+    /// The name reported to a second process, such as `state-node A`.
     pub owner: String,
     /// When batches are synced.
     pub durability: LogDurability,

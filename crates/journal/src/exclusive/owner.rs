@@ -13,7 +13,7 @@ use crate::error::IoContext;
 use crate::location;
 use crate::process::process_of;
 
-/// The longest name of a holder that others are told, in bytes.
+/// The longest name of a holder, as reported to others, in bytes.
 const MAX_NAME_BYTES: u64 = 256;
 
 pub(super) fn path(folder: &Path) -> PathBuf {

@@ -40,7 +40,7 @@ const SIZE_MARK_BYTES: u64 = 16 << 10;
 /// Options of a store.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The name that a second process is told, such as `state-node A`.
+    /// The name reported to a second process, such as `state-node A`.
     pub owner: String,
     /// When writes are answered: after a sync, or before one that comes every 50 ms.
     pub durability: LogDurability,
