@@ -372,7 +372,7 @@ PLAIN = {
     *("drop_oldest", "earliest", "field", "from_offset", "last", "latest", "load_interfaces"),
     *("load_schema", "lossless", "make_caller_key", "record", "schema", "shed_by_level", "since"),
     *("alerts.Alert", "alerts.Audit", "alerts.Batch", "alerts.CcdOutcome", "alerts.DetectorAudit"),
-    *("alerts.Manifest", "alerts.rubin_schema", "alerts.sync"),
+    *("alerts.FilterSet", "alerts.Manifest", "alerts.best", "alerts.rubin_schema", "alerts.sync"),
 }
 """Values, and functions that use no bus. Errors and events are values, too."""
 
