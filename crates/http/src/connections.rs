@@ -6,8 +6,9 @@
 //!
 //! Operation. A connection without a request in flight has a deadline: [`Limits::unfinished`] from
 //! its beginning to its first request, and from the first byte of each later one; [`Limits::idle`]
-//! otherwise. Bodies have their own time limit, where they are read. Once the server ends, a
-//! connection closes after its requests in flight; without any, at once.
+//! otherwise. With [`Streams`], connections of HTTP/2 answer pings instead. Bodies have their own
+//! time limit, where they are read. Once the server ends, a connection closes after its requests in
+//! flight; without any, at once.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -18,11 +19,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::BoxError;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::ConnectInfo;
 use axum::http::{Request, Version};
 use axum::response::Response;
-use axum::{BoxError, Router};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
@@ -38,14 +39,80 @@ const DEADLINE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The delay after a failed accept, usually for want of file descriptors.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
+/// The first bytes of HTTP/2, which no method of HTTP/1 has.
+const HTTP2_PREFACE: &[u8] = b"PRI";
+
 /// The client of a request, an extension of each.
 #[derive(Debug, Clone, Copy)]
 pub struct Peer(pub SocketAddr);
 
+/// What answers the requests of a connection, such as axum's router.
+pub trait Answering:
+    tower_service::Service<
+        Request<Body>,
+        Response = Response,
+        Error = Infallible,
+        Future: Future<Output = Result<Response, Infallible>> + Send,
+    > + Clone
+    + Send
+    + 'static
+{
+}
+
+impl<S> Answering for S where
+    S: tower_service::Service<
+            Request<Body>,
+            Response = Response,
+            Error = Infallible,
+            Future: Future<Output = Result<Response, Infallible>> + Send,
+        > + Clone
+        + Send
+        + 'static
+{
+}
+
+/// A connection after its handshake.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+/// The handshake of a connection: its stream, or none if the client is not admitted.
+pub type Shaken = Pin<Box<dyn Future<Output = Option<Box<dyn Stream>>> + Send>>;
+
+/// Encrypts connections. The handshake has [`Limits::unfinished`] as its timeout.
+pub trait Handshake: Send + Sync + 'static {
+    /// Accepts a client.
+    fn accept(self: Arc<Self>, stream: TcpStream) -> Shaken;
+}
+
+/// HTTP/2 for responses that are streams without an end. A connection lives, however idle, while
+/// its client answers pings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Streams {
+    /// Bytes that a client may send before the server has read them, a stream.
+    pub stream_window_bytes: u32,
+    /// The same, a connection.
+    pub connection_window_bytes: u32,
+    /// The interval of pings.
+    pub ping_interval: Duration,
+    /// The time that a client has to answer a ping.
+    pub ping_timeout: Duration,
+}
+
+/// How connections are served, beside their limits.
+#[derive(Clone, Default)]
+pub struct Options {
+    /// Encryption; none by default.
+    pub handshake: Option<Arc<dyn Handshake>>,
+    /// Responses that are streams; none by default.
+    pub streams: Option<Streams>,
+}
+
 /// Accepts connections until the server ends.
 pub(crate) async fn accept(
     listener: TcpListener,
-    routes: Router,
+    service: impl Answering,
+    options: Options,
     peers: Arc<Peers>,
     mut ended: watch::Receiver<()>,
 ) {
@@ -60,13 +127,16 @@ pub(crate) async fn accept(
         };
         // One above the limits is closed here.
         let Some(place) = peers.connection(peer) else { continue };
+        // Only delays, if it fails.
+        drop(stream.set_nodelay(true));
         let connection = Connection {
             peer,
-            activity: Arc::new(Mutex::new(Activity::new())),
+            activity: Arc::new(Mutex::new(Activity::new(options.streams.is_some()))),
             limits: *peers.limits(),
+            options: options.clone(),
             _place: place,
         };
-        let served = connection.serve(stream, routes.clone(), ended.clone());
+        let served = connection.begin(stream, service.clone(), ended.clone());
         let peers = Arc::clone(&peers);
         tokio::spawn(async move {
             if served.await == Ended::TooSlow {
@@ -92,19 +162,21 @@ struct Activity {
     /// was a request.
     begun: Option<Instant>,
     is_http2: bool,
+    /// Whether clients of HTTP/2 are pinged.
+    pings: bool,
 }
 
 impl Activity {
-    fn new() -> Self {
+    fn new(pings: bool) -> Self {
         let now = Instant::now();
         // A connection must bring its first request in time, even if it sends nothing.
-        Self { requests: 0, since: now, begun: Some(now), is_http2: false }
+        Self { requests: 0, since: now, begun: Some(now), is_http2: false, pings }
     }
 
     /// When it is to be closed and why, if nothing happens.
     fn deadline(&self, limits: &Limits) -> Option<(Instant, Ended)> {
         match self.begun {
-            _ if self.requests > 0 => None,
+            _ if self.requests > 0 || self.is_http2 && self.pings => None,
             Some(begun) => Some((begun + limits.unfinished, Ended::TooSlow)),
             None => Some((self.since + limits.idle, Ended::Idle)),
         }
@@ -114,28 +186,76 @@ impl Activity {
     fn is_unfinished(&self) -> bool {
         self.requests == 0 && self.begun.is_some()
     }
+
+    /// Notes bytes that have arrived.
+    fn received(&mut self, bytes: &[u8]) {
+        if self.requests > 0 || self.is_http2 {
+            return;
+        }
+        if self.pings && bytes.starts_with(HTTP2_PREFACE) {
+            (self.is_http2, self.begun) = (true, None);
+        } else {
+            self.begun.get_or_insert_with(Instant::now);
+        }
+    }
 }
 
 struct Connection {
     peer: SocketAddr,
     activity: Arc<Mutex<Activity>>,
     limits: Limits,
+    options: Options,
     _place: Place,
 }
 
 impl Connection {
-    async fn serve(
+    async fn begin(
         self,
         stream: TcpStream,
-        routes: Router,
+        service: impl Answering,
         mut ended: watch::Receiver<()>,
     ) -> Ended {
+        let Some(handshake) = &self.options.handshake else {
+            return self.serve(stream, service, ended).await;
+        };
+        let shaken = Arc::clone(handshake).accept(stream);
+        let shaken = tokio::time::timeout(self.limits.unfinished, shaken);
+        let shaken = tokio::select! {
+            shaken = shaken => shaken,
+            _ = ended.changed() => return Ended::Itself,
+        };
+        match shaken {
+            Err(_) => Ended::TooSlow,
+            Ok(None) => Ended::Itself,
+            Ok(Some(stream)) => self.serve(stream, service, ended).await,
+        }
+    }
+
+    fn builder(&self) -> Builder<TokioExecutor> {
         let mut builder = Builder::new(TokioExecutor::new());
         builder.http1().timer(TokioTimer::new()).header_read_timeout(None);
-        let streams = u32::try_from(self.limits.requests_per_peer).unwrap_or(u32::MAX);
-        builder.http2().timer(TokioTimer::new()).max_concurrent_streams(streams);
+        let most = u32::try_from(self.limits.requests_per_peer).unwrap_or(u32::MAX);
+        builder.http2().timer(TokioTimer::new()).max_concurrent_streams(most);
+        if let Some(streams) = self.options.streams {
+            builder
+                .http2()
+                .initial_stream_window_size(streams.stream_window_bytes)
+                .initial_connection_window_size(streams.connection_window_bytes)
+                .keep_alive_interval(streams.ping_interval)
+                .keep_alive_timeout(streams.ping_timeout);
+        }
+        builder
+    }
+
+    async fn serve(
+        self,
+        stream: impl Stream + 'static,
+        service: impl Answering,
+        mut ended: watch::Receiver<()>,
+    ) -> Ended {
+        let builder = self.builder();
         let stream = Watched { stream, activity: Arc::clone(&self.activity) };
-        let requests = Requests { routes, peer: self.peer, activity: Arc::clone(&self.activity) };
+        let requests = Requests { service, peer: self.peer, activity: Arc::clone(&self.activity) };
         let service = TowerToHyperService::new(requests);
         let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
         let mut ends = false;
@@ -171,8 +291,8 @@ impl Connection {
 
 /// The requests of a connection.
 #[derive(Clone)]
-struct Requests {
-    routes: Router,
+struct Requests<S> {
+    service: S,
     peer: SocketAddr,
     activity: Arc<Mutex<Activity>>,
 }
@@ -189,8 +309,9 @@ impl Drop for InFlight {
     }
 }
 
-impl<B> tower_service::Service<Request<B>> for Requests
+impl<S, B> tower_service::Service<Request<B>> for Requests<S>
 where
+    S: Answering,
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
@@ -211,7 +332,7 @@ where
         let in_flight = InFlight(Arc::clone(&self.activity));
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(ConnectInfo(Peer(self.peer)));
-        let answered = tower_service::Service::call(&mut self.routes, request);
+        let answered = tower_service::Service::call(&mut self.service, request);
         Box::pin(async move {
             let answered = answered.await;
             drop(in_flight);
@@ -221,12 +342,12 @@ where
 }
 
 /// A connection's stream, which notes when bytes arrive.
-struct Watched {
-    stream: TcpStream,
+struct Watched<S> {
+    stream: S,
     activity: Arc<Mutex<Activity>>,
 }
 
-impl AsyncRead for Watched {
+impl<S: Stream> AsyncRead for Watched<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -235,22 +356,31 @@ impl AsyncRead for Watched {
         let before = into.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, into);
         if into.filled().len() > before {
-            let mut activity = locked(&self.activity);
-            if activity.requests == 0 && !activity.is_http2 {
-                activity.begun.get_or_insert_with(Instant::now);
-            }
+            locked(&self.activity).received(&into.filled()[before..]);
         }
         read
     }
 }
 
-impl AsyncWrite for Watched {
+impl<S: Stream> AsyncWrite for Watched<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -5,10 +5,14 @@
 //! - `peers`: the limits, and how much of them each client occupies
 //! - `connections`: accepts connections, bounds them by number and by time
 //! - `requests`: reads bodies within the limits
+//! - `bytes_codec` (feature `grpc`): gRPC's messages as bytes
 //!
 //! Operation. [`listen`] and [`Listening::serve`] suffice for a service with one address and small
-//! requests. A service with several addresses, or that reads bodies itself, uses [`Threads`].
+//! requests. A service with several addresses, with TLS, with responses that are streams, or that
+//! reads bodies itself, uses [`Threads`].
 
+#[cfg(feature = "grpc")]
+pub mod bytes_codec;
 mod connections;
 mod peers;
 mod requests;
@@ -22,9 +26,9 @@ use axum::Router;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-pub use connections::Peer;
+pub use connections::{Answering, Handshake, Options, Peer, Shaken, Stream, Streams};
 pub use peers::{Limits, Observer, Peers, Place};
-pub use requests::{BodyError, read_body};
+pub use requests::{BodyError, TimedBody, read_body};
 
 /// How long pending requests get when a server ends.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
@@ -79,13 +83,39 @@ impl Threads {
     /// Serves routes. Their handlers find the client as `ConnectInfo<Peer>`; a handler that reads a
     /// body must bound its time ([`read_body`]).
     pub fn serve(&self, listener: TcpListener, routes: Router) {
-        let ended = self.end.as_ref().expect("present until the drop").subscribe();
-        let peers = Arc::clone(&self.peers);
-        self.runtime().spawn(connections::accept(listener, routes, peers, ended));
+        self.serve_with(listener, routes, Options::default());
+    }
+
+    /// Serves what answers requests, such as routes, with options.
+    pub fn serve_with(&self, listener: TcpListener, service: impl Answering, options: Options) {
+        let (peers, ended) = (Arc::clone(&self.peers), self.ending().0);
+        self.runtime().spawn(connections::accept(listener, service, options, peers, ended));
+    }
+
+    /// Notifies of the service's end.
+    pub fn ending(&self) -> Ending {
+        Ending(self.end.as_ref().expect("present until the drop").subscribe())
+    }
+
+    /// Spawns a task, which is dropped with the service.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.runtime().spawn(task);
     }
 
     fn runtime(&self) -> &tokio::runtime::Runtime {
         self.runtime.as_ref().expect("present until the drop")
+    }
+}
+
+/// Notifies of a service's end: responses that are streams must end then.
+#[derive(Debug, Clone)]
+pub struct Ending(watch::Receiver<()>);
+
+impl Ending {
+    /// Waits until the service ends.
+    pub async fn wait(&mut self) {
+        // It changes only by the drop of its sender.
+        drop(self.0.changed().await);
     }
 }
 

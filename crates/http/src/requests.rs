@@ -1,15 +1,19 @@
 //! Reads the bodies of requests within the limits.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequest as _, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
+use http_body::{Frame, SizeHint};
 use thiserror::Error;
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::connections::Peer;
 use crate::peers::Peers;
@@ -41,6 +45,50 @@ pub async fn read_body(request: Request, timeout: Duration) -> Result<Bytes, Bod
         StatusCode::PAYLOAD_TOO_LARGE => BodyError::TooLarge(error.body_text()),
         _ => BodyError::Invalid(error.body_text()),
     })
+}
+
+/// A body that fails with [`BodyError::TooSlow`] if it has not arrived within a time.
+pub struct TimedBody {
+    body: Body,
+    deadline: Instant,
+    /// Only bodies that are not there at once have a timer.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl TimedBody {
+    /// Bounds a body's time, from now on.
+    #[must_use]
+    pub fn new(body: Body, timeout: Duration) -> Self {
+        Self { body, deadline: Instant::now() + timeout, timer: None }
+    }
+}
+
+impl HttpBody for TimedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
+            return Poll::Ready(frame);
+        }
+        let deadline = self.deadline;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        match timer.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(Some(Err(axum::Error::new(BodyError::TooSlow)))),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// Routes whose requests have a place, and whose bodies are read before they reach a handler.

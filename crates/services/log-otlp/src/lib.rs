@@ -15,7 +15,6 @@
 //! [`serve`] listens and passes records to a [`Take`]. An [`Exporter`] sends requests; a
 //! [`Forwarder`] sends the records of a reader.
 
-mod bytes_codec;
 mod export;
 mod forward;
 mod json;
@@ -39,3 +38,6 @@ pub use serve::{
     serve,
 };
 pub use write::{to_json, to_protobuf};
+
+/// The path of gRPC's call (`logs_service.proto`).
+const EXPORT_PATH: &str = "/opentelemetry.proto.collector.logs.v1.LogsService/Export";

@@ -9,8 +9,20 @@ use crate::proto::etcdserverpb::{
     LeaseLeasesRequest, LeaseLeasesResponse, LeaseRevokeRequest, LeaseRevokeResponse, LeaseStatus,
     LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
 };
-use crate::service::{Answers, Member, other_kind, queue};
+use crate::service::{Answers, Member, leader_need, other_kind, queue};
 use helio_state::{WriteRequest, WriteResponse};
+
+impl Member {
+    async fn kept_alive(&self, id: i64) -> Result<LeaseKeepAliveResponse, Status> {
+        match self.write(WriteRequest::LeaseKeepAlive { id }).await? {
+            WriteResponse::LeaseKeepAlive { revision, id, ttl } => {
+                let header = Some(self.header_at(revision));
+                Ok(LeaseKeepAliveResponse { header, id, ttl })
+            }
+            _ => Err(other_kind()),
+        }
+    }
+}
 
 #[tonic::async_trait]
 impl Lease for Member {
@@ -43,16 +55,17 @@ impl Lease for Member {
         request: Request<Streaming<LeaseKeepAliveRequest>>,
     ) -> Result<Response<Answers<LeaseKeepAliveResponse>>, Status> {
         let (sender, stream) = queue();
+        let need = leader_need(&request);
         let (member, mut requests) = (self.clone(), request.into_inner());
+        let mut ends = self.ends.clone();
         tokio::spawn(async move {
-            while let Ok(Some(LeaseKeepAliveRequest { id })) = requests.message().await {
-                let answer = match member.write(WriteRequest::LeaseKeepAlive { id }).await {
-                    Ok(WriteResponse::LeaseKeepAlive { revision, id, ttl }) => {
-                        let header = Some(member.header_at(revision));
-                        Ok(LeaseKeepAliveResponse { header, id, ttl })
-                    }
-                    Ok(_) => Err(other_kind()),
-                    Err(status) => Err(status),
+            loop {
+                let answer = tokio::select! {
+                    request = requests.message() => match request {
+                        Ok(Some(LeaseKeepAliveRequest { id })) => member.kept_alive(id).await,
+                        _ => return,
+                    },
+                    error = ends.wait(need) => Err(status(error)),
                 };
                 let failed = answer.is_err();
                 if sender.send(answer).await.is_err() || failed {

@@ -30,6 +30,7 @@ mod raw;
 mod server;
 mod service;
 pub mod store;
+mod stream_end;
 mod tls;
 mod watch;
 

@@ -1,28 +1,25 @@
 //! One port for gRPC and HTTP, with or without TLS.
 //!
-//! Constraints. Clients that send nothing keep nobody out: a handshake and the headers of a request
-//! have a deadline, and connections are bounded. Clients that vanished are noticed by pings.
+//! Constraints. No client keeps others out: `helio-http` bounds connections, requests and their
+//! times, and notices by pings that clients have vanished. An open stream counts as a request.
 
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::{Body, HttpBody};
+use axum::extract::ConnectInfo;
 use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, header};
 use axum::response::{IntoResponse as _, Response};
-use axum::{BoxError, Router};
 use bytes::Bytes;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
-use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio_rustls::TlsAcceptor;
+use helio_http::{Handshake, Limits, Options, Peer, Peers, Place, Streams, Threads, TimedBody};
+use http_body::Frame;
+use tokio::net::TcpListener;
 use tonic::server::NamedService;
 use tonic::{Code, Status};
 
@@ -33,30 +30,35 @@ use crate::proto::etcdserverpb::kv_server::KvServer;
 use crate::proto::etcdserverpb::lease_server::LeaseServer;
 use crate::proto::etcdserverpb::maintenance_server::MaintenanceServer;
 use crate::proto::etcdserverpb::watch_server::WatchServer;
-use crate::service::Member;
+use crate::service::{self, Member};
 use crate::store::Store;
 use crate::tls::{Tls, TlsError, TlsFiles};
-use crate::{Description, MAX_REQUEST_BYTES, http};
+use crate::{Description, MAX_REQUEST_BYTES, http, stream_end};
 use helio_state::Error;
 
-/// The most connections at one time.
+/// The most connections at one time, in total and of a client's address.
 const MAX_CONNECTIONS: usize = 10_000;
-/// The most requests and streams of a connection at one time.
-const MAX_STREAMS: u32 = 100_000;
+const MAX_CONNECTIONS_PER_PEER: usize = 5_000;
+/// The most requests and open streams at one time, in total and of a client's address.
+const MAX_REQUESTS: usize = 100_000;
+const MAX_REQUESTS_PER_PEER: usize = 50_000;
 /// Bytes that a client may send before the server has read them, a stream and a connection.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 /// What gRPC adds to a request at the most, as etcd counts it.
 const GRPC_OVERHEAD_BYTES: usize = 512 << 10;
-/// The most time for a TLS handshake, and for the headers of a request over HTTP/1.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The most time for a TLS handshake and the first request's head together, and for a body.
+const UNFINISHED: Duration = Duration::from_secs(10);
+/// The time without a request after which a connection of HTTP/1 is closed.
+const IDLE: Duration = Duration::from_secs(120);
 /// The interval of pings to clients, and the time that they have to answer.
 const PING_INTERVAL: Duration = Duration::from_secs(60);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
-/// The delay after a failed accept, usually for want of file descriptors.
-const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// The time that pending requests get when the server ends; watches never end by themselves.
-const END_TIMEOUT: Duration = Duration::from_secs(1);
+/// The threads that write and read snapshots for clients.
+const BLOCKING_THREADS: usize = 16;
+
+/// The calls whose requests and responses are streams without an end.
+const STREAMED: [&str; 2] = ["/etcdserverpb.Watch/Watch", "/etcdserverpb.Lease/LeaseKeepAlive"];
 
 /// The services whose unknown methods are named as such.
 const SERVED: [&str; 5] = [
@@ -88,15 +90,16 @@ pub enum ListenError {
 pub struct Listening {
     address: SocketAddr,
     listener: TcpListener,
-    runtime: tokio::runtime::Runtime,
+    threads: Threads,
+    peers: Arc<Peers>,
     tls: Option<Arc<Tls>>,
 }
 
-/// A service that answers until it is dropped.
+/// A service that answers until it is dropped: then streams end with etcd's error, and pending
+/// requests get 5 s.
 pub struct Server {
     address: SocketAddr,
-    end: watch::Sender<()>,
-    runtime: Option<tokio::runtime::Runtime>,
+    _threads: Threads,
 }
 
 /// Holds an address such as `127.0.0.1:2379`, with TLS if files are given.
@@ -106,16 +109,22 @@ pub struct Server {
 pub fn listen(address: &str, tls: Option<TlsFiles>) -> Result<Listening, ListenError> {
     let tls = tls.map(Tls::new).transpose()?.map(Arc::new);
     let refused = |source| ListenError::Address { address: address.to_owned(), source };
-    // One thread: two cost half as much again for each request, at the same speed.
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .thread_name("state-api")
-        .enable_all()
-        .build()
-        .map_err(refused)?;
-    let listener = runtime.block_on(TcpListener::bind(address)).map_err(refused)?;
+    let limits = Limits {
+        connections: MAX_CONNECTIONS,
+        connections_per_peer: MAX_CONNECTIONS_PER_PEER,
+        requests: MAX_REQUESTS,
+        requests_per_peer: MAX_REQUESTS_PER_PEER,
+        unfinished: UNFINISHED,
+        idle: IDLE,
+        body_bytes: MAX_REQUEST_BYTES + GRPC_OVERHEAD_BYTES,
+    };
+    let peers = Peers::new(limits, None);
+    // One thread serves all: two cost half as much again for each request, at the same speed.
+    let threads = Threads::start("state-api", BLOCKING_THREADS, Arc::clone(&peers));
+    let threads = threads.map_err(refused)?;
+    let listener = threads.bind(address).map_err(refused)?;
     let address = listener.local_addr().map_err(refused)?;
-    Ok(Listening { address, listener, runtime, tls })
+    Ok(Listening { address, listener, threads, peers, tls })
 }
 
 impl Listening {
@@ -128,12 +137,20 @@ impl Listening {
     /// Serves a store.
     #[must_use]
     pub fn serve(self, store: Arc<dyn Store>, description: Description) -> Server {
-        let Self { address, listener, runtime, tls } = self;
-        let member = Member { store, description: Arc::new(description) };
-        let requests = Requests { routes: routes(&member), member };
-        let (end, ended) = watch::channel(());
-        runtime.spawn(accept(listener, tls, requests, ended));
-        Server { address, end, runtime: Some(runtime) }
+        let Self { address, listener, threads, peers, tls } = self;
+        let (ends, monitor) = stream_end::monitor(Arc::clone(&store), threads.ending());
+        threads.spawn(monitor);
+        let member = Member { store, description: Arc::new(description), ends };
+        let requests = Requests { routes: routes(&member), member, peers };
+        let streams = Streams {
+            stream_window_bytes: STREAM_WINDOW_BYTES,
+            connection_window_bytes: CONNECTION_WINDOW_BYTES,
+            ping_interval: PING_INTERVAL,
+            ping_timeout: PING_TIMEOUT,
+        };
+        let handshake = tls.map(|tls| tls as Arc<dyn Handshake>);
+        threads.serve_with(listener, requests, Options { handshake, streams: Some(streams) });
+        Server { address, _threads: threads }
     }
 }
 
@@ -142,16 +159,6 @@ impl Server {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
-    }
-}
-
-impl Drop for Server {
-    /// Accepts no more requests; pending ones get a second.
-    fn drop(&mut self) {
-        self.end.send_replace(());
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_timeout(END_TIMEOUT);
-        }
     }
 }
 
@@ -179,8 +186,7 @@ fn routes(member: &Member) -> Router {
 }
 
 fn unknown(path: &str, headers: &HeaderMap) -> Response {
-    let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
-    if !kind.is_some_and(|kind| kind.starts_with(b"application/grpc")) {
+    if !is_grpc(headers) {
         return (StatusCode::NOT_FOUND, "404 page not found\n").into_response();
     }
     unserved(path).into_http()
@@ -202,86 +208,15 @@ fn unserved(path: &str) -> Status {
     not_served(&format!("{service}/{method} is not served: {why}"))
 }
 
-async fn accept(
-    listener: TcpListener,
-    tls: Option<Arc<Tls>>,
-    requests: Requests,
-    mut ended: watch::Receiver<()>,
-) {
-    let free = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            _ = ended.changed() => return,
-        };
-        let Ok((stream, _)) = accepted else {
-            tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
-            continue;
-        };
-        // Above the limit a connection is closed at once.
-        let Ok(place) = Arc::clone(&free).try_acquire_owned() else { continue };
-        // Only delays, if it fails.
-        drop(stream.set_nodelay(true));
-        let connection = Connection { requests: requests.clone(), _place: place };
-        tokio::spawn(connection.begin(stream, tls.clone(), ended.clone()));
-    }
-}
-
-struct Connection {
-    requests: Requests,
-    _place: OwnedSemaphorePermit,
-}
-
-impl Connection {
-    async fn begin(self, stream: TcpStream, tls: Option<Arc<Tls>>, ended: watch::Receiver<()>) {
-        let Some(tls) = tls else { return self.serve(stream, ended).await };
-        let handshake = TlsAcceptor::from(tls.config()).accept(stream);
-        let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await else {
-            return;
-        };
-        if tls.admits(stream.get_ref().1.peer_certificates()) {
-            self.serve(stream, ended).await;
-        }
-    }
-
-    async fn serve(
-        self,
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        mut ended: watch::Receiver<()>,
-    ) {
-        let mut builder = Builder::new(TokioExecutor::new());
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE_TIMEOUT);
-        builder
-            .http2()
-            .timer(TokioTimer::new())
-            .max_concurrent_streams(MAX_STREAMS)
-            .initial_stream_window_size(STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-            .keep_alive_interval(PING_INTERVAL)
-            .keep_alive_timeout(PING_TIMEOUT);
-        let service = TowerToHyperService::new(self.requests);
-        let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
-        tokio::select! {
-            // The client's end, or its fault: it has noticed.
-            _ = served.as_mut() => return,
-            _ = ended.changed() => served.as_mut().graceful_shutdown(),
-        }
-        drop(served.await);
-    }
-}
-
 /// The requests of a connection.
 #[derive(Clone)]
 struct Requests {
     routes: Router,
     member: Member,
+    peers: Arc<Peers>,
 }
 
-impl<B> tower_service::Service<Request<B>> for Requests
-where
-    B: HttpBody<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
-{
+impl tower_service::Service<Request<Body>> for Requests {
     type Response = Response;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
@@ -290,15 +225,72 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        let needs_leader = request.headers().get("hasleader").is_some_and(|v| v == "true");
-        if needs_leader && self.member.store.position().leader == 0 {
-            let answer = status(Error::NoLeader).into_http();
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let uri = request.uri().clone();
+        let peer = request.extensions().get::<ConnectInfo<Peer>>();
+        let place = peer.and_then(|ConnectInfo(Peer(peer))| self.peers.request(*peer));
+        let needs_leader = service::needs_leader(request.headers());
+        let refused = match place {
+            None => Some(Error::TooManyRequests),
+            Some(_) if needs_leader && self.member.store.position().leader == 0 => {
+                Some(Error::NoLeader)
+            }
+            Some(_) => None,
+        };
+        if let Some(error) = refused {
+            let answer = refusal(error, request.headers());
             return Box::pin(async move { Ok(answer) });
         }
-        let uri = request.uri().clone();
-        let answered = tower_service::Service::call(&mut self.routes, request.map(Body::new));
-        Box::pin(async move { answered.await.map(|answer| mend(answer, uri.path())) })
+        let is_stream = STREAMED.contains(&uri.path());
+        let request = match is_stream {
+            true => request,
+            false => request.map(|body| Body::new(TimedBody::new(body, UNFINISHED))),
+        };
+        let answered = tower_service::Service::call(&mut self.routes, request);
+        Box::pin(async move {
+            let answer = answered.await.map(|answer| mend(answer, uri.path()))?;
+            Ok(match is_stream {
+                true => answer.map(|body| Body::new(Held { body, _place: place })),
+                false => answer,
+            })
+        })
+    }
+}
+
+/// A response that occupies a request's place until it ends.
+struct Held {
+    body: Body,
+    _place: Option<Place>,
+}
+
+impl HttpBody for Held {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+}
+
+fn is_grpc(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    kind.is_some_and(|kind| kind.starts_with(b"application/grpc"))
+}
+
+/// The answer to a request that is not passed on.
+fn refusal(error: Error, headers: &HeaderMap) -> Response {
+    match error {
+        Error::TooManyRequests if !is_grpc(headers) => {
+            (StatusCode::TOO_MANY_REQUESTS, format!("{error}\n")).into_response()
+        }
+        error => status(error).into_http(),
     }
 }
 

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
+use axum::http::HeaderMap;
 use futures_core::Stream;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::sync::mpsc;
-use tonic::Status;
+use tonic::{Request, Status};
 
 use crate::error::status;
 use crate::proto::etcdserverpb::ResponseHeader;
 use crate::store::{Position, Store};
+use crate::stream_end::{LeaderNeed, StreamEnds};
 use helio_state::{WriteRequest, WriteResponse};
 
 /// Answers of a stream that wait for a slow client; then what makes them waits, too.
@@ -21,6 +23,7 @@ pub(crate) const STREAM_QUEUE: usize = 4;
 pub(crate) struct Member {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) description: Arc<crate::Description>,
+    pub(crate) ends: StreamEnds,
 }
 
 impl Member {
@@ -44,6 +47,19 @@ impl Member {
     pub(crate) fn fill(&self, header: &mut Option<ResponseHeader>) {
         let revision = header.as_ref().map_or(0, |header| header.revision);
         *header = Some(self.header_at(revision));
+    }
+}
+
+/// Whether a request's metadata asks for a leader.
+pub(crate) fn needs_leader(headers: &HeaderMap) -> bool {
+    headers.get("hasleader").is_some_and(|value| value == "true")
+}
+
+/// The same, of a stream.
+pub(crate) fn leader_need<T>(request: &Request<T>) -> LeaderNeed {
+    match request.metadata().get("hasleader").is_some_and(|value| value == "true") {
+        true => LeaderNeed::Required,
+        false => LeaderNeed::Optional,
     }
 }
 

@@ -9,7 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
+use helio_http::{Handshake, Shaken, Stream};
 use thiserror::Error;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -112,6 +115,16 @@ impl Tls {
         let first = certificates.and_then(<[CertificateDer<'_>]>::first);
         allowed.is_empty()
             || first.is_some_and(|der| names::of(der).iter().any(|name| allowed.contains(name)))
+    }
+}
+
+impl Handshake for Tls {
+    fn accept(self: Arc<Self>, stream: TcpStream) -> Shaken {
+        Box::pin(async move {
+            let stream = TlsAcceptor::from(self.config()).accept(stream).await.ok()?;
+            let admitted = self.admits(stream.get_ref().1.peer_certificates());
+            admitted.then(|| Box::new(stream) as Box<dyn Stream>)
+        })
     }
 }
 

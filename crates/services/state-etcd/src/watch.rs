@@ -16,8 +16,9 @@ use crate::error::status;
 use crate::proto::etcdserverpb::watch_request::RequestUnion;
 use crate::proto::etcdserverpb::watch_server::Watch;
 use crate::proto::etcdserverpb::{WatchRequest, WatchResponse};
-use crate::service::{Answers, Filled, Member, queue};
+use crate::service::{Answers, Filled, Member, leader_need, queue};
 use crate::store::Watches;
+use crate::stream_end::LeaderNeed;
 
 /// The interval of progress notifications without a request, as etcd's.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(600);
@@ -31,7 +32,8 @@ impl Watch for Member {
         request: Request<Streaming<WatchRequest>>,
     ) -> Result<Response<Answers<WatchResponse>>, Status> {
         let (sender, stream) = queue();
-        let watching = WatchStream { watches: self.store.watches(), member: self.clone(), sender };
+        let (watches, member) = (self.store.watches(), self.clone());
+        let watching = WatchStream { watches, member, sender, need: leader_need(&request) };
         tokio::spawn(watching.run(request.into_inner()));
         Ok(Response::new(stream))
     }
@@ -44,6 +46,7 @@ struct WatchStream {
     member: Member,
     watches: Box<dyn Watches>,
     sender: Filled<Result<WatchResponse, Status>>,
+    need: LeaderNeed,
 }
 
 impl WatchStream {
@@ -70,6 +73,7 @@ impl WatchStream {
             answer = poll_fn(|context| self.watches.poll_next(context)) => {
                 answer.map(convert::watched).map_err(status)
             }
+            error = self.member.ends.wait(self.need) => Err(status(error)),
             _ = periods.tick() => {
                 self.watches.tick();
                 return Ok(());

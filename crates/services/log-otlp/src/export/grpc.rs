@@ -4,17 +4,16 @@ use std::error::Error as _;
 use std::time::Duration;
 
 use axum::http::uri::PathAndQuery;
+use helio_http::bytes_codec::RawCodec;
 use prost::Message as _;
 use tonic::codec::CompressionEncoding;
-
 use tonic::metadata::{MetadataKey, MetadataMap, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 use super::{ExportError, ExporterOptions, MAX_ANSWER_BYTES, Refused, TargetError, unanswered};
-use crate::bytes_codec::{EXPORT_PATH, RawCodec};
-use crate::proto;
 use crate::read::reason;
+use crate::{EXPORT_PATH, proto};
 
 pub(super) struct Client {
     runtime: tokio::runtime::Runtime,

@@ -15,6 +15,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use bytes::Bytes;
+use helio_http::bytes_codec::RawCodec;
 use helio_http::{Peer, Place};
 use prost::Message as _;
 use tonic::codec::CompressionEncoding;
@@ -24,8 +25,7 @@ use tonic::{Code, Status};
 
 use super::http::{NOT_STORED, response};
 use super::{Answer, Format, MAX_REQUEST_BYTES, RETRY_DELAY, Service};
-use crate::bytes_codec::{EXPORT_PATH, RawCodec};
-use crate::proto;
+use crate::{EXPORT_PATH, proto};
 
 const NO_ROOM: &str = "there is no room for more at the moment";
 /// The type of a status's details with a retry delay.

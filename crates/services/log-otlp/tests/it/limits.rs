@@ -9,28 +9,12 @@ use std::time::Duration;
 use helio_log_otlp::{ExportError, Exporter, ExporterOptions, Limits, Protocol, to_protobuf};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
+use crate::client::{GOOD, TIMEOUT, connect, response};
 use crate::support::kept::{Kept, serving};
 use crate::support::whole;
 
-/// Only against hanging.
-const TIMEOUT: Duration = Duration::from_secs(60);
 /// When an unfinished request is ended; a loaded machine opens all connections of a test before.
 const UNFINISHED: Duration = Duration::from_secs(10);
-/// The sender that does as it should; the others are at 127.0.0.1.
-const GOOD: &str = "127.0.0.2";
-
-/// A connection from one of this machine's own addresses.
-fn connect(from: &str, to: SocketAddr) -> TcpStream {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
-    let stream = runtime.block_on(async {
-        let socket = tokio::net::TcpSocket::new_v4().unwrap();
-        socket.bind(SocketAddr::new(from.parse().unwrap(), 0)).unwrap();
-        socket.connect(to).await.unwrap().into_std().unwrap()
-    });
-    stream.set_nonblocking(false).unwrap();
-    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-    stream
-}
 
 fn address(url: &str) -> SocketAddr {
     url.strip_prefix("http://").unwrap().parse().unwrap()
@@ -44,28 +28,13 @@ fn head(bytes: usize) -> String {
     )
 }
 
-/// The status of a response, and its head; none if the connection was closed.
-fn answer(stream: &mut TcpStream) -> Option<(u16, String)> {
-    let mut bytes = Vec::new();
-    let mut one = [0];
-    while !bytes.ends_with(b"\r\n\r\n") {
-        match stream.read(&mut one) {
-            Ok(1) => bytes.push(one[0]),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("no answer in time"),
-            _ => return None,
-        }
-    }
-    let text = String::from_utf8(bytes).unwrap();
-    Some((text.split(' ').nth(1).unwrap().parse().unwrap(), text))
-}
-
 /// The status of a whole request.
 fn post(from: &str, url: &str) -> Option<(u16, String)> {
     let body = to_protobuf(&[whole()]);
     let mut stream = connect(from, address(url));
     stream.write_all(head(body.len()).as_bytes()).ok()?;
     stream.write_all(&body).ok()?;
-    answer(&mut stream)
+    response(&mut stream)
 }
 
 fn status(from: &str, url: &str) -> Option<u16> {
@@ -118,7 +87,7 @@ fn half_bodies_of_one_sender_keep_only_that_one_out() {
     };
     let streams: Vec<_> = (0..64).map(open).collect();
     assert_eq!(status(GOOD, &http), Some(200));
-    let answers = streams.into_iter().map(|mut stream| answer(&mut stream).unwrap());
+    let answers = streams.into_iter().map(|mut stream| response(&mut stream).unwrap());
     let mut statuses: Vec<_> = answers.map(|(status, _)| status).collect();
     statuses.sort_unstable();
     assert_eq!(statuses, [vec![408; 16], vec![429; 48]].concat());
@@ -157,7 +126,7 @@ fn what_is_not_stored_in_time_is_to_be_sent_again() {
     let answers: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
     let late = answers.iter().filter(|(status, _)| *status == 503).count();
     assert!(late >= 16, "{answers:?}");
-    assert!(answers.iter().all(|(_, head)| head.to_lowercase().contains("retry-after: 1\r\n")));
+    assert!(answers.iter().all(|(_, head)| head.contains("retry-after: 1\r\n")));
     let options = ExporterOptions { timeout: TIMEOUT, ..ExporterOptions::default() };
     let exporter = Exporter::new(Protocol::Grpc, &grpc, &options).unwrap();
     let later = exporter.export(to_protobuf(&[whole()])).unwrap_err();

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(dead_code, reason = "`support` is shared with the soak tests")]
 
+#[path = "../../../../http/tests/client/mod.rs"]
+mod client;
 mod codec;
 mod forward;
 mod hostile;

@@ -2,6 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(dead_code, reason = "`support` is shared with the long tests")]
 
+#[path = "../../../../http/tests/client/mod.rs"]
+mod client;
+mod limits;
 mod probes;
 mod recorded;
 mod streams;

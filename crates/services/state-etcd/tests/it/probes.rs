@@ -1,19 +1,7 @@
 //! The HTTP paths that kubeadm and k3s probe, as etcd answers them.
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
-
+use crate::client::get;
 use crate::support::serve;
-
-/// The status, and the body.
-fn get(address: SocketAddr, path: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
-}
 
 #[test]
 fn probes_answer_as_etcd_does() {

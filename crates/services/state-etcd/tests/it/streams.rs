@@ -7,6 +7,7 @@ use helio_state_etcd::proto::etcdserverpb as pb;
 use helio_state_etcd::store::Store as _;
 use helio_state_etcd::{Description, Server, listen};
 use pb::kv_client::KvClient;
+use pb::lease_client::LeaseClient;
 use pb::watch_client::WatchClient;
 use pb::watch_request::RequestUnion;
 use tokio::sync::mpsc;
@@ -148,5 +149,56 @@ fn requests_that_need_a_leader_fail_without_one() {
             (refused.code(), refused.message()),
             (Code::Unavailable, "etcdserver: no leader")
         );
+    });
+}
+
+/// A request that ends with the leader.
+fn led<T>(content: T) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(content);
+    request.metadata_mut().insert("hasleader", "true".parse().unwrap());
+    request
+}
+
+fn ended<T: std::fmt::Debug>(answer: Result<Option<T>, tonic::Status>) -> (Code, String) {
+    let status = answer.unwrap_err();
+    (status.code(), status.message().to_owned())
+}
+
+#[test]
+fn open_streams_end_with_etcds_error_when_the_leader_is_lost_and_when_the_server_ends() {
+    let store = Memory::new();
+    let listening = listen("127.0.0.1:0", None).unwrap();
+    let server = listening.serve(Arc::new(store.clone()), Description::default());
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let unavailable = |text: &str| (Code::Unavailable, text.to_owned());
+    runtime.block_on(async {
+        let channel = connect(&server).await;
+        let (sender, receiver) = mpsc::unbounded_channel();
+        sender.send(created(of_key("k".into()))).unwrap();
+        let mut client = WatchClient::new(channel.clone());
+        let watched = client.watch(led(crate::support::play::Received(receiver))).await;
+        let mut led_watch = watched.unwrap().into_inner();
+        assert!(led_watch.message().await.unwrap().unwrap().created);
+        let (_other, mut free_watch) = watch(channel.clone(), of_key("k".into())).await;
+        assert!(free_watch.message().await.unwrap().unwrap().created);
+        let mut leases = LeaseClient::new(channel.clone());
+        let grant = pb::LeaseGrantRequest { ttl: 60, id: 5 };
+        leases.lease_grant(grant).await.unwrap();
+        let (renewals, receiver) = mpsc::unbounded_channel();
+        renewals.send(pb::LeaseKeepAliveRequest { id: 5 }).unwrap();
+        let alive = leases.lease_keep_alive(led(crate::support::play::Received(receiver))).await;
+        let mut alive = alive.unwrap().into_inner();
+        assert_eq!(alive.message().await.unwrap().unwrap().ttl, 60);
+        store.set_leader(0);
+        assert_eq!(ended(led_watch.message().await), unavailable("etcdserver: no leader"));
+        assert_eq!(ended(alive.message().await), unavailable("etcdserver: no leader"));
+        // It did not ask for a leader, and has missed nothing when there is one again.
+        store.set_leader(7);
+        let mut kv = KvClient::new(channel);
+        kv.put(put("k".into(), b"v".to_vec())).await.unwrap();
+        assert_eq!(free_watch.message().await.unwrap().unwrap().events.len(), 1);
+        let ending = tokio::task::spawn_blocking(move || drop(server));
+        assert_eq!(ended(free_watch.message().await), unavailable("etcdserver: server stopped"));
+        ending.await.unwrap();
     });
 }

@@ -5,6 +5,7 @@ use std::fmt::{Debug, Write as _};
 use std::time::Duration;
 
 use bytes::Bytes;
+use helio_http::bytes_codec::RawCodec;
 use helio_state_etcd::proto::etcdserverpb as pb;
 use pb::cluster_client::ClusterClient;
 use pb::kv_client::KvClient;
@@ -13,7 +14,6 @@ use pb::maintenance_client::MaintenanceClient;
 use pb::watch_client::WatchClient;
 use pb::watch_request::RequestUnion;
 use tokio::sync::mpsc;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
@@ -276,55 +276,15 @@ impl<T: Unpin> futures_core::Stream for Sent<T> {
 }
 
 /// Requests of a stream, as they come.
-pub(crate) struct Received(pub(crate) mpsc::UnboundedReceiver<pb::WatchRequest>);
+pub(crate) struct Received<T>(pub(crate) mpsc::UnboundedReceiver<T>);
 
-impl futures_core::Stream for Received {
-    type Item = pb::WatchRequest;
+impl<T> futures_core::Stream for Received<T> {
+    type Item = T;
 
     fn poll_next(
         mut self: std::pin::Pin<&mut Self>,
         context: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<pb::WatchRequest>> {
+    ) -> std::task::Poll<Option<T>> {
         self.0.poll_recv(context)
-    }
-}
-
-/// Bytes as they are.
-#[derive(Clone, Copy, Default)]
-struct RawCodec;
-
-impl Codec for RawCodec {
-    type Encode = Bytes;
-    type Decode = Bytes;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        *self
-    }
-
-    fn decoder(&mut self) -> Self {
-        *self
-    }
-}
-
-impl Encoder for RawCodec {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn encode(&mut self, item: Bytes, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        use bytes::BufMut as _;
-        buffer.put(item);
-        Ok(())
-    }
-}
-
-impl Decoder for RawCodec {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        use bytes::Buf as _;
-        Ok(Some(buffer.copy_to_bytes(buffer.remaining())))
     }
 }

@@ -4,12 +4,9 @@ use bytes::{Buf as _, BufMut as _, Bytes};
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-/// The path of the call (`logs_service.proto`).
-pub(crate) const EXPORT_PATH: &str = "/opentelemetry.proto.collector.logs.v1.LogsService/Export";
-
 /// Passes messages unchanged.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct RawCodec;
+pub struct RawCodec;
 
 impl Codec for RawCodec {
     type Encode = Bytes;
