@@ -23,7 +23,7 @@ class Apicurio:
 
     lock = Lock("apicurio")
     processes = "servers"
-    mark = JVM[0]
+    marks: tuple[str, ...] = (JVM[0],)
     start_seconds = 180.0
 
     def options(self, parser: ArgumentParser) -> None:

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from lib.engine import Engine
@@ -21,9 +22,12 @@ FAILED, SKIPPED, REFUSED = 1, 3, 4
 REQUIRED = "HELIO_ENGINES_REQUIRED"
 
 
-def main(kind: Kind) -> int:
-    """Runs the command line; the exit code."""
-    options = _parser(kind).parse_args()
+Command = Callable[[Kind, argparse.Namespace], None]
+
+
+def main(kind: Kind, more: Mapping[str, Command] | None = None) -> int:
+    """Runs the command line, which may have more commands of this kind; the exit code."""
+    options = _parser(kind, more or {}).parse_args()
     # So that a start that is ended from outside cleans up, as one that is interrupted does.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
@@ -43,7 +47,7 @@ def main(kind: Kind) -> int:
     return 0
 
 
-def _parser(kind: Kind) -> argparse.ArgumentParser:
+def _parser(kind: Kind, more: Mapping[str, Command]) -> argparse.ArgumentParser:
     name = kind.lock.name
     parser = argparse.ArgumentParser(
         prog=name,
@@ -90,6 +94,8 @@ def _parser(kind: Kind) -> argparse.ArgumentParser:
             sub.add_argument("--signal", type=_signal_named, metavar="SIGNAL", help="9, TERM, …")
     update = commands.add_parser("update", help="write the file with the sums again")
     update.set_defaults(run=_update)
+    for name, run in more.items():
+        commands.add_parser(name, help=run.__doc__).set_defaults(run=run)
     watch = commands.add_parser("watch", parents=[where], description="What --owner runs.")
     watch.set_defaults(run=_watch)
     return parser

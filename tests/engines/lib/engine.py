@@ -25,7 +25,7 @@ from lib.process import Process, State, running_in, spawn, until
 # How often ports are chosen anew when another program took one of them in the meantime.
 PORT_ATTEMPTS = 3
 LOG_LINES = 20
-BIND_FAILURES = ("Address already in use", "in use by another process")
+BIND_FAILURES = ("address already in use", "in use by another process")
 # Held by who starts or removes the engine. A folder that has it is an engine's, or will be.
 BEGUN = "begun.lock"
 # In the folder of a node, beside the logs that it writes itself.
@@ -168,11 +168,13 @@ class Engine:
 
     def run(self, numbers: list[int]) -> None:
         """Starts the processes of nodes that do not run, and waits until they serve."""
-        with self._change() as record:
-            nodes = _nodes(record.plan, numbers)
-            for node in nodes:
-                node.process = spawn(node.command, self._logs_anew(node).parent, CONSOLE)
-        self.wait_until_ready(nodes)
+        stages = {node.stage for node in _nodes(self.record().plan, numbers)}
+        for stage in sorted(stages):
+            with self._change() as record:
+                nodes = [n for n in _nodes(record.plan, numbers) if n.stage == stage]
+                for node in nodes:
+                    node.process = spawn(node.command, self._logs_anew(node).parent, CONSOLE)
+            self.wait_until_ready(nodes)
 
     def wait_until_ready(self, nodes: list[Node]) -> None:
         """Waits until these nodes serve."""
@@ -196,7 +198,7 @@ class Engine:
             if node.state() is not State.DEAD:
                 continue
             said = self._last_lines(node)
-            if any(words in said for words in BIND_FAILURES):
+            if any(words in said.lower() for words in BIND_FAILURES):
                 raise PortTakenError(f"another program has a port of node {node.node}:\n{said}")
             raise FailureError(f"node {node.node} ended by itself:\n{said}")
         return True
@@ -258,7 +260,7 @@ class Engine:
                 process.wait(State.DEAD)
         # A start that was killed may not have said what it had begun.
         for node in self.folder.glob("node-*"):
-            for process in running_in(node, self.kind.mark):
+            for process in running_in(node, self.kind.marks):
                 process.send(signal.SIGKILL)
                 process.wait(State.DEAD)
         for left in self.folder.iterdir() if self.folder.exists() else []:

@@ -1,9 +1,11 @@
 """Programs built from Go modules, which go.sum holds to their sums, and their cache."""
 
+import hashlib
 import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,44 +26,70 @@ class GoPrograms:
     module: str
     # What each is built from, by the program's name.
     packages: dict[str, str]
+    sources: Path = SOURCES
+    # Flags of the linker, in which {version}, {major} and {minor} stand for the module's.
+    linker: str = ""
+    # Whether they are written here, so that it is their text that says whether one is built anew.
+    is_own: bool = False
 
     @property
     def file(self) -> Path:
         """What says which modules are used."""
-        return SOURCES / "go.sum"
+        return self.sources / "go.sum"
 
     def version(self) -> str:
         """The version of the engine's module."""
         found = re.search(rf"^\s*{re.escape(self.module)} v(\S+)$", self._requirements(), re.M)
         if found is None:
-            raise FailureError(f"{SOURCES / 'go.mod'} does not require {self.module}")
+            raise FailureError(f"{self.sources / 'go.mod'} does not require {self.module}")
         return found[1]
 
     def _requirements(self) -> str:
-        return (SOURCES / "go.mod").read_text()
+        return (self.sources / "go.mod").read_text()
+
+    def flags(self) -> str:
+        """The flags of the linker."""
+        version = self.version()
+        major, minor, *_ = version.split(".")
+        return self.linker.format(version=version, major=major, minor=minor)
 
     def programs(self) -> dict[str, Path]:
         """The programs, by name; what is not in the user's cache yet is built first."""
-        with cache_folder(f"{self.name}-{self.version()}") as cache:
+        with cache_folder(f"{self.name}-{self._edition()}") as cache:
             built = {name: cache / name for name in self.packages}
             for name, file in built.items():
                 if not file.exists():
-                    _build(self.packages[name], file)
+                    print(f"building {name}, which takes minutes, once", file=sys.stderr)
+                    self._build(self.packages[name], file)
             return built
+
+    def is_built(self) -> bool:
+        """Whether all are in the user's cache."""
+        with cache_folder(f"{self.name}-{self._edition()}") as cache:
+            return all((cache / name).exists() for name in self.packages)
+
+    def _edition(self) -> str:
+        """What tells these programs from those of other versions of this folder."""
+        if not self.is_own:
+            return self.version()
+        digest = hashlib.sha256()
+        for file in sorted(self.sources.rglob("*.*")):
+            digest.update(file.read_bytes())
+        return digest.hexdigest()[:16]
 
     def update(self) -> int:
         """Writes go.sum again, for the versions in go.mod; the number of its lines."""
-        _go(SOURCES, "mod", "tidy")
+        _go(self.sources, "mod", "tidy")
         return len(self.file.read_text().splitlines())
 
-
-def _build(package: str, file: Path) -> None:
-    """Builds a program, which takes its name when it is whole."""
-    with tempfile.TemporaryDirectory(dir=file.parent) as name:
-        made = Path(name) / file.name
-        # One compiler at a time: tests run beside it.
-        _go(SOURCES, "build", "-mod=readonly", "-trimpath", "-p=1", "-o", str(made), package)
-        made.replace(file)
+    def _build(self, package: str, file: Path) -> None:
+        """Builds a program, which takes its name when it is whole."""
+        with tempfile.TemporaryDirectory(dir=file.parent) as name:
+            made = Path(name) / file.name
+            # One compiler at a time: tests run beside it.
+            how = ["-mod=readonly", "-trimpath", "-p=1", f"-ldflags={self.flags()}"]
+            _go(self.sources, "build", *how, "-o", str(made), package)
+            made.replace(file)
 
 
 def check() -> None:

@@ -58,7 +58,7 @@ class Kafka:
 
     lock = Lock("kafka")
     processes = "brokers"
-    mark = JVM[0]
+    marks: tuple[str, ...] = (JVM[0],)
     # One with a thousand partitions, on a machine that does other things, takes minutes.
     start_seconds = 240.0
 

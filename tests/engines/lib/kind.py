@@ -41,6 +41,8 @@ class Node:
     probe: int
     command: list[str]
     process: Process | None = None
+    # It starts when the nodes of all lower stages serve.
+    stage: int = 0
 
     def state(self) -> State:
         """What its process does."""
@@ -88,8 +90,8 @@ class Kind(Protocol):
     def lock(self) -> Pinned:
         """Its files."""
 
-    # An argument that all of its processes have, and few others.
-    mark: str
+    # Arguments, one of which each of its processes has, and few others.
+    marks: tuple[str, ...]
     # What its processes are called: brokers, for example.
     processes: str
     start_seconds: float

@@ -100,8 +100,8 @@ def spawn(command: list[str], folder: Path, console: Path) -> Process:
     return Process.of(child.pid)
 
 
-def running_in(folder: Path, argument: str) -> list[Process]:
-    """The processes that work in a folder and have this argument; where the system tells."""
+def running_in(folder: Path, marks: tuple[str, ...]) -> list[Process]:
+    """The processes in a folder that have one of these arguments; where the system tells."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -111,7 +111,7 @@ def running_in(folder: Path, argument: str) -> list[Process]:
         except OSError:
             # It is another user's, or has gone.
             continue
-        if argument.encode() in arguments:
+        if any(mark.encode() in arguments for mark in marks):
             found.append(Process.of(int(process.name)))
     return found
 
