@@ -12,6 +12,10 @@ pub(crate) enum DevCommand {
     /// Apache Kafka, one broker or three, on this machine.
     #[command(subcommand)]
     Kafka(KafkaCommand),
+    /// Kubernetes' control plane on a state store of this program, with simulated nodes.
+    #[cfg(feature = "state")]
+    #[command(subcommand)]
+    Kube(KubeCommand),
 }
 
 /// Operations on Kafka. The first start downloads it (44 MB, from Maven Central or the repository
@@ -44,10 +48,37 @@ pub(crate) struct StartArgs {
     pub(crate) output: Output,
 }
 
-/// The brokers' folder.
+/// Operations on Kubernetes. The first start builds it from its Go modules, which takes many
+/// minutes; it needs Go 1.26, openssl and Python 3.11. Nothing runs in the pods.
+#[cfg(feature = "state")]
+#[derive(Debug, Subcommand)]
+pub(crate) enum KubeCommand {
+    /// Start a store, the control plane on it and nodes, and wait until they are ready.
+    Start(KubeStartArgs),
+    /// Stop the cluster and remove its data.
+    Stop(PlaceArgs),
+    /// Print the running processes and the store's URL.
+    Status(StatusArgs),
+}
+
+/// `helio dev kube start`.
+#[cfg(feature = "state")]
+#[derive(Debug, Args)]
+pub(crate) struct KubeStartArgs {
+    /// When the store acknowledges a write: after it is on disk, or before (every 50 ms).
+    #[arg(long, value_name = "DURABILITY", default_value = "disk",
+        value_parser = ["disk", "interval"])]
+    pub(crate) durability: String,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// The engine's folder.
 #[derive(Debug, Args)]
 pub(crate) struct PlaceArgs {
-    /// The brokers' folder (default: one in $XDG_STATE_HOME/heliograph).
+    /// The engine's folder (default: one in $XDG_STATE_HOME/heliograph).
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) dir: Option<PathBuf>,
 }

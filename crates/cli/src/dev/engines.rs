@@ -41,6 +41,32 @@ const FILES: &[(&str, &str)] = files![
     "lib/shared.py",
 ];
 
+/// What `kube` has beside them; a test runs it, too.
+const KUBE_FILES: &[(&str, &str)] = if cfg!(feature = "state") {
+    files![
+        "kube",
+        "lib/control_plane.py",
+        "lib/go/etcd/main.go",
+        "lib/go/go.mod",
+        "lib/go/go.sum",
+        "lib/go/histories/client.go",
+        "lib/go/histories/main.go",
+        "lib/go/histories/model.go",
+        "lib/go/histories/watch.go",
+        "lib/go/tap/main.go",
+        "lib/go/tap/shape.go",
+        "lib/go/tools.go",
+        "lib/go_modules.py",
+        "lib/kube.py",
+        "lib/kubernetes/go.mod",
+        "lib/kubernetes/go.sum",
+        "lib/kubernetes/kwok.yaml",
+        "lib/kubernetes/tools.go",
+    ]
+} else {
+    &[]
+};
+
 /// The age at which files of other versions are removed.
 const STALE_FILES_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 
@@ -64,10 +90,10 @@ pub(super) fn run(engine: &str, arguments: &[&std::ffi::OsStr]) -> CliResult<Exi
 /// The folder with the files, which are written if missing.
 fn unpacked() -> CliResult<PathBuf> {
     let mut hasher = DefaultHasher::new();
-    FILES.hash(&mut hasher);
+    (FILES, KUBE_FILES).hash(&mut hasher);
     let cache = cache()?;
     let folder = cache.join(format!("engines-{:016x}", hasher.finish()));
-    for (name, text) in FILES {
+    for (name, text) in FILES.iter().chain(KUBE_FILES) {
         let path = folder.join(name);
         if !std::fs::read(&path).is_ok_and(|there| there == text.as_bytes()) {
             write(&path, text).map_err(|error| CliError::file(&path, &error))?;

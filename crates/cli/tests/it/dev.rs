@@ -1,4 +1,4 @@
-//! `helio dev kafka` where something is missing.
+//! `helio dev kafka` and `helio dev kube` where something is missing.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -21,13 +21,14 @@ fn only_python(folder: &Path) -> Option<PathBuf> {
 #[test]
 fn what_is_missing_is_told_with_the_remedy() {
     let [state, bin, cache] = std::array::from_fn(|_| tempfile::tempdir().unwrap());
-    let start = |path: &Path| {
+    let start_of = |engine: &str, path: &Path| {
         let mut command = helio();
-        command.args(["dev", "kafka", "start"]).env("XDG_STATE_HOME", state.path());
+        command.args(["dev", engine, "start"]).env("XDG_STATE_HOME", state.path());
         command.env("XDG_CACHE_HOME", cache.path()).env_remove(REQUIRED);
         command.env("PATH", path).env("JAVA_HOME", state.path().join("no-java"));
         Ran::of(command.output().unwrap())
     };
+    let start = |path: &Path| start_of("kafka", path);
     let ran = start(bin.path());
     assert_eq!(ran.code, Some(NOT_FOUND));
     assert!(
@@ -44,7 +45,11 @@ fn what_is_missing_is_told_with_the_remedy() {
     assert_eq!(ran.code, Some(NOT_FOUND), "{}", ran.err);
     assert!(ran.err.starts_with("helio dev kafka: Java 17 or newer is needed"), "{}", ran.err);
     assert!(ran.err.contains("openjdk-17-jre-headless"), "{}", ran.err);
+    let ran = start_of("kube", &path);
+    assert_eq!(ran.code, Some(NOT_FOUND), "{}", ran.err);
+    assert!(ran.err.starts_with("helio dev kube: Go 1.26 or newer is needed"), "{}", ran.err);
     assert!(!state.path().join("heliograph/dev-kafka").exists());
+    assert!(!state.path().join("heliograph/dev-kube").exists());
 
     // Somebody has cleaned a part of the cache, and left another half written.
     let mut engines = cache.path().join("heliograph").read_dir().unwrap();
