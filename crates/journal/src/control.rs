@@ -11,6 +11,7 @@
 //! So the pair changes in one step, for readers and for the successor of a dead writer.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -70,6 +71,7 @@ const FLOOR: usize = 1504;
 const FORMER_LOG: usize = 1544;
 const MISSING: usize = 1576;
 const BORN: usize = 1608;
+const POWER_LOSS: usize = 1640;
 /// The word at [`GONE`] of a partition that was deleted; any other one means nothing.
 const GONE_MARK: u64 = u64::from_le_bytes(*b"GONE\0\0\0\x01");
 
@@ -111,6 +113,16 @@ impl RecoveryReport {
         let losses = (self.missing, self.missing_from);
         self.cut > 0 || self.missing > 0 && losses != (before.missing, before.missing_from)
     }
+}
+
+/// A power loss, as the recovery after it has found it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct PowerLoss {
+    /// The offset below which records were durable.
+    pub durable: u64,
+    /// From the first record that was cut off to the end of the log; empty if none was. They lie
+    /// below the durable offset since then, and were never promised.
+    pub cut: Range<u64>,
 }
 
 /// A log's identity, and the file that it belongs to: a copy is another log.
@@ -180,11 +192,14 @@ pub(crate) fn was_synced(path: &Path) -> bool {
     words.is_some_and(|[pos, end, seq, found]| seq != 0 && found == check([pos, end, seq]))
 }
 
-/// Returns the offset below which the partition with this control page is known to be durable.
+/// Returns the offset below which writers had made the partition with this control page durable:
+/// a recovery since then moved the durable offset behind all that it found, and what was cut off.
 pub(crate) fn durable_at(path: &Path) -> Option<u64> {
     let [pos, end, seq, found] =
         peek(path, [DURABLE_POS, DURABLE_END, DURABLE_SEQ, DURABLE_CHECK])?;
-    (found == check([pos, end, seq])).then_some(end)
+    let [durable, from, to, sum] = peek(path, [0, 8, 16, 24].map(|n| POWER_LOSS + n))?;
+    let is_recovered = sum == check([durable, from, to]) && to == end;
+    (found == check([pos, end, seq])).then_some(if is_recovered { durable } else { end })
 }
 
 /// Returns the seed of a control page's partition, which no other one has, and whether its topic
@@ -522,6 +537,16 @@ impl Control {
     pub(crate) fn set_recovered(&self, report: RecoveryReport) {
         self.word(RECOVERED).store(report.count, Relaxed);
         self.set_checked(MISSING, [report.missing, report.missing_from, report.cut]);
+    }
+
+    /// Returns what is known of the newest power loss.
+    pub(crate) fn power_loss(&self) -> PowerLoss {
+        let [durable, from, to] = self.checked(POWER_LOSS).unwrap_or_default();
+        PowerLoss { durable, cut: from..to }
+    }
+
+    pub(crate) fn set_power_loss(&self, loss: &PowerLoss) {
+        self.set_checked(POWER_LOSS, [loss.durable, loss.cut.start, loss.cut.end]);
     }
 
     /// Returns three words and their check, if they are whole; zeros are none.

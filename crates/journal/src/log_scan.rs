@@ -9,16 +9,18 @@
 //! begins. Only in the last one frames are checked, from the newest checkpoint on. The log ends at
 //! the first invalid frame, unless a proof lies behind it: then the scan goes on behind the damage.
 
+use std::ops::Range;
+
 use helio_core::Tai;
 
 use crate::JournalError;
-use crate::control::{Beginning, FIRST_POS, RecoveryReport};
+use crate::control::{Beginning, FIRST_POS, PowerLoss, RecoveryReport};
 use crate::error::IoContext;
 use crate::partition::Partition;
 use crate::segment::{self, Head, Seal, Segment};
 
 /// The contents of a partition's files.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct LogScan {
     /// The first segment, and whether it is certain that those before it are retired.
     pub first: Beginning,
@@ -40,8 +42,11 @@ pub(crate) struct LogScan {
     pub missing_from: u64,
     /// Records that were not durable, and went with the power.
     pub cut: u64,
-    /// The offset below which records were promised.
+    /// The first of them.
+    cut_from: Option<u64>,
+    /// The offset below which records were promised, but for those that a recovery has cut off.
     promised: u64,
+    loss_before: PowerLoss,
 }
 
 /// When the control page was last used.
@@ -73,14 +78,43 @@ impl LogScan {
     /// Moves on to a place that is proven; records in between are missing.
     fn reach(&mut self, pos: u64, end: u64) {
         if end > self.end {
-            let missing = self.promised.clamp(self.end, end) - self.end;
-            if self.missing == 0 {
-                self.missing_from = self.end;
-            }
-            self.missing += missing;
-            self.cut += end - self.end - missing;
+            self.lose(self.end..end);
         }
         self.skip_to(pos, end);
+    }
+
+    /// Counts offsets whose records are not there.
+    fn lose(&mut self, lost: Range<u64>) {
+        let before = &self.loss_before.cut;
+        let promised = self.promised.clamp(lost.start, lost.end);
+        // Promised, but for what a former recovery has cut off.
+        let (from, to) = (before.start.max(lost.start), before.end.min(promised));
+        let cut_before = to.saturating_sub(from);
+        let missing = promised - lost.start - cut_before;
+        if missing > 0 && self.missing == 0 {
+            let is_behind = cut_before > 0 && from == lost.start;
+            self.missing_from = if is_behind { to } else { lost.start };
+        }
+        self.missing += missing;
+        if missing < lost.end - lost.start {
+            self.cut_from.get_or_insert(if cut_before > 0 { from } else { promised });
+        }
+        self.cut += lost.end - lost.start - missing;
+    }
+
+    /// Returns the power loss that this scan has found; the former one if there was none since.
+    pub(crate) fn power_loss(&self, last_use: LastUse) -> PowerLoss {
+        let before = &self.loss_before;
+        let durable = if self.promised == u64::MAX { 0 } else { self.promised };
+        let is_same = durable == before.cut.end && durable > 0;
+        if last_use == LastUse::ThisBoot || (durable == self.end && !is_same) {
+            return before.clone();
+        }
+        // A recovery of the same power loss may have been interrupted.
+        let durable = if is_same { before.durable } else { durable };
+        let before = Some(before.cut.start).filter(|_| is_same && !before.cut.is_empty());
+        let from = self.cut_from.into_iter().chain(before).min().unwrap_or(self.end);
+        PowerLoss { durable, cut: from..self.end }
     }
 
     /// Moves on without a loss, or over one that a former recovery has reported.
@@ -122,7 +156,9 @@ impl Partition {
             missing: 0,
             missing_from: 0,
             cut: 0,
+            cut_from: None,
             promised: self.promised(last_use),
+            loss_before: self.control.power_loss(),
         };
         let kept = segments.partition_point(|head| head.seq < first.seq);
         for (i, head) in segments.iter().enumerate().skip(kept) {

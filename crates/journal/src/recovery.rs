@@ -158,11 +158,11 @@ impl Partition {
             }
         }
         control.dirty().store(0, Release);
-        self.sync_recovered(&found)
+        self.sync_recovered(&found, last_use)
     }
 
     /// Writes the recovered log to the disk, and marks it as durable.
-    fn sync_recovered(&self, found: &LogScan) -> Result<(), JournalError> {
+    fn sync_recovered(&self, found: &LogScan, last_use: LastUse) -> Result<(), JournalError> {
         let (control, last) = (&self.control, self.control.seq());
         if control.sync_error().load(Relaxed) != 0 {
             return Ok(());
@@ -172,8 +172,11 @@ impl Partition {
             // costs nothing.
             self.env.sync_file(&segment::path(&self.dir, seq))?;
         }
-        // Before the words that promise it: the power may be lost again in between.
+        // Before the words that promise it: the power may be lost again in between. Records that
+        // were cut off lie below the durable offset from now on, and count as never promised.
         self.env.sync_dir(&self.dir)?;
+        control.set_power_loss(&found.power_loss(last_use));
+        self.sync_control()?;
         control.set_durable(found.pos, found.end, last);
         if last != 0 {
             let (pos, end, time) = (found.pos, found.end, found.time.nanos());

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::support::damage::*;
+use crate::support::tmpfs::on_tmpfs;
 use crate::support::users::{NOBODY, as_user, is_root, open_folder};
 use helio_core::{Tai, TopicName};
 use helio_journal::{
@@ -184,34 +185,12 @@ fn a_user_without_permission_gets_an_error_that_says_so() {
 
 #[test]
 fn a_full_disk_is_an_error_at_the_writer_and_never_a_torn_log() {
-    if !is_root("full disk") {
-        return;
-    }
     on_tmpfs("2m", |dir| fill(&dir.join("j")));
-}
-
-/// Runs a test on a file system of a size of its own, if one can be mounted here.
-fn on_tmpfs(size: &str, test: impl FnOnce(&Path) + std::panic::UnwindSafe) {
-    let dir = tempfile::tempdir().unwrap();
-    let mounted = std::process::Command::new("mount")
-        .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
-        .arg(dir.path())
-        .status();
-    if !mounted.is_ok_and(|s| s.success()) {
-        eprintln!("full disk: skipped, no file system can be mounted here");
-        return;
-    }
-    let outcome = std::panic::catch_unwind(|| test(dir.path()));
-    std::process::Command::new("umount").arg("-l").arg(dir.path()).status().unwrap();
-    outcome.unwrap();
 }
 
 /// Segments that are prepared ahead leave the last room on the disk to writers.
 #[test]
 fn a_disk_is_full_only_where_no_segment_fits_whatever_is_prepared() {
-    if !is_root("prepared segments") {
-        return;
-    }
     for maintenance in [Maintenance::Manual, Maintenance::Background] {
         on_tmpfs("24m", |dir| prepare_until_full(dir, maintenance));
     }

@@ -7,6 +7,7 @@ mod support;
 mod basic;
 mod damage_matrix;
 mod deletion;
+mod exclusive;
 mod failing;
 mod golden;
 mod grants;

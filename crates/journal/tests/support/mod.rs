@@ -3,6 +3,7 @@
 
 pub(crate) mod damage;
 pub(crate) mod matrix;
+pub(crate) mod tmpfs;
 pub(crate) mod users;
 
 use std::time::Duration;
