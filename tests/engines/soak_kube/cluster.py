@@ -155,6 +155,10 @@ class Watcher:
             try:
                 asked = f"{self.path}?watch=1&resourceVersion={self.version}&timeoutSeconds=600"
                 response = self.client.open("GET", f"{asked}&allowWatchBookmarks=true")
+                if response.status >= HTTPStatus.BAD_REQUEST:
+                    self._fail(json.loads(response.read()))
+                    time.sleep(0.1)
+                    continue
                 for line in response:
                     if self.ending.is_set() or not self._take(json.loads(line)):
                         break
@@ -164,14 +168,17 @@ class Watcher:
 
     def _take(self, event: dict[str, Any]) -> bool:
         if event["type"] == "ERROR":
-            if event["object"].get("code") == HTTPStatus.GONE:
-                self.holes.append(str(event))
-                self.ending.set()
+            self._fail(event["object"])
             return False
         self.version = event["object"]["metadata"]["resourceVersion"]
         if event["type"] != "BOOKMARK":
             self.events.append((event["type"], event["object"]))
         return True
+
+    def _fail(self, status: Object) -> None:
+        if status.get("code") == HTTPStatus.GONE:
+            self.holes.append(str(status))
+            self.ending.set()
 
     def end(self) -> None:
         """Ends it; the thread ends when its connection does."""
@@ -215,3 +222,9 @@ def pod(name: str) -> Object:
         "metadata": {"name": name},
         "spec": {"containers": containers, "terminationGracePeriodSeconds": 0},
     }
+
+
+def config_map(name: str, value: object) -> Object:
+    """An object that nobody looks after."""
+    named = {"metadata": {"name": name}, "data": {"value": str(value)}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", **named}

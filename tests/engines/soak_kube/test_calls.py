@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from cluster import MAPS, PODS, Client, Cluster, Object, pod, until
+from cluster import MAPS, PODS, Client, Cluster, Object, config_map, pod, until
 from clusters import cluster
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def test_a_call_costs_the_store_few_requests() -> None:
 
 def plain_calls(table: Table, client: Client) -> dict[str, Costs]:
     """Calls on objects that nobody else looks after."""
-    of = ("configmaps",)
+    of = ("configmaps", "progress")
     name = "call-{}".format
     rows = {
         "create": lambda n: client.ask("POST", MAPS, config_map(name(n), 0)),
@@ -129,12 +129,6 @@ def deployments(table: Table, client: Client) -> None:
         )
 
     table.row(f"a deployment of {REPLICAS}, until it is ready", of, launch)
-
-
-def config_map(name: str, value: int) -> Object:
-    """An object that nobody looks after."""
-    named = {"metadata": {"name": name}, "data": {"value": str(value)}}
-    return {"apiVersion": "v1", "kind": "ConfigMap", **named}
 
 
 def deployment(name: str) -> Object:

@@ -26,7 +26,7 @@ def begin(engine: Engine, seconds: float) -> subprocess.Popen[str]:
     """Begins to record; straight at the store, without the tap."""
     store = engine.started["servers"][0]
     where = f"-endpoint={store['host']}:{store['port']}"
-    how = [f"-clients={CLIENTS}", f"-seconds={seconds}", "-rate=1800"]
+    how = [f"-clients={CLIENTS}", f"-seconds={seconds}", "-rate=2000"]
     program = engine.started["programs"]["histories"]
     return subprocess.Popen([program, where, *how], stdout=subprocess.PIPE, text=True)
 
