@@ -292,6 +292,13 @@ pub enum ExclusiveError {
         /// The time waited.
         waited: Duration,
     },
+    /// The disk or the quota is full: nothing of the batch is in the log. Appends succeed again
+    /// once there is room.
+    #[error("{cause}")]
+    NoRoom {
+        /// The transport's message, with the place and the remedy.
+        cause: String,
+    },
     /// The log was closed.
     #[error("the exclusive log was closed; open it again")]
     Closed,
@@ -320,8 +327,8 @@ pub trait ExclusiveLog: Send + Sync + 'static {
     /// their offsets. They are then *stored*. One checksum covers the batch.
     ///
     /// # Errors
-    /// [`ExclusiveError::NoEpoch`], [`ExclusiveError::Limit`]; the transport's error (a full disk):
-    /// nothing of the batch is in the log then.
+    /// [`ExclusiveError::NoEpoch`], [`ExclusiveError::Limit`], [`ExclusiveError::NoRoom`]; the
+    /// transport's error: nothing of the batch is in the log then.
     fn append(&self, records: &[&[u8]]) -> Result<Range<u64>, ExclusiveError>;
     /// The present watermarks.
     fn watermarks(&self) -> Watermarks;

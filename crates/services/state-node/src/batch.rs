@@ -2,16 +2,15 @@
 //! arrives while batches are in flight forms the next one.
 
 use std::collections::VecDeque;
-use std::io;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, TryLockError};
 
 use bytes::Bytes;
 use helio_bus::exclusive::{ExclusiveError, LogDurability, Watermark};
 use helio_state::{Alarm, AlarmState, Error, State, View, WriteRequest, WriteResponse};
 
 use crate::locked;
-use crate::slot::{Answer, Slot};
+use crate::slot::{Answer, Due};
 use crate::store::{LogSource, Shared};
 
 /// Batches whose sync is pending, at most.
@@ -27,22 +26,28 @@ const QUEUED: usize = 100_000;
 /// A request and where its answer goes.
 pub(crate) struct Queued {
     pub(crate) request: WriteRequest,
-    pub(crate) slot: Arc<Slot>,
+    pub(crate) due: Due,
 }
 
-type Answers = Vec<(Arc<Slot>, Answer)>;
+type Answers = Vec<(Due, Answer)>;
+
+/// Why nothing is written after a panic of a thread that had the writer's state.
+const PANICKED: &str = "a thread panicked in a write, and the state may be half changed; \
+                        restart the store: it reads its log";
 
 impl Shared {
-    pub(crate) fn enqueue(self: &Arc<Self>, request: WriteRequest, slot: Arc<Slot>) {
-        if self.failed.load(Ordering::Acquire) {
-            return slot.fill(Err(Error::Stopped));
-        }
+    pub(crate) fn enqueue(self: &Arc<Self>, request: WriteRequest, due: Due) {
         let mut queue = locked(&self.queue);
+        // Under the queue's lock, which a failure takes, too, before it refuses what is queued.
+        if self.failed.load(Ordering::Acquire) {
+            drop(queue);
+            return due.fill(Err(Error::Stopped));
+        }
         if queue.len() >= QUEUED {
             drop(queue);
-            return slot.fill(Err(Error::TooManyRequests));
+            return due.fill(Err(Error::TooManyRequests));
         }
-        queue.push_back(Queued { request, slot });
+        queue.push_back(Queued { request, due });
         drop(queue);
         self.drive();
     }
@@ -55,14 +60,23 @@ impl Shared {
             {
                 return;
             }
-            let Ok(mut state) = self.writer.try_lock() else { return };
-            self.batch(&mut state);
+            match self.writer.try_lock() {
+                Ok(mut state) => self.batch(&mut state),
+                Err(TryLockError::WouldBlock) => return,
+                Err(TryLockError::Poisoned(_)) => return self.fail(PANICKED),
+            }
         }
     }
 
-    /// Works with the writer's state, then drives.
+    /// Works with the writer's state, then drives. After a panic with it, only what reads comes
+    /// here: `failed` is set before the state is shown.
     pub(crate) fn with_state<T>(self: &Arc<Self>, work: impl FnOnce(&mut State) -> T) -> T {
-        let result = work(&mut locked(&self.writer));
+        let mut state = self.writer.lock().unwrap_or_else(|poisoned| {
+            self.fail(PANICKED);
+            poisoned.into_inner()
+        });
+        let result = work(&mut state);
+        drop(state);
         self.drive();
         result
     }
@@ -74,11 +88,11 @@ impl Shared {
         let (mut records, mut answers) = (Vec::new(), Vec::new());
         let mut bytes = 0;
         while answers.len() < BATCH_REQUESTS && bytes < BATCH_BYTES {
-            let Some(Queued { request, slot }) = locked(&self.queue).pop_front() else { break };
+            let Some(Queued { request, due }) = locked(&self.queue).pop_front() else { break };
             let outcome = state.write(&request, now_ms, &source);
             bytes += outcome.record.as_ref().map_or(0, Bytes::len);
             records.extend(outcome.record);
-            answers.push((slot, outcome.response));
+            answers.push((due, outcome.response));
         }
         match self.append(state, &records) {
             Ok(()) => self.in_flight(state.view(), answers),
@@ -134,9 +148,10 @@ impl Shared {
             return self.sync_failed(&error, answers);
         }
         self.publish(view);
-        let compacted = |(_, answer): &(_, Answer)| matches!(answer, Ok(WriteResponse::Compact(_)));
+        let compacted =
+            |(_, answer): &(Due, Answer)| matches!(answer, Ok(WriteResponse::Compact(_)));
         let compacted = answers.iter().any(compacted);
-        answers.into_iter().for_each(|(slot, answer)| slot.fill(answer));
+        answers.into_iter().for_each(|(due, answer)| due.fill(answer));
         self.in_flight.fetch_sub(1, Ordering::SeqCst);
         if compacted || !locked(&self.queue).is_empty() {
             self.worker.kick(compacted);
@@ -155,18 +170,17 @@ impl Shared {
 
     /// What was appended may be lost: nothing more is written, and outcomes are unknown.
     fn sync_failed(&self, error: &ExclusiveError, answers: Answers) {
-        self.fail(error);
-        answers.into_iter().for_each(|(slot, _)| slot.fill(Err(Error::Stopped)));
+        self.fail(&error.to_string());
+        answers.into_iter().for_each(|(due, _)| due.fill(Err(Error::Stopped)));
         self.in_flight.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Stops all writes.
-    fn fail(&self, error: &ExclusiveError) {
-        if !self.failed.swap(true, Ordering::AcqRel) {
-            *locked(&self.failure) = Some(error.to_string());
-        }
+    pub(crate) fn fail(&self, reason: &str) {
+        locked(&self.failure).get_or_insert_with(|| reason.to_owned());
+        self.failed.store(true, Ordering::Release);
         let queued: VecDeque<Queued> = std::mem::take(&mut *locked(&self.queue));
-        queued.into_iter().for_each(|queued| queued.slot.fill(Err(Error::Stopped)));
+        queued.into_iter().for_each(|queued| queued.due.fill(Err(Error::Stopped)));
     }
 
     /// The batch is in no log: it is refused as a whole. A full disk raises the alarm.
@@ -174,24 +188,18 @@ impl Shared {
         let answer = if is_full(error) {
             state.override_alarm(Alarm::NoSpace, AlarmState::Raised);
             self.no_space.set(AlarmState::Raised);
+            // Deletions and compactions need room in the log, too.
+            self.reserve.release();
             Error::NoSpace
         } else {
-            self.fail(error);
+            self.fail(&error.to_string());
             Error::Stopped
         };
-        answers.into_iter().for_each(|(slot, _)| slot.fill(Err(answer)));
+        answers.into_iter().for_each(|(due, _)| due.fill(Err(answer)));
     }
 }
 
 /// Whether an error says that the disk or a quota of it is full.
-pub(crate) fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(error) = error.downcast_ref::<io::Error>() {
-            let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
-            return full.contains(&error.kind());
-        }
-        next = error.source();
-    }
-    false
+fn is_full(error: &ExclusiveError) -> bool {
+    matches!(error, ExclusiveError::NoRoom { .. })
 }

@@ -6,6 +6,7 @@
 //! - [`store`]: opening, reads and writes. `batch`: group commit. `worker`: leases, snapshots.
 //! - [`watch`]: streams of watches. [`slot`]: answers that are due.
 //! - [`snapshot`]: the file of keys that were trimmed from the log; `map`: mapped files.
+//! - `space`: what a full disk needs.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -34,6 +35,7 @@ mod batch;
 mod map;
 pub mod slot;
 pub mod snapshot;
+mod space;
 pub mod store;
 pub mod watch;
 mod worker;

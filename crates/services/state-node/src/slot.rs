@@ -18,13 +18,13 @@ struct Content {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Slot {
+struct Slot {
     content: Mutex<Content>,
     filled: Condvar,
 }
 
 impl Slot {
-    pub(crate) fn fill(&self, answer: Answer) {
+    fn fill(&self, answer: Answer) {
         let mut content = locked(&self.content);
         content.answer = Some(answer);
         let waker = content.waker.take();
@@ -36,11 +36,37 @@ impl Slot {
     }
 }
 
+/// A slot that gets an answer in any case: [`Error::Stopped`] if its holder is dropped without one,
+/// as a panic does.
+#[derive(Debug)]
+pub(crate) struct Due(Option<Arc<Slot>>);
+
+impl Due {
+    pub(crate) fn new() -> (Self, Pending) {
+        let slot = Arc::new(Slot::default());
+        (Self(Some(Arc::clone(&slot))), Pending(slot))
+    }
+
+    pub(crate) fn fill(mut self, answer: Answer) {
+        if let Some(slot) = self.0.take() {
+            slot.fill(answer);
+        }
+    }
+}
+
+impl Drop for Due {
+    fn drop(&mut self) {
+        if let Some(slot) = self.0.take() {
+            slot.fill(Err(Error::Stopped));
+        }
+    }
+}
+
 /// A write whose answer is due when its record is committed: [wait](Self::wait), or await it.
 /// Dropping it does not undo the write.
 #[derive(Debug)]
 #[must_use = "the write's outcome is unknown until its answer is there"]
-pub struct Pending(pub(crate) Arc<Slot>);
+pub struct Pending(Arc<Slot>);
 
 impl Pending {
     /// Blocks until the answer is there.

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -23,15 +22,14 @@ use rustix::time::ClockId;
 
 use crate::batch::Queued;
 use crate::locked;
-use crate::slot::{Pending, Slot};
+use crate::slot::{Due, Pending};
 use crate::snapshot::{self, Snapshot, SnapshotError};
+use crate::space::{NO_SPACE_FILE, NoSpaceFile, Reserve};
 use crate::watch::{Bell, Watcher};
 use crate::worker::{self, Trim, Worker};
 
 /// The log's name on the bus.
 const LOG: &str = "state/log";
-/// The file of the alarm, which a full disk still lets change.
-const NO_SPACE_FILE: &str = "nospace";
 /// A jump goes to the next multiple of this.
 pub const JUMP: Revision = 1 << 36;
 /// Bytes of records between two notes of sizes.
@@ -54,6 +52,8 @@ pub struct Options {
     pub lease_checkpoint: Duration,
     /// The size up to which the log's files grow, in bytes; `None` for the transport's default.
     pub segment_bytes: Option<u64>,
+    /// Bytes on the disk that are held for deletions and compactions when it is full; 0 for none.
+    pub reserve_bytes: u64,
 }
 
 impl Options {
@@ -67,6 +67,7 @@ impl Options {
             snapshot_bytes: 64 << 20,
             lease_checkpoint: Duration::from_secs(60),
             segment_bytes: None,
+            reserve_bytes: 32 << 20,
         }
     }
 }
@@ -164,34 +165,6 @@ impl Sizes {
     }
 }
 
-/// The alarm's file: one byte, written in place.
-#[derive(Debug)]
-pub(crate) struct NoSpaceFile(fs::File);
-
-impl NoSpaceFile {
-    fn open(folder: &Path) -> io::Result<Self> {
-        let mut options = fs::OpenOptions::new();
-        let path = folder.join(NO_SPACE_FILE);
-        let file = options.read(true).write(true).create(true).truncate(false).open(path)?;
-        if file.metadata()?.len() == 0 {
-            file.write_all_at(b"0", 0)?;
-            file.sync_all()?;
-        }
-        Ok(Self(file))
-    }
-
-    fn is_set(&self) -> bool {
-        let mut byte = [0];
-        self.0.read_exact_at(&mut byte, 0).is_ok() && byte == *b"1"
-    }
-
-    pub(crate) fn set(&self, state: AlarmState) {
-        let byte = if state == AlarmState::Raised { b"1" } else { b"0" };
-        // The alarm itself stands; only its survival of a restart is at stake here.
-        let _ = self.0.write_all_at(byte, 0).and_then(|()| self.0.sync_data());
-    }
-}
-
 /// What threads of a store share.
 pub(crate) struct Shared {
     pub(crate) log: Arc<dyn ExclusiveLog>,
@@ -207,6 +180,7 @@ pub(crate) struct Shared {
     pub(crate) worker: Worker,
     pub(crate) sizes: Mutex<Sizes>,
     pub(crate) no_space: NoSpaceFile,
+    pub(crate) reserve: Reserve,
     pub(crate) failed: AtomicBool,
     pub(crate) failure: Mutex<Option<String>>,
 }
@@ -343,12 +317,14 @@ impl Store {
             worker: Worker::default(),
             sizes: Mutex::new(found.sizes),
             no_space,
+            reserve: Reserve::new(folder, options.reserve_bytes),
             failed: AtomicBool::new(false),
             failure: Mutex::default(),
         });
         if lost || jump == Jump::Now {
             jump_up(&shared)?;
         }
+        shared.keep_reserve();
         let worker = worker::start(&shared).map_err(failed)?;
         Ok(Self { shared, worker: Mutex::new(Some(worker)) })
     }
@@ -378,13 +354,13 @@ impl Store {
 
     /// Writes; the answer is due when it is committed.
     pub fn write(&self, request: WriteRequest) -> Pending {
-        let slot = Arc::new(Slot::default());
+        let (due, pending) = Due::new();
         let cleared = WriteRequest::Alarm { alarm: Alarm::NoSpace, state: AlarmState::Cleared };
         if request == cleared {
             self.shared.no_space.set(AlarmState::Cleared);
         }
-        self.shared.enqueue(request, Arc::clone(&slot));
-        Pending(slot)
+        self.shared.enqueue(request, due);
+        pending
     }
 
     /// A new stream of watches.

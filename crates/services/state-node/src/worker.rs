@@ -12,7 +12,7 @@ use helio_bus::exclusive::ExclusiveError;
 use helio_state::{Alarm, AlarmState, Error, WriteRequest};
 
 use crate::locked;
-use crate::slot::Slot;
+use crate::slot::Due;
 use crate::snapshot::{self, Snapshot, SnapshotError};
 use crate::store::{LogSource, Shared, now_ms};
 
@@ -63,7 +63,21 @@ impl Worker {
 /// Starts the worker's thread.
 pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<thread::JoinHandle<()>> {
     let shared = Arc::clone(shared);
-    thread::Builder::new().name("state-worker".into()).spawn(move || run(&shared))
+    thread::Builder::new().name("state-worker".into()).spawn(move || {
+        let _guard = Panics(&shared);
+        run(&shared);
+    })
+}
+
+/// Stops the writes if the worker panics: leases would never expire, in silence.
+struct Panics<'a>(&'a Shared);
+
+impl Drop for Panics<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.fail("the store's thread panicked; restart the store");
+        }
+    }
 }
 
 fn run(shared: &Arc<Shared>) {
@@ -87,6 +101,7 @@ fn run(shared: &Arc<Shared>) {
             snapshot = thread.spawn(move || drop(trim(&shared, Trim::IfWorthwhile))).ok();
         }
         watch_quota(shared);
+        shared.keep_reserve();
     }
     if let Some(snapshot) = snapshot {
         let _ = snapshot.join();
@@ -96,7 +111,7 @@ fn run(shared: &Arc<Shared>) {
 fn expire(shared: &Arc<Shared>) {
     let expired = shared.with_state(|state| state.expired_leases(now_ms()));
     for id in expired {
-        shared.enqueue(WriteRequest::LeaseRevoke { id }, Arc::new(Slot::default()));
+        shared.enqueue(WriteRequest::LeaseRevoke { id }, Due::new().0);
     }
 }
 
@@ -104,6 +119,9 @@ fn expire(shared: &Arc<Shared>) {
 fn checkpoint(shared: &Arc<Shared>) {
     let least = shared.options.lease_checkpoint.as_secs() as i64;
     shared.with_state(|state| {
+        if shared.check().is_err() {
+            return;
+        }
         let savepoint = state.savepoint();
         let Some(record) = state.checkpoint_leases(now_ms(), least) else { return };
         match shared.append(state, &[record]) {
@@ -118,7 +136,7 @@ fn watch_quota(shared: &Arc<Shared>) {
     let raised = || shared.with_state(|state| state.alarms().contains(&Alarm::NoSpace));
     if over && !raised() {
         let request = WriteRequest::Alarm { alarm: Alarm::NoSpace, state: AlarmState::Raised };
-        shared.enqueue(request, Arc::new(Slot::default()));
+        shared.enqueue(request, Due::new().0);
     }
 }
 
@@ -151,7 +169,7 @@ pub(crate) fn trim(shared: &Arc<Shared>, wish: Trim) -> Result<bool, TrimError> 
     }
     let image = shared.with_state(|state| {
         // Marks follow the writer; what it has compacted must be committed.
-        let same = state.view().compact_revision() == compacted;
+        let same = state.view().compact_revision() == compacted && shared.check().is_ok();
         same.then(|| state.image(at, state.record_of(compacted)))
     });
     let Some(image) = image else { return Ok(false) };
@@ -179,6 +197,14 @@ fn remove_old(shared: &Shared, newest: &PathBuf) {
 }
 
 impl Shared {
+    /// Holds room for the next full disk, unless there is one now.
+    pub(crate) fn keep_reserve(self: &Arc<Self>) {
+        let is_full = || self.with_state(|state| state.alarms().contains(&Alarm::NoSpace));
+        if !self.reserve.is_held() && !is_full() {
+            self.reserve.hold();
+        }
+    }
+
     /// Whether writes have stopped for good.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.failed.load(Ordering::Acquire) { Err(Error::Stopped) } else { Ok(()) }

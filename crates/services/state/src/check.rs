@@ -89,7 +89,10 @@ impl Changes {
     fn of(ops: &[RequestOp]) -> Result<Self, Error> {
         let mut all = Self::default();
         for op in ops {
-            if let RequestOp::DeleteRange(delete) = op {
+            // etcd takes the end `\0` for a key here, behind which no key lies.
+            if let RequestOp::DeleteRange(delete) = op
+                && delete.range_end.as_ref() != [0]
+            {
                 all.deletes.insert(&KeyRange::new(&delete.key, &delete.range_end));
             }
         }

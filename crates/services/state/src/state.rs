@@ -58,6 +58,8 @@ pub struct State {
     next_lease: u64,
     /// The revision of the snapshot: older records are in it.
     restored: Revision,
+    /// Whether a compaction was asked for: the first one may be at revision 0, as in etcd.
+    was_compacted: bool,
     /// A write failed halfway: nothing more is written.
     broken: bool,
 }
@@ -112,6 +114,7 @@ impl State {
             pending: VecDeque::new(),
             next_lease: lease_seed,
             restored: 0,
+            was_compacted: false,
             broken: false,
         }
     }
@@ -122,6 +125,7 @@ impl State {
         self.view.revision = image.revision;
         self.restored = image.revision;
         self.view.compact_revision = image.compact_revision;
+        self.was_compacted = true;
         self.view.next_record = image.next_record;
         for lease in &image.leases {
             self.leases.insert(*lease, now_ms);
@@ -301,7 +305,8 @@ impl State {
     }
 
     fn compact(&mut self, revision: Revision) -> Result<Outcome, Error> {
-        if revision <= self.view.compact_revision {
+        let is_first = revision == 0 && !self.was_compacted;
+        if revision <= self.view.compact_revision && !is_first {
             return Err(Error::Compacted);
         }
         if revision > self.view.revision {
@@ -316,6 +321,7 @@ impl State {
     /// Drops what no revision from `revision` on can show. The revision before it stays
     /// readable, for previous values and snapshots.
     fn compacted(&mut self, revision: Revision) {
+        self.was_compacted = true;
         self.view.compact_revision = self.view.compact_revision.max(revision);
         while self.deletions.front().is_some_and(|(at, _)| *at < revision) {
             let Some((at, key)) = self.deletions.pop_front() else { return };

@@ -97,7 +97,7 @@ impl WatchStream {
         let compacted = create.start_revision > 0 && create.start_revision < view.compact_revision;
         if compacted || foreign {
             let compact_revision = if foreign { view.revision } else { view.compact_revision };
-            self.end(view.revision, id, compact_revision);
+            self.end(id, compact_revision);
             return None;
         }
         self.insert(id, create, view, start);
@@ -266,14 +266,14 @@ impl WatchStream {
                     left = left.saturating_sub(1);
                 }
                 Err(error) => {
-                    self.deliver(id, events, out);
+                    self.deliver(id, events, Some(view.revision), out);
                     self.fail(id, view, error);
                     out.extend(self.ready.drain(..));
                     return left;
                 }
             }
         }
-        self.deliver(id, events, out);
+        self.deliver(id, events, Some(view.revision), out);
         if let Some(watch) = self.watches.get_mut(&id)
             && watch.behind.is_some_and(|at| at >= self.cursor)
         {
@@ -306,7 +306,8 @@ impl WatchStream {
                 Err(error) => {
                     let level = self.watches.iter().filter(|(_, w)| w.behind.is_none());
                     for id in level.map(|(id, _)| *id).collect::<Vec<_>>() {
-                        self.deliver(id, events.remove(&id).unwrap_or_default(), out);
+                        let events = events.remove(&id).unwrap_or_default();
+                        self.deliver(id, events, None, out);
                         self.fail(id, view, error);
                     }
                     self.cursor = view.next_record;
@@ -314,7 +315,7 @@ impl WatchStream {
             }
         }
         for (id, events) in events {
-            self.deliver(id, events, out);
+            self.deliver(id, events, None, out);
         }
     }
 
@@ -348,11 +349,19 @@ impl WatchStream {
         Ok(events)
     }
 
-    /// Responds with events, split where the watch allows it.
-    fn deliver(&mut self, id: i64, events: Vec<Event>, out: &mut Vec<WatchResponse>) {
+    /// Responds with events, split where the watch allows it. As in etcd, the revision is that of
+    /// the last event, but the store's for a watch that is behind: clients resume behind events.
+    fn deliver(
+        &mut self,
+        id: i64,
+        events: Vec<Event>,
+        revision: Option<Revision>,
+        out: &mut Vec<WatchResponse>,
+    ) {
         let Some(watch) = self.watches.get_mut(&id).filter(|_| !events.is_empty()) else { return };
         watch.active = true;
-        let revision = events.last().map_or(0, |e| e.kv.fields().mod_revision);
+        let last = || events.last().map_or(0, |e| e.kv.fields().mod_revision);
+        let revision = revision.unwrap_or_else(last);
         let mut parts = vec![Vec::new()];
         let mut bytes = 0;
         for event in events {
@@ -385,18 +394,18 @@ impl WatchStream {
         self.respond(view.revision, STREAM_WATCH_ID, body);
     }
 
-    /// Ends a watch whose next revision is gone.
-    fn end(&mut self, revision: Revision, id: i64, compact_revision: Revision) {
+    /// Ends a watch whose next revision is gone; as etcd does, without a revision and a reason.
+    fn end(&mut self, id: i64, compact_revision: Revision) {
         self.remove(id);
-        let reason = Error::Compacted.text().to_owned();
+        let reason = String::new();
         let body = WatchBody::Canceled { compact_revision, reason, created: false };
-        self.respond(revision, id, body);
+        self.respond(0, id, body);
     }
 
     fn fail(&mut self, id: i64, view: &View, error: Error) {
         if error == Error::Compacted {
             // Never 0: clients take only that for a compaction.
-            self.end(view.revision, id, view.compact_revision.max(1));
+            self.end(id, view.compact_revision.max(1));
         } else if self.remove(id) {
             let reason = error.text().to_owned();
             let body = WatchBody::Canceled { compact_revision: 0, reason, created: false };

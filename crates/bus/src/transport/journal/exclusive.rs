@@ -35,6 +35,7 @@ fn error(what: &str) -> impl Fn(JournalError) -> ExclusiveError + '_ {
             ExclusiveError::Held { log: folder.display().to_string(), owner, pid, state: process }
         }
         JournalError::Released { .. } => ExclusiveError::Closed,
+        JournalError::NoRoom { .. } => ExclusiveError::NoRoom { cause: error.to_string() },
         other => failed(what)(other).into(),
     }
 }

@@ -112,7 +112,8 @@ fn two_changes_of_one_key_are_refused() {
     assert_eq!(verdict(vec![op("a", "1"), op("a", "2")]), refused);
     assert_eq!(verdict(vec![op("a", "1"), delete("a", "")]), refused);
     assert_eq!(verdict(vec![delete("a", "c"), op("b", "1")]), refused);
-    assert_eq!(verdict(vec![delete("b", "\0"), op("z", "1")]), refused);
+    // etcd's check takes this end for a key.
+    assert_eq!(verdict(vec![delete("b", "\0"), op("z", "1")]), Ok(()));
     assert_eq!(verdict(vec![delete("a", "b"), op("b", "1")]), Ok(()));
     assert_eq!(verdict(vec![delete("a", "c"), delete("b", "d")]), Ok(()));
     assert_eq!(verdict(vec![delete("b", "c"), delete("a", "z"), op("y", "")]), refused);
@@ -124,6 +125,43 @@ fn two_changes_of_one_key_are_refused() {
     assert_eq!(verdict(vec![op("a", "0"), inside(vec![], vec![delete("a", "b")])]), refused);
     let twice = vec![inside(vec![op("a", "1")], vec![]), inside(vec![], vec![op("a", "1")])];
     assert_eq!(verdict(twice), refused);
+}
+
+#[test]
+fn a_key_that_is_deleted_and_put_at_once_is_new() {
+    let mut store = Store::new();
+    store.put("b", "old");
+    store.put("c", "old");
+    store.txn(only(vec![delete("a", "\0"), op("b", "new")])).unwrap();
+    let now = store.range(&get("a", "\0")).unwrap();
+    assert_eq!(now.kvs.iter().map(row).collect::<Vec<_>>(), [("b".into(), "new".into(), 4, 4, 1)]);
+    // And the other way round, at once or as a second revision.
+    store.txn(only(vec![op("d", "1"), delete("a", "\0")])).unwrap();
+    assert_eq!(store.range(&get("a", "\0")).unwrap().count, 0);
+    for (revision, keys) in [(2, "b"), (3, "bc"), (4, "b"), (5, "")] {
+        let old = store.range(&RangeRequest { revision, ..get("a", "\0") }).unwrap();
+        assert_eq!(old.kvs.iter().map(|kv| row(kv).0).collect::<String>(), keys, "at {revision}");
+        assert_eq!(old.count, keys.len() as i64);
+    }
+    store.compact(4).unwrap();
+    assert_eq!(store.range(&RangeRequest { revision: 4, ..get("b", "") }).unwrap().count, 1);
+    store.compact(5).unwrap();
+    store.put("b", "again");
+    assert_eq!(
+        row(&store.range(&get("b", "")).unwrap().kvs[0]),
+        ("b".into(), "again".into(), 6, 6, 1)
+    );
+}
+
+#[test]
+fn the_first_compaction_may_be_at_revision_0() {
+    let mut store = Store::new();
+    assert_eq!(store.compact(-1), Err(Error::Compacted));
+    assert_eq!(store.compact(0), Ok(()));
+    assert_eq!(store.compact(0), Err(Error::Compacted));
+    store.put("a", "1");
+    assert_eq!(store.compact(1), Ok(()));
+    assert_eq!(store.compact(0), Err(Error::Compacted));
 }
 
 #[test]

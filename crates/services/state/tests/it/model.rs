@@ -18,11 +18,13 @@ struct Model {
     states: BTreeMap<i64, BTreeMap<String, Row>>,
     revision: i64,
     compacted: i64,
+    /// A compaction at revision 0 is refused.
+    refuses_0: bool,
 }
 
 impl Model {
     fn new() -> Self {
-        Self { states: [(1, BTreeMap::new())].into(), revision: 1, compacted: 0 }
+        Self { states: [(1, BTreeMap::new())].into(), revision: 1, compacted: 0, refuses_0: false }
     }
 
     fn now(&self) -> &BTreeMap<String, Row> {
@@ -94,8 +96,11 @@ fn apply(step: &Step, store: &mut Store, model: &mut Model, whole: &mut bool) {
         Step::Swap(a, b, version) => swap(store, model, (*a, *b, *version)),
         Step::Compact(back) => {
             let revision = model.revision - i64::from(*back);
-            let want = if revision <= model.compacted { Err(Error::Compacted) } else { Ok(()) };
+            let is_first = revision == 0 && !model.refuses_0;
+            let is_old = revision <= model.compacted && !is_first;
+            let want = if is_old { Err(Error::Compacted) } else { Ok(()) };
             assert_eq!(store.compact(revision), want);
+            model.refuses_0 |= !is_old;
             model.compacted = model.compacted.max(revision);
         }
         Step::Trim => {
@@ -104,7 +109,7 @@ fn apply(step: &Step, store: &mut Store, model: &mut Model, whole: &mut bool) {
         }
         Step::Restart => {
             let (image, kvs) = store.trim();
-            *whole = false;
+            (*whole, model.refuses_0) = (false, true);
             *store = store.restarted(&image, &kvs);
         }
         Step::Replay if *whole => *store = store.replayed(),
