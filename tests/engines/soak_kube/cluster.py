@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 REQUEST_SECONDS = 15.0
 # Generous: nothing here is a test of speed.
 PATIENCE_SECONDS = 180.0
+POLL_SECONDS = 0.1
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -185,12 +186,17 @@ class Watcher:
         self.ending.set()
 
 
-def until(happened: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS) -> None:
+def until(
+    happened: Callable[[], object],
+    what: str,
+    seconds: float = PATIENCE_SECONDS,
+    every: float = POLL_SECONDS,
+) -> None:
     """Waits for what nobody announces."""
     deadline = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < deadline, what
-        time.sleep(0.1)
+        time.sleep(every)
 
 
 def together(count: int, act: Callable[[int], None]) -> None:

@@ -29,13 +29,18 @@ def started(*options: str) -> AbstractContextManager[Engine]:
     return Program("kube", {}).running(*options)
 
 
-@contextmanager
-def cluster(durability: str, *options: str) -> Iterator[Cluster]:
-    """Kubernetes on our store; it must be built already, which takes longer than a test may."""
+def needs_kubernetes() -> None:
+    """Skips where it is not built, which takes longer than a unit of the soak may."""
     needs_helio()
     if not PROGRAMS.is_built():
-        # tidy: allow(ignored-test): building it takes longer than a unit of the soak may.
+        # tidy: allow(ignored-test): `tests/engines/kube build` makes it pass.
         pytest.skip("Kubernetes is not built: `tests/engines/kube build` does that in many minutes")
+
+
+@contextmanager
+def cluster(durability: str, *options: str) -> Iterator[Cluster]:
+    """Kubernetes on our store."""
+    needs_kubernetes()
     on = ["--kubernetes", "--helio", str(HELIO), "--durability", durability]
     with started(*on, *options) as engine:
         yield Cluster(engine)

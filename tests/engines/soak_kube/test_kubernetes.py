@@ -109,7 +109,7 @@ def compare(kubernetes: Cluster) -> None:
         return bool(found) and all(of.get("success", 0) >= COMPARISONS for of in found)
 
     if COMPARISONS > 0:
-        until(compared, "not all caches were compared", COMPARISON_SECONDS * COMPARISONS)
+        until(compared, "not all caches were compared", COMPARISON_SECONDS * COMPARISONS, 5.0)
     comparisons = kubernetes.comparisons()
     assert [name for name, of in comparisons.items() if of.get("failure")] == []
     print(f"comparisons: {comparisons}")
