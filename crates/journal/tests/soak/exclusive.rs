@@ -1,12 +1,13 @@
-//! Exclusive logs against a model, with kills, power cuts, and power cuts during the recovery; and
-//! a storm of real kills.
+//! Exclusive logs against a model, with kills, power cuts, power cuts during the recovery, damaged
+//! bits and full disks, under both durabilities; and a storm of real kills.
 //!
 //! `HELIO_POWER_CASES` sets the number of simulated cases, `HELIO_STORM_SECONDS` the storm's time.
 
 use std::cell::Cell;
 use std::io::{BufRead, BufReader, Write};
 use std::ops::{ControlFlow, Range};
-use std::path::Path;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -17,11 +18,16 @@ use helio_journal::{
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
+use rustix::fs::FallocateFlags;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::power::{Disk, Image, options};
+use crate::power::{Disk, Image, new_folder, options, set_folders};
 use crate::storm_report::Storm;
 use crate::support::child_test;
+use crate::support::tmpfs::on_tmpfs;
+
+/// The size of the simulation's own file system at most.
+const DISK_BYTES: u64 = 64 << 20;
 
 #[derive(Debug, Clone)]
 enum Op {
@@ -54,6 +60,15 @@ enum Op {
         syncs: u64,
         luck: u64,
     },
+    /// A bit flips, in a segment that is in use, and in a copy that is opened.
+    Flip {
+        file: u16,
+        bit: u32,
+    },
+    /// Appends until the disk is full.
+    Full {
+        len: u16,
+    },
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -70,6 +85,8 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (any::<u64>(), 1..40_u64, any::<u64>())
             .prop_map(|(luck, syncs, again)| Op::CutTwice { luck, syncs, again }),
         2 => (1..12_u64, any::<u64>()).prop_map(|(syncs, luck)| Op::CutWithin { syncs, luck }),
+        3 => (any::<u16>(), any::<u32>()).prop_map(|(file, bit)| Op::Flip { file, bit }),
+        1 => (0..4000_u16).prop_map(|len| Op::Full { len }),
     ]
 }
 
@@ -97,11 +114,29 @@ struct Model {
     next_number: u64,
 }
 
+/// A run of the log's holder.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    boot: u8,
+    /// The number of openings before it.
+    opening: u32,
+    sync: SyncPolicy,
+}
+
+impl Run {
+    fn next(self) -> Self {
+        Self { opening: self.opening + 1, ..self }
+    }
+
+    fn after_boot(self) -> Self {
+        Self { boot: self.boot + 1, ..self.next() }
+    }
+}
+
 struct Site {
     root: tempfile::TempDir,
     disk: Arc<Mutex<Disk>>,
-    boot: u8,
-    opening: u32,
+    run: Run,
     log: ExclusiveLog,
     found: ExclusiveContents,
 }
@@ -112,23 +147,31 @@ fn exclusive_options(journal: JournalOptions, sync: SyncPolicy) -> ExclusiveOpti
 }
 
 impl Site {
-    fn open(root: tempfile::TempDir, boot: u8, opening: u32, cut_at: Option<(u64, u64)>) -> Self {
+    fn open(root: tempfile::TempDir, run: Run, cut_at: Option<(u64, u64)>) -> Self {
+        Self::try_open(root, run, cut_at).unwrap()
+    }
+
+    /// Opens the log; a damaged one may be refused.
+    fn try_open(
+        root: tempfile::TempDir,
+        run: Run,
+        cut_at: Option<(u64, u64)>,
+    ) -> Result<Self, JournalError> {
         let disk = Arc::new(Mutex::new(Disk::cut_at(cut_at)));
         let (base, fresh) = (root.path().join("j"), !root.path().join("j").exists());
         if !fresh {
             disk.lock().unwrap().note_all(&base);
         }
         let folder = base.join("x");
-        let options =
-            exclusive_options(options(&disk, &base, boot, opening), SyncPolicy::OnRequest);
-        let (log, found) = ExclusiveLog::open(&folder, options).unwrap();
+        let journal = options(&disk, &base, run.boot, run.opening);
+        let (log, found) = ExclusiveLog::open(&folder, exclusive_options(journal, run.sync))?;
         if fresh {
             // Creating a journal syncs these without the hook.
             let mut disk = disk.lock().unwrap();
             disk.note(&folder.join("log"));
             disk.note(&folder.join("log/journal.hj"));
         }
-        Self { root, disk, boot, opening, log, found }
+        Ok(Self { root, disk, run, log, found })
     }
 
     fn image(&self, luck: u64) -> Image {
@@ -198,8 +241,8 @@ impl Site {
     }
 
     fn reopen(self, model: &mut Model, cut: Option<Image>, again: Option<(u64, u64)>) -> Self {
-        let (boot, opening) = (self.boot + u8::from(cut.is_some()), self.opening + 1);
         let was_cut = cut.is_some();
+        let run = if was_cut { self.run.after_boot() } else { self.run.next() };
         let root = match cut {
             Some((image, _)) => {
                 drop(self);
@@ -211,11 +254,11 @@ impl Site {
                 root
             }
         };
-        let mut site = Self::open(root, boot, opening, again);
+        let mut site = Self::open(root, run, again);
         let cut = site.disk.lock().unwrap().image.take();
         if let Some((image, _)) = cut {
             drop(site);
-            site = Self::open(image, boot + 1, opening + 1, None);
+            site = Self::open(image, run.after_boot(), None);
         }
         site.check_found(model, was_cut);
         site.check(model);
@@ -224,17 +267,7 @@ impl Site {
 
     fn apply(self, model: &mut Model, op: &Op) -> Self {
         match op {
-            Op::Append { count, len } => {
-                let Some(epoch) = model.epochs.last_mut() else { return self };
-                let first = epoch.end();
-                let record =
-                    |at: u64| vec![(first + at) as u8; usize::from(*len) / 2 + at as usize];
-                let records: Vec<_> = (0..u64::from(*count)).map(record).collect();
-                let slices: Vec<_> = records.iter().map(Vec::as_slice).collect();
-                self.log.append(first, &slices).unwrap();
-                epoch.batches.push(first..first + records.len() as u64);
-                epoch.records.extend(records);
-            }
+            Op::Append { count, len } => self.append(model, *count, *len).unwrap(),
             Op::Sync => {
                 self.log.on_synced(Box::new(|synced| synced.unwrap()));
                 model.durable = model.epochs.last().map_or(0, Written::end);
@@ -242,7 +275,10 @@ impl Site {
             }
             Op::Commit => {
                 // Under *disk*, only what is durable is acknowledged.
-                model.committed = model.committed.max(model.durable);
+                let stored = model.epochs.last().map_or(0, Written::end);
+                let on_disk = self.run.sync == SyncPolicy::OnRequest;
+                let end = if on_disk { model.durable } else { stored };
+                model.committed = model.committed.max(end);
                 self.log.save(model.first, model.committed).unwrap();
             }
             Op::Begin { back } => {
@@ -252,7 +288,13 @@ impl Site {
                 self.begin(model, start);
             }
             Op::Trim { share } => self.trim(model, *share),
-            Op::Maintain => self.log.maintain(),
+            Op::Maintain => {
+                self.log.maintain();
+                // It has the background's sync.
+                model.durable = model.durable.max(self.log.durable());
+            }
+            Op::Flip { file, bit } => self.flip(model, *file, *bit),
+            Op::Full { len } => self.get_full(model, *len),
             Op::Close => {
                 self.log.close().unwrap();
                 model.durable = model.epochs.last().map_or(0, Written::end);
@@ -273,6 +315,90 @@ impl Site {
             Op::CutWithin { syncs, luck } => return self.cut_within(model, *syncs, *luck),
         }
         self
+    }
+
+    fn append(&self, model: &mut Model, count: u8, len: u16) -> Result<(), AppendError> {
+        let Some(epoch) = model.epochs.last_mut() else { return Ok(()) };
+        let first = epoch.end();
+        let record = |at: u64| vec![(first + at) as u8; usize::from(len) / 2 + at as usize];
+        let records: Vec<_> = (0..u64::from(count)).map(record).collect();
+        let slices: Vec<_> = records.iter().map(Vec::as_slice).collect();
+        self.log.append(first, &slices)?;
+        epoch.batches.push(first..first + records.len() as u64);
+        epoch.records.extend(records);
+        Ok(())
+    }
+
+    /// Reads everything, of which any record may be damaged: none is wrong, and returns the number
+    /// of those that could not be read.
+    fn check_damaged(&self, model: &Model) -> u64 {
+        let mut lost = 0;
+        for epoch in &model.epochs {
+            for offset in epoch.start.max(model.first)..epoch.end() {
+                let mut found = None;
+                let range = offset..offset + 1;
+                let scanned = self.log.scan(epoch.number, range, &mut |at, record| {
+                    found = Some((at, record.as_ref().to_vec()));
+                    ControlFlow::Continue(())
+                });
+                lost += u64::from(scanned.is_err() || found.is_none());
+                let expected = &epoch.records[(offset - epoch.start) as usize];
+                if let Some((at, record)) = found {
+                    assert!(at == offset && record == *expected, "{at} of {}", epoch.number);
+                }
+            }
+        }
+        lost
+    }
+
+    /// Flips a bit of a segment in use, and of any file of a copy that is opened then.
+    fn flip(&self, model: &Model, file: u16, bit: u32) {
+        let base = self.root.path().join("j");
+        let all = files(&base);
+        let segments: Vec<_> = all.iter().filter(|path| is_segment(path)).collect();
+        if !segments.is_empty() {
+            let segment = segments[usize::from(file) % segments.len()];
+            flip_bit(segment, bit);
+            self.check_damaged(model);
+            flip_bit(segment, bit);
+            self.check(model);
+        }
+        let image = new_folder();
+        copy(&base, &image.path().join("j"));
+        let of_image = &all[usize::from(file) % all.len()];
+        let damaged = image.path().join("j").join(of_image.strip_prefix(&base).unwrap());
+        flip_bit(&damaged, bit);
+        // Damage may make it unreadable as a whole; what is read is right.
+        let Ok(site) = Self::try_open(image, self.run.after_boot(), None) else { return };
+        for found in &site.found.epochs {
+            let known = model.epochs.iter().find(|epoch| epoch.number == found.number);
+            let known = known.map(|epoch| (epoch.start, epoch.end()));
+            let whole = known.is_some_and(|(start, end)| found.start == start && found.end <= end);
+            assert!(whole, "{found:?} is {known:?}, damaged: {}", damaged.display());
+        }
+        assert!(site.found.committed <= model.committed, "{:?}", site.found);
+        site.check_damaged(model);
+    }
+
+    /// Appends until the disk is full, and when there is room again.
+    fn get_full(&self, model: &mut Model, len: u16) {
+        let filler = self.root.path().join("filler");
+        let disk = rustix::fs::statvfs(self.root.path()).unwrap();
+        if model.epochs.is_empty() || disk.f_blocks * disk.f_frsize > DISK_BYTES {
+            // Not a disk of this test's own.
+            return;
+        }
+        let file = std::fs::File::create(&filler).unwrap();
+        let free = disk.f_bavail * disk.f_frsize;
+        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, free).unwrap();
+        drop(file);
+        let refused = (0..200).find_map(|_| self.append(model, 3, len.max(200)).err());
+        let refused = refused.expect("a segment has no room for 200 batches");
+        let full = matches!(refused, AppendError::Journal(JournalError::NoRoom { .. }));
+        assert!(full, "{refused}");
+        self.check(model);
+        std::fs::remove_file(&filler).unwrap();
+        self.append(model, 3, len).unwrap();
     }
 
     fn trim(&self, model: &mut Model, share: u8) {
@@ -303,9 +429,9 @@ impl Site {
         let start = before.last().map_or(0, Written::end).max(model.committed);
         self.begin(model, start);
         let Some((image, _)) = self.take_image() else { return self };
-        let (boot, opening) = (self.boot + 1, self.opening + 1);
+        let run = self.run.after_boot();
         drop(self);
-        let site = Self::open(image, boot, opening, None);
+        let site = Self::open(image, run, None);
         let newest = site.found.epochs.last().map(|epoch| epoch.number);
         if newest == before.last().map(|epoch| epoch.number) {
             (model.epochs, model.durable, model.next_number) = (before, durable, number);
@@ -318,9 +444,51 @@ impl Site {
     }
 }
 
-fn run(ops: &[Op]) {
+/// All files in and below a folder, in order.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        match entry.file_type().unwrap().is_dir() {
+            true => found.extend(files(&entry.path())),
+            false => found.push(entry.path()),
+        }
+    }
+    found.sort();
+    found
+}
+
+fn is_segment(path: &Path) -> bool {
+    path.extension().is_some_and(|name| name == "seg")
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &target),
+            false => drop(std::fs::copy(entry.path(), target).unwrap()),
+        }
+    }
+}
+
+/// Flips a bit in a file; of segments in the first half, where the records of a short log are.
+fn flip_bit(path: &Path, bit: u32) {
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let len = file.metadata().unwrap().len();
+    if len == 0 {
+        return;
+    }
+    let len = if is_segment(path) { len.div_ceil(2) } else { len };
+    let (at, mut byte) = (u64::from(bit / 8) % len, [0]);
+    file.read_exact_at(&mut byte, at).unwrap();
+    byte[0] ^= 1 << (bit % 8);
+    file.write_all_at(&byte, at).unwrap();
+}
+
+fn run(ops: &[Op], sync: SyncPolicy) {
     let mut model = Model::default();
-    let mut site = Site::open(tempfile::tempdir().unwrap(), 1, 0, None);
+    let mut site = Site::open(new_folder(), Run { boot: 1, opening: 0, sync }, None);
     site.begin(&mut model, 0);
     for op in ops {
         site = site.apply(&mut model, op);
@@ -332,7 +500,18 @@ fn run(ops: &[Op]) {
 }
 
 #[test]
-fn batches_are_whole_after_power_loss() {
+fn batches_are_whole_after_power_loss_and_damage() {
+    let is_done = on_tmpfs("64m", |folder| {
+        set_folders(folder);
+        simulate();
+    });
+    if !is_done {
+        // Without full disks.
+        simulate();
+    }
+}
+
+fn simulate() {
     let settings = ProptestConfig {
         cases: std::env::var("HELIO_POWER_CASES").map_or(60, |c| c.parse().unwrap()),
         failure_persistence: None,
@@ -341,13 +520,15 @@ fn batches_are_whole_after_power_loss() {
     };
     let (tried, survived) = (Cell::new(0), Cell::new(0));
     let is_cut = |op: &&Op| {
-        matches!(op, Op::Kill | Op::Cut { .. } | Op::CutTwice { .. } | Op::CutWithin { .. })
+        use Op::{Cut, CutTwice, CutWithin, Flip, Kill};
+        matches!(op, Kill | Cut { .. } | CutTwice { .. } | CutWithin { .. } | Flip { .. })
     };
-    let case = prop::collection::vec(op(), 1..50);
-    let outcome = TestRunner::new(settings).run(&case, |ops| {
+    let sync = prop_oneof![Just(SyncPolicy::OnRequest), Just(SyncPolicy::Background)];
+    let case = (prop::collection::vec(op(), 1..50), sync);
+    let outcome = TestRunner::new(settings).run(&case, |(ops, sync)| {
         let cuts = ops.iter().filter(is_cut).count() as u64;
         tried.set(tried.get() + cuts);
-        run(&ops);
+        run(&ops, sync);
         survived.set(survived.get() + cuts);
         Ok(())
     });
@@ -355,7 +536,7 @@ fn batches_are_whole_after_power_loss() {
         panic!("{failed}");
     }
     let (tried, survived) = (tried.get(), survived.get());
-    Storm { tried, survived, ..Storm::default() }.report("power cuts of exclusive logs");
+    Storm { tried, survived, ..Storm::default() }.report("power cuts and damage of exclusive logs");
 }
 
 fn record(offset: u64, number: u64) -> Vec<u8> {

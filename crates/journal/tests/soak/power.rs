@@ -4,7 +4,7 @@
 //! missing, and those behind them are cut off: what exists is otherwise the log's unchanged
 //! beginning.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -25,6 +25,25 @@ use proptest::test_runner::TestRunner;
 use crate::storm_report::Storm;
 
 const PAGE: usize = 4096;
+
+thread_local! {
+    /// Where this thread's folders are; the system's folder for temporary files if empty.
+    static FOLDERS: RefCell<PathBuf> = RefCell::default();
+}
+
+/// Has this thread's folders made in another one.
+pub(crate) fn set_folders(path: &Path) {
+    FOLDERS.set(path.to_owned());
+}
+
+pub(crate) fn new_folder() -> tempfile::TempDir {
+    FOLDERS
+        .with_borrow(|path| match path.as_os_str().is_empty() {
+            true => tempfile::tempdir(),
+            false => tempfile::tempdir_in(path),
+        })
+        .unwrap()
+}
 
 /// A file or folder for its whole life, whatever its name.
 type Inode = u64;
@@ -130,7 +149,7 @@ impl Disk {
 
     /// A folder as the disk may have it after a power cut at this moment.
     pub(crate) fn cut(&self, root: &Path, luck: u64) -> Image {
-        let target = tempfile::tempdir().unwrap();
+        let target = new_folder();
         let (mut live, mut luck) = (HashMap::new(), Luck(luck));
         places(root, &mut live);
         self.cut_folder(inode(root), &live, &target.path().join("j"), &mut luck);
