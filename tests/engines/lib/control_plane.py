@@ -28,6 +28,9 @@ NODE_SECONDS = 60.0
 # address for documentation, as it refuses those of the loopback.
 ADVERTISED = "192.0.2.1"
 SERVICES = "10.96.0.0/16"
+# Controllers and scheduler end when they could not renew their leases for 10 s; an outage on a busy
+# machine may last longer.
+PATIENCE = ["--leader-elect-lease-duration=40s", "--leader-elect-renew-deadline=35s"]
 STAMPED = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 STAMPS = {"gitVersion": "v{version}", "gitMajor": "{major}", "gitMinor": "{minor}"}
 PROGRAMS = GoPrograms(
@@ -118,7 +121,8 @@ def _api_server(folder: Path, store: str) -> list[str]:
 
 
 def _client(program: str, folder: Path) -> list[str]:
-    return [program, f"--kubeconfig={folder / 'kubeconfig'}", f"--bind-address={HOST}"]
+    access = [f"--kubeconfig={folder / 'kubeconfig'}", f"--bind-address={HOST}"]
+    return [program, *access, *PATIENCE]
 
 
 def _controllers(folder: Path) -> list[str]:
