@@ -1,10 +1,12 @@
 //! The command lines of `helio state` as tables.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
 use helio_console::args::Output;
+use helio_console::units;
 
 /// `helio state`.
 #[derive(Debug, Subcommand)]
@@ -20,6 +22,16 @@ pub(crate) enum StateCommand {
     Restore(RestoreArgs),
     /// Save a snapshot of a running store.
     Snapshot(SnapshotArgs),
+    /// Make a store in an empty folder from a running etcd, Kine or store.
+    ///
+    /// All keys are of one revision and keep theirs; leases keep their remaining time. The store's
+    /// revision begins above the source's, and older ones are compacted.
+    Import(StateImportArgs),
+    /// Copy all keys of a running store to an empty etcd.
+    ///
+    /// Revisions start anew there: stop API servers first. Leases keep their remaining time, at
+    /// least a minute.
+    Export(StateExportArgs),
     /// Show a store's version, revision and sizes.
     Status(StatusArgs),
     /// Print keys and their values.
@@ -66,6 +78,21 @@ pub(crate) struct ServeArgs {
     /// Admit only clients whose certificate has this common or DNS name; may be repeated.
     #[arg(long, value_name = "NAME", requires = "client_ca")]
     pub(crate) allow_name: Vec<String>,
+    /// Save snapshots to this folder, too, on schedule.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) snapshots: Option<PathBuf>,
+    /// The time between two of these snapshots.
+    #[arg(
+        long, default_value = "6h", value_name = "TIME", value_parser = units::interval,
+        requires = "snapshots",
+    )]
+    pub(crate) snapshot_every: Duration,
+    /// The number of these snapshots that are kept.
+    #[arg(
+        long, default_value_t = 5, value_name = "NUMBER",
+        value_parser = clap::value_parser!(u16).range(1..), requires = "snapshots",
+    )]
+    pub(crate) snapshot_keep: u16,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -73,7 +100,7 @@ pub(crate) struct ServeArgs {
 /// `helio state restore`.
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArgs {
-    /// The snapshot, of `helio state snapshot`.
+    /// The snapshot, of `helio state snapshot` or of `etcdctl snapshot save` at such a store.
     #[arg(value_name = "SNAPSHOT")]
     pub(crate) snapshot: PathBuf,
     /// The new store's folder.
@@ -83,12 +110,70 @@ pub(crate) struct RestoreArgs {
     pub(crate) output: Output,
 }
 
+/// The files of TLS, by etcdctl's names.
+#[derive(Debug, Args)]
+pub(crate) struct TlsArgs {
+    /// The authorities of the server's certificate, in PEM; https:// needs them.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cacert: Option<PathBuf>,
+    /// The client's certificate, in PEM.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub(crate) cert: Option<PathBuf>,
+    /// The certificate's private key, in PEM.
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub(crate) key: Option<PathBuf>,
+}
+
 /// The store that a command asks.
 #[derive(Debug, Args)]
 pub(crate) struct EndpointArgs {
-    /// The store's URL; its connection is not encrypted.
+    /// The store's URL.
     #[arg(long, default_value = "http://127.0.0.1:2379", value_name = "URL")]
     pub(crate) endpoint: String,
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
+}
+
+/// `helio state import`.
+#[derive(Debug, Args)]
+pub(crate) struct StateImportArgs {
+    /// The source, such as http://127.0.0.1:2379.
+    #[arg(value_name = "URL")]
+    pub(crate) url: String,
+    /// The new store's folder.
+    #[arg(long)]
+    pub(crate) dir: PathBuf,
+    /// Only keys that begin with PREFIX. Kine needs one that ends with a slash, such as /.
+    #[arg(long, default_value = "", value_name = "PREFIX")]
+    pub(crate) prefix: String,
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `helio state export`.
+#[derive(Debug, Args)]
+pub(crate) struct StateExportArgs {
+    /// The empty target, such as http://127.0.0.1:2379.
+    #[arg(value_name = "URL")]
+    pub(crate) url: String,
+    /// Only keys that begin with PREFIX.
+    #[arg(long, default_value = "", value_name = "PREFIX")]
+    pub(crate) prefix: String,
+    /// The authorities of the target's certificate, in PEM; https:// needs them.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) target_cacert: Option<PathBuf>,
+    /// The certificate for the target, in PEM.
+    #[arg(long, value_name = "FILE", requires = "target_key")]
+    pub(crate) target_cert: Option<PathBuf>,
+    /// That certificate's private key, in PEM.
+    #[arg(long, value_name = "FILE", requires = "target_cert")]
+    pub(crate) target_key: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) source: EndpointArgs,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 /// `helio state snapshot`.

@@ -1,30 +1,39 @@
 //! Commands of `helio state` that ask a running store, or any server with etcd's API.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 
-use helio_state_etcd::KeyValue;
 use helio_state_etcd::client::{Client, ClientError};
 use helio_state_etcd::proto::etcdserverpb::{RangeRequest, WatchCreateRequest};
 use helio_state_etcd::proto::mvccpb::Event;
 use helio_state_etcd::proto::mvccpb::event::EventType;
+use helio_state_etcd::{ClientTls, KeyValue};
 use serde_json::{Value, json};
 
 use crate::args::{
-    CompactArgs, EndpointArgs, GetArgs, KeysArgs, SnapshotArgs, StatusArgs, WatchArgs,
+    CompactArgs, EndpointArgs, GetArgs, KeysArgs, SnapshotArgs, StatusArgs, TlsArgs, WatchArgs,
 };
 use crate::error::{CliError, CliResult};
 use crate::out::Out;
 use crate::stop::{STOP_POLL_INTERVAL, Stop};
 
-fn connect(args: &EndpointArgs) -> CliResult<Client> {
-    Client::connect(&args.endpoint).map_err(failed)
+/// The files of TLS of a command.
+pub(super) fn tls(args: &TlsArgs) -> ClientTls {
+    ClientTls {
+        authorities: args.cacert.clone(),
+        certificate: args.cert.clone(),
+        key: args.key.clone(),
+    }
 }
 
-fn failed(error: ClientError) -> CliError {
+pub(super) fn connect(args: &EndpointArgs) -> CliResult<Client> {
+    Client::connect(&args.endpoint, &tls(&args.tls)).map_err(failed)
+}
+
+pub(super) fn failed(error: ClientError) -> CliError {
     match error {
         ClientError::Unreachable { .. } => CliError::Outage(error.to_string()),
-        ClientError::Refused(_) => CliError::Refused(error.to_string()),
+        ClientError::Refused(_) | ClientError::Tls(_) => CliError::Refused(error.to_string()),
         _ => CliError::Failure(error.to_string()),
     }
 }
@@ -34,7 +43,8 @@ pub(super) fn snapshot(args: &SnapshotArgs) -> CliResult {
     let file = &args.file;
     let wrong = |error: std::io::Error| CliError::Failure(format!("{}: {error}", file.display()));
     let mut opened = OpenOptions::new().write(true).create_new(true).open(file).map_err(wrong)?;
-    let bytes = client.snapshot(&mut opened).map_err(failed)?;
+    let saved = client.snapshot(&mut opened);
+    let bytes = saved.inspect_err(|_| drop(fs::remove_file(file))).map_err(failed)?;
     opened.flush().and_then(|()| opened.sync_all()).map_err(wrong)?;
     let mut out = Out::new();
     match args.output.json {

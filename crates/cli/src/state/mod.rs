@@ -1,7 +1,9 @@
 //! `helio state`: a cluster state store for etcd's clients.
 
 mod ask;
+mod schedule;
 mod serve;
+mod transfer;
 
 use crate::args::StateCommand;
 use crate::error::CliResult;
@@ -13,6 +15,8 @@ pub(crate) fn run(command: &StateCommand, stop: &Stop) -> CliResult {
         StateCommand::Serve(args) => serve::serve(args, stop),
         StateCommand::Restore(args) => serve::restore(args),
         StateCommand::Snapshot(args) => ask::snapshot(args),
+        StateCommand::Import(args) => transfer::import(args),
+        StateCommand::Export(args) => transfer::export(args),
         StateCommand::Status(args) => ask::status(args),
         StateCommand::Get(args) => ask::get(args),
         StateCommand::Watch(args) => ask::watch(args, stop),

@@ -1,16 +1,17 @@
 //! `helio state serve` and `restore`: the store of a folder.
 
 use std::fs;
-use std::io::{ErrorKind, Read as _};
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
 use helio_bus::Bus;
 use helio_bus::exclusive::LogDurability;
-use helio_state_etcd::{Description, Served, TlsFiles, listen};
-use helio_state_node::{OpenError, Options, Store};
+use helio_state_etcd::{Description, Served, TlsFiles, listen, saved};
+use helio_state_node::{OpenError, Options, Restore, Store};
 use serde_json::{Value, json};
 
+use super::schedule::Schedule;
 use crate::args::{RestoreArgs, ServeArgs, StateDurability};
 use crate::error::{CliError, CliResult};
 use crate::open;
@@ -19,6 +20,10 @@ use crate::stop::{STOP_POLL_INTERVAL, Stop};
 
 /// The ids of a store, in its folder.
 const IDENTITY_FILE: &str = "identity.json";
+/// The folder of snapshots, beside the log.
+const STORE_FOLDER: &str = "store";
+/// A snapshot that is being restored.
+const PART_FILE: &str = "restore.part";
 
 /// Who a store is to its clients.
 #[derive(Debug, Clone, Copy)]
@@ -44,6 +49,11 @@ pub(super) fn serve(args: &ServeArgs, stop: &Stop) -> CliResult {
         ..Description::default()
     };
     let server = listening.serve(Arc::new(served), description);
+    let schedule = args.snapshots.clone().map(|folder| {
+        let (every, keep) = (args.snapshot_every, args.snapshot_keep.into());
+        Schedule::start(Arc::clone(&store), folder, every, keep)
+    });
+    let schedule = schedule.transpose()?;
     let revision = store.status().revision;
     let folder = args.dir.display();
     let mut out = Out::new();
@@ -57,6 +67,7 @@ pub(super) fn serve(args: &ServeArgs, stop: &Stop) -> CliResult {
         std::thread::sleep(STOP_POLL_INTERVAL);
     }
     drop(server);
+    drop(schedule);
     let failure = store.status().failure;
     store.close().map_err(failed)?;
     failure.map_or(Ok(()), |failure| Err(CliError::Failure(failure)))
@@ -64,11 +75,14 @@ pub(super) fn serve(args: &ServeArgs, stop: &Stop) -> CliResult {
 
 /// Makes a store from a snapshot.
 pub(super) fn restore(args: &RestoreArgs) -> CliResult {
+    refuse_store(&args.dir)?;
     fs::create_dir_all(&args.dir).map_err(|error| at(&args.dir, &error))?;
-    let bus = bus(&args.dir)?;
-    let options = Options::new("helio state restore");
-    let done = helio_state_node::restore(&bus, &args.snapshot, &args.dir.join("store"), &options)
-        .map_err(refused)?;
+    let part = args.dir.join(PART_FILE);
+    saved::unseal(&args.snapshot, &part).map_err(|error| at(&args.snapshot, &error))?;
+    let done = restore_from(&part, &args.dir, "helio state restore");
+    // It is in the store now, or of no use.
+    drop(fs::remove_file(&part));
+    let done = done?;
     let mut out = Out::new();
     if args.output.json {
         let told = json!({
@@ -80,6 +94,22 @@ pub(super) fn restore(args: &RestoreArgs) -> CliResult {
         out.line(&format!("{folder} has {} keys, at revision {}", done.keys, done.to))?;
     }
     out.flush()
+}
+
+/// Refuses a folder that has a store.
+pub(super) fn refuse_store(folder: &Path) -> CliResult {
+    let store = folder.join(STORE_FOLDER);
+    match fs::read_dir(&store).map(|mut entries| entries.next().is_some()) {
+        Ok(true) => Err(refused(OpenError::NotEmpty { path: store })),
+        _ => Ok(()),
+    }
+}
+
+/// Makes a store in a folder from the snapshot of a file.
+pub(super) fn restore_from(file: &Path, folder: &Path, owner: &str) -> CliResult<Restore> {
+    let bus = bus(folder)?;
+    helio_state_node::restore(&bus, file, &folder.join(STORE_FOLDER), &Options::new(owner))
+        .map_err(refused)
 }
 
 fn options(args: &ServeArgs) -> Options {
@@ -107,7 +137,7 @@ fn bus(folder: &Path) -> CliResult<Bus> {
 fn open(folder: &Path, options: Options) -> CliResult<(Bus, Store)> {
     fs::create_dir_all(folder).map_err(|error| at(folder, &error))?;
     let bus = bus(folder)?;
-    let store = Store::open(&bus, &folder.join("store"), &options).map_err(refused)?;
+    let store = Store::open(&bus, &folder.join(STORE_FOLDER), &options).map_err(refused)?;
     Ok((bus, store))
 }
 
@@ -127,11 +157,21 @@ fn identity(folder: &Path) -> CliResult<Identity> {
             let ids = json!({
                 "cluster_id": identity.cluster_id, "member_id": identity.member_id,
             });
-            fs::write(&file, ids.to_string()).map_err(|error| at(&file, &error))?;
+            write_synced(&file, ids.to_string().as_bytes()).map_err(|error| at(&file, &error))?;
             Ok(identity)
         }
         Err(error) => Err(at(&file, &error)),
     }
+}
+
+/// Writes a file that is there whole or not at all after a power cut.
+fn write_synced(file: &Path, content: &[u8]) -> io::Result<()> {
+    let temporary = file.with_extension("new");
+    let mut opened = fs::File::create(&temporary)?;
+    opened.write_all(content)?;
+    opened.sync_all()?;
+    fs::rename(&temporary, file)?;
+    file.parent().map_or(Ok(()), |folder| fs::File::open(folder)?.sync_all())
 }
 
 fn random() -> CliResult<u64> {

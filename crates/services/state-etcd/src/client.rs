@@ -1,21 +1,33 @@
 //! A blocking client of etcd's API, for the command line.
 
+use std::error::Error as _;
 use std::io::{self, Write};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use helio_http::Stream;
+use hyper_util::rt::TokioIo;
 use thiserror::Error;
+use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
 use tonic::codegen::http::Uri;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
 
 use crate::proto::etcdserverpb as pb;
 use crate::proto::etcdserverpb::kv_client::KvClient;
+use crate::proto::etcdserverpb::lease_client::LeaseClient;
 use crate::proto::etcdserverpb::maintenance_client::MaintenanceClient;
 use crate::proto::etcdserverpb::watch_client::WatchClient;
 use crate::proto::etcdserverpb::watch_request::RequestUnion;
 use crate::service::{Filled, queue};
+use crate::tls::{ClientTls, TlsError};
 
+/// etcd's port.
+const DEFAULT_PORT: u16 = 2379;
 /// How long a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A list of 500 large objects is larger than the library's default.
@@ -33,6 +45,9 @@ pub enum ClientError {
         /// Why.
         reason: String,
     },
+    /// The files of TLS cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The server's error.
     #[error("{}", .0.message())]
     Refused(Box<Status>),
@@ -47,6 +62,44 @@ impl From<Status> for ClientError {
     }
 }
 
+/// An error with its causes: the library's own text has none.
+fn reason(error: &tonic::transport::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text = format!("{text}: {cause}");
+        next = cause.source();
+    }
+    text
+}
+
+/// Makes connections, with TLS or without.
+#[derive(Clone)]
+struct Connector(Option<TlsConnector>);
+
+impl tower_service::Service<Uri> for Connector {
+    type Response = TokioIo<Box<dyn Stream>>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let tls = self.0.clone();
+        Box::pin(async move {
+            let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+            let address = (host.as_str(), uri.port_u16().unwrap_or(DEFAULT_PORT));
+            let stream = TcpStream::connect(address).await?;
+            stream.set_nodelay(true)?;
+            let Some(tls) = tls else { return Ok(TokioIo::new(Box::new(stream) as _)) };
+            let name = ServerName::try_from(host).map_err(io::Error::other)?;
+            Ok(TokioIo::new(Box::new(tls.connect(name, stream).await?) as _))
+        })
+    }
+}
+
 /// A connection to a server with etcd's API.
 pub struct Client {
     runtime: Runtime,
@@ -54,20 +107,23 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to a URL such as `http://127.0.0.1:2379`.
+    /// Connects to a URL such as `http://127.0.0.1:2379`, or one with `https://` by files of TLS.
     ///
     /// # Errors
-    /// If the URL is invalid, or nobody listens there.
-    pub fn connect(url: &str) -> Result<Self, ClientError> {
+    /// If the URL is invalid, the files cannot be used, or nobody listens there.
+    pub fn connect(url: &str, tls: &ClientTls) -> Result<Self, ClientError> {
         let failed = |reason: String| ClientError::Unreachable { url: url.to_owned(), reason };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let uri: Uri = url.parse().map_err(|error| failed(format!("{error}")))?;
-        if uri.scheme_str() != Some("http") {
-            return Err(failed("its URL begins with http:// (TLS is the server's only)".into()));
-        }
+        let tls = match uri.scheme_str() {
+            Some("http") => None,
+            Some("https") => Some(TlsConnector::from(tls.config()?)),
+            _ => return Err(failed("a URL begins with http:// or https://".to_owned())),
+        };
+        // The connector does TLS itself.
         let endpoint = Endpoint::from(uri).connect_timeout(CONNECT_TIMEOUT);
-        let channel = runtime.block_on(endpoint.connect());
-        let channel = channel.map_err(|error| failed(format!("{error}: does it listen there?")))?;
+        let channel = runtime.block_on(endpoint.connect_with_connector(Connector(tls)));
+        let channel = channel.map_err(|error| failed(reason(&error)))?;
         Ok(Self { runtime, channel })
     }
 
@@ -92,6 +148,45 @@ impl Client {
         Ok(self.runtime.block_on(self.kv().range(request))?.into_inner())
     }
 
+    /// Writes in one transaction.
+    ///
+    /// # Errors
+    /// The server's.
+    pub fn txn(&self, request: pb::TxnRequest) -> Result<pb::TxnResponse, ClientError> {
+        Ok(self.runtime.block_on(self.kv().txn(request))?.into_inner())
+    }
+
+    /// Grants a lease of an id and a time to live in seconds.
+    ///
+    /// # Errors
+    /// The server's.
+    pub fn lease_grant(&self, id: i64, ttl: i64) -> Result<(), ClientError> {
+        let mut client = LeaseClient::new(self.channel.clone());
+        self.runtime.block_on(client.lease_grant(pb::LeaseGrantRequest { ttl, id }))?;
+        Ok(())
+    }
+
+    /// A lease's times in seconds: the remaining one, -1 if there is none, and the granted one.
+    ///
+    /// # Errors
+    /// The server's.
+    pub fn lease_times(&self, id: i64) -> Result<(i64, i64), ClientError> {
+        let mut client = LeaseClient::new(self.channel.clone());
+        let request = pb::LeaseTimeToLiveRequest { id, keys: false };
+        let times = self.runtime.block_on(client.lease_time_to_live(request))?.into_inner();
+        Ok((times.ttl, times.granted_ttl))
+    }
+
+    /// The ids of all leases.
+    ///
+    /// # Errors
+    /// The server's.
+    pub fn leases(&self) -> Result<Vec<i64>, ClientError> {
+        let mut client = LeaseClient::new(self.channel.clone());
+        let leases = self.runtime.block_on(client.lease_leases(pb::LeaseLeasesRequest {}))?;
+        Ok(leases.into_inner().leases.into_iter().map(|lease| lease.id).collect())
+    }
+
     /// Forgets revisions below one; the current revision.
     ///
     /// # Errors
@@ -102,7 +197,7 @@ impl Client {
         Ok(answer.header.unwrap_or_default().revision)
     }
 
-    /// Writes a snapshot in the server's own format; its bytes.
+    /// Writes a snapshot in the server's own format; its bytes. One that ends early is an error.
     ///
     /// # Errors
     /// The server's, and those of writing.

@@ -27,17 +27,19 @@ mod node;
 #[rustfmt::skip]
 pub mod proto;
 mod raw;
+pub mod saved;
 mod server;
 mod service;
 pub mod store;
 mod stream_end;
 mod tls;
+pub mod transfer;
 mod watch;
 
 pub use node::Served;
 pub use raw::KeyValue;
 pub use server::{ListenError, Listening, Server, listen};
-pub use tls::{TlsError, TlsFiles};
+pub use tls::{ClientTls, TlsError, TlsFiles};
 
 /// The version of etcd whose API is served: clients choose features by it.
 pub const ETCD_VERSION: &str = "3.6.16";

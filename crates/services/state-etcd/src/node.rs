@@ -12,6 +12,7 @@ use helio_state::{
 };
 use helio_state_node::{Store as Node, Watcher};
 
+use crate::saved;
 use crate::store::{
     Answer, Consistency, Figures, KeyspaceHash, Position, SnapshotChunks, Store, Watches,
 };
@@ -39,6 +40,7 @@ fn write_snapshot(node: &Node) -> io::Result<FileChunks> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("snapshot");
     node.backup(&path).map_err(io::Error::other)?;
+    saved::seal(&path)?;
     let file = File::open(&path)?;
     let left = file.metadata()?.len();
     Ok(FileChunks { file, left })

@@ -1,4 +1,5 @@
-//! TLS: the server's certificate, the authorities of its clients, and which of them are admitted.
+//! TLS: the server's certificate, the authorities of its clients, and which of them are admitted;
+//! the same of clients.
 //!
 //! Operation. Files are read again when a connection begins and one of them has changed. Files that
 //! cannot be used, as in the middle of a renewal, leave the last good ones in use.
@@ -17,7 +18,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use crate::names;
 
@@ -36,6 +37,17 @@ pub struct TlsFiles {
     /// The names (common name, or DNS name) of which a client's certificate must have one; if it is
     /// empty, all clients that an authority vouches for are admitted.
     pub allowed_names: Vec<String>,
+}
+
+/// The files of a client's TLS, in PEM.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClientTls {
+    /// The authorities of servers' certificates.
+    pub authorities: Option<PathBuf>,
+    /// The client's certificate, followed by those between it and its authority.
+    pub certificate: Option<PathBuf>,
+    /// The certificate's private key.
+    pub key: Option<PathBuf>,
 }
 
 /// Files that cannot be used.
@@ -71,6 +83,12 @@ pub enum TlsError {
     /// Names are given, but no authority that vouches for them.
     #[error("allowed names need the authorities of clients: give their file, too")]
     NamesWithoutAuthorities,
+    /// A client has no authorities to check the server by.
+    #[error("https:// needs the authorities of the server's certificate: give their file")]
+    NoAuthorities,
+    /// A client's certificate without a key, or the other way round.
+    #[error("a client's certificate and its key belong together: give both files")]
+    CertificateWithoutKey,
 }
 
 /// When each file was changed, and how long it was then.
@@ -140,25 +158,17 @@ impl TlsFiles {
 
     fn config(&self) -> Result<Arc<ServerConfig>, TlsError> {
         let provider = Arc::new(ring::default_provider());
-        let refused = |path: &Path, reason: String| TlsError::Refused { path: path.into(), reason };
-        let key = &self.key;
-        let private = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|error| {
-            TlsError::Content { path: key.clone(), what: "private key", reason: error.to_string() }
-        })?;
+        let private = private_key(&self.key)?;
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| refused(&self.certificate, error.to_string()))?;
         let builder = match &self.client_authorities {
             None => builder.with_no_client_auth(),
             Some(path) => {
-                let mut roots = RootCertStore::empty();
-                for authority in certificates(path)? {
-                    roots.add(authority).map_err(|error| refused(path, error.to_string()))?;
-                }
-                let verifier =
-                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                        .build()
-                        .map_err(|error| refused(path, error.to_string()))?;
+                let roots = Arc::new(roots(path)?);
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider)
+                    .build()
+                    .map_err(|error| refused(path, error.to_string()))?;
                 builder.with_client_cert_verifier(verifier)
             }
         };
@@ -168,6 +178,47 @@ impl TlsFiles {
         config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
         Ok(Arc::new(config))
     }
+}
+
+impl ClientTls {
+    /// The configuration of connections to servers.
+    pub(crate) fn config(&self) -> Result<Arc<ClientConfig>, TlsError> {
+        let authorities = self.authorities.as_deref().ok_or(TlsError::NoAuthorities)?;
+        let provider = Arc::new(ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| refused(authorities, error.to_string()))?
+            .with_root_certificates(roots(authorities)?);
+        let mut config = match (&self.certificate, &self.key) {
+            (None, None) => builder.with_no_client_auth(),
+            (Some(certificate), Some(key)) => builder
+                .with_client_auth_cert(certificates(certificate)?, private_key(key)?)
+                .map_err(|error| refused(certificate, error.to_string()))?,
+            _ => return Err(TlsError::CertificateWithoutKey),
+        };
+        config.alpn_protocols = vec![PROTOCOLS[0].to_vec()];
+        Ok(Arc::new(config))
+    }
+}
+
+fn refused(path: &Path, reason: String) -> TlsError {
+    TlsError::Refused { path: path.into(), reason }
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_slice(&read(path)?).map_err(|error| TlsError::Content {
+        path: path.into(),
+        what: "private key",
+        reason: error.to_string(),
+    })
+}
+
+fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(path)? {
+        roots.add(authority).map_err(|error| refused(path, error.to_string()))?;
+    }
+    Ok(roots)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {

@@ -6,7 +6,7 @@ use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use helio_state::{Alarm, Error, Image, KeyValue, LeaseImage, Source, Stored, StoredPlace, View};
+use helio_state::{Alarm, Error, Image, KeyValue, LeaseImage, Source, StoredPlace, View};
 
 use crate::map::map;
 
@@ -76,48 +76,103 @@ pub(crate) fn write(
     view: &View,
     source: &dyn Source,
 ) -> Result<(), SnapshotError> {
-    let temporary = path.with_extension("new");
-    let result = write_to(&temporary, image, view, source).and_then(|()| {
-        let named = fs::rename(&temporary, path).and_then(|()| sync_folder(path));
-        named.map_err(|source| SnapshotError::Io { path: path.into(), source })
-    });
-    result.inspect_err(|_| drop(fs::remove_file(&temporary)))
+    let mut writer = Writer::create(path, image.clone())?;
+    view.scan(image.revision, source, |stored| writer.entry(&stored.kv, stored.place()))?;
+    writer.finish()
+}
+
+/// Writes a snapshot key by key; the file has its name only when it is whole and synced. Without
+/// [`finish`](Self::finish) nothing is left.
+pub struct Writer {
+    path: PathBuf,
+    temporary: PathBuf,
+    out: BufWriter<File>,
+    image: Image,
+    at: usize,
+    index: Vec<u8>,
+    last: Bytes,
+}
+
+impl Writer {
+    /// Begins a snapshot.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written.
+    pub fn create(path: &Path, image: Image) -> Result<Self, SnapshotError> {
+        let temporary = path.with_extension("new");
+        let failed = |source| SnapshotError::Io { path: temporary.clone(), source };
+        let file = File::create(&temporary).map_err(failed)?;
+        let mut out = BufWriter::with_capacity(1 << 20, file);
+        let at = head(&image, 0, 0).len();
+        out.write_all(&vec![0; at]).map_err(failed)?;
+        let (index, last, path) = (Vec::new(), Bytes::new(), path.into());
+        Ok(Self { path, temporary, out, image, at, index, last })
+    }
+
+    /// Adds a key that another store had; keys come in their order.
+    ///
+    /// # Errors
+    ///
+    /// The key is not above the last one, or the file cannot be written.
+    pub fn push(&mut self, kv: &KeyValue) -> Result<(), SnapshotError> {
+        let key = kv.key();
+        if key <= self.last || key.is_empty() {
+            return Err(SnapshotError::Damaged { path: self.path.clone(), what: "keys' order" });
+        }
+        self.last = Bytes::copy_from_slice(&key);
+        // As if a trimmed record had held it: it is found by its key.
+        let length = u32::try_from(kv.encoded().len()).unwrap_or(u32::MAX);
+        let record = self.image.next_record.saturating_sub(1);
+        self.entry(kv, StoredPlace { record, start: 0, length })
+    }
+
+    fn entry(&mut self, kv: &KeyValue, place: StoredPlace) -> Result<(), SnapshotError> {
+        self.index.extend_from_slice(&(self.at as u64).to_le_bytes());
+        let written = write_entry(&mut self.out, kv, &place);
+        self.at += written.map_err(|source| self.failed(source))?;
+        Ok(())
+    }
+
+    fn failed(&self, source: io::Error) -> SnapshotError {
+        SnapshotError::Io { path: self.path.clone(), source }
+    }
+
+    /// Writes the index and the head, syncs the file and names it.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written.
+    pub fn finish(mut self) -> Result<(), SnapshotError> {
+        let checksum = crc32c::crc32c(&self.index);
+        let head = head(&self.image, self.index.len() / 8, self.at);
+        let mut finish = || -> io::Result<()> {
+            self.out.write_all(&self.index)?;
+            self.out.write_all(&checksum.to_le_bytes())?;
+            self.out.seek(SeekFrom::Start(0))?;
+            self.out.write_all(&head)?;
+            self.out.flush()?;
+            self.out.get_ref().sync_all()?;
+            fs::rename(&self.temporary, &self.path)?;
+            sync_folder(&self.path)
+        };
+        finish().map_err(|source| self.failed(source))
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // It has another name, if it was finished.
+        drop(fs::remove_file(&self.temporary));
+    }
 }
 
 fn sync_folder(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
 }
 
-fn write_to(
-    path: &Path,
-    image: &Image,
-    view: &View,
-    source: &dyn Source,
-) -> Result<(), SnapshotError> {
-    let failed = |source| SnapshotError::Io { path: path.into(), source };
-    let file = File::create(path).map_err(failed)?;
-    let mut out = BufWriter::with_capacity(1 << 20, file);
-    let mut at = head(image, 0, 0).len();
-    out.write_all(&vec![0; at]).map_err(failed)?;
-    let mut index = Vec::new();
-    view.scan(image.revision, source, |stored| {
-        index.extend_from_slice(&(at as u64).to_le_bytes());
-        at += write_entry(&mut out, stored).map_err(failed)?;
-        Ok::<_, SnapshotError>(())
-    })?;
-    let checksum = crc32c::crc32c(&index);
-    let finish = |mut out: BufWriter<File>| -> io::Result<()> {
-        out.write_all(&index)?;
-        out.write_all(&checksum.to_le_bytes())?;
-        out.seek(SeekFrom::Start(0))?;
-        out.write_all(&head(image, index.len() / 8, at))?;
-        out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
-    };
-    finish(out).map_err(failed)
-}
-
-fn write_entry(out: &mut impl Write, stored: &Stored<'_>) -> io::Result<usize> {
-    let (kv, place) = (stored.kv.encoded(), stored.place());
+fn write_entry(out: &mut impl Write, kv: &KeyValue, place: &StoredPlace) -> io::Result<usize> {
+    let kv = kv.encoded();
     let mut head = [0; ENTRY];
     head[4..8].copy_from_slice(&(kv.len() as u32).to_le_bytes());
     head[8..16].copy_from_slice(&place.record.to_le_bytes());

@@ -11,3 +11,4 @@ mod streams;
 #[path = "../support/mod.rs"]
 mod support;
 mod tls;
+mod transfer;
