@@ -77,25 +77,46 @@ def shared_data() -> Path:
     return Path(os.environ.get("HELIO_SHARED_DATA", ROOT.parent / "shared" / "data"))
 
 
+def visits_published(given: argparse.Namespace, url: str, threads: int, *rest: str) -> list[Line]:
+    """What one process took for each visit to serialise and publish it, after the first."""
+    alerts = str(max(int(10_000 * given.scale), 400))
+    text = example("helio-alerts", "publish_speed", url, alerts, str(threads), *rest)
+    return [json.loads(line) for line in text.splitlines()][1:]
+
+
 def publish(given: argparse.Namespace) -> Line:
-    """One process publishes a visit, beside a copy of as many bytes onto fresh pages."""
-    result = cell(given, "journal/volume-10000-stamps")
-    size = visit_bytes(result)
-    copies = [copy_s(int(size), given.dir) for _ in range(3)]
-    published = statistics.median(visit["published_s"] for visit in result["visits"])
+    """One process serialises and publishes a visit, beside copies onto fresh pages in turn."""
+    lines, copies = [], []
+    for _ in range(3):
+        with tempfile.TemporaryDirectory(dir=given.dir) as folder:
+            lines += visits_published(given, f"journal:{folder}", 1)
+            copies.append(copy_s(lines[-1]["bytes"], given.dir))
+    published = statistics.median(line["seconds"] for line in lines)
     copied = statistics.median(copies)
-    return {"published_s": published, "copy_s": copied, "ratio": copied / published, "bytes": size}
+    return {
+        "published_s": published,
+        "encode_s": statistics.median(line["encode_s"] for line in lines),
+        "copy_s": copied,
+        "ratio": copied / published,
+        "bytes": lines[-1]["bytes"],
+    }
 
 
-def publish_kafka(given: argparse.Namespace) -> Line:
-    """The same on a broker, beside librdkafka with as many samples of the same length."""
+def packets_of(path: Path) -> list[memoryview]:
+    """The packets of a file, each behind its length."""
+    data, at, packets = memoryview(path.read_bytes()), 0, []
+    while at < len(data):
+        begin = at + 4
+        at = begin + int.from_bytes(data[at:begin], "little")
+        packets.append(data[begin:at])
+    return packets
+
+
+def raw_s(url: str, packets: list[memoryview], topic: str) -> float:
+    """The seconds of librdkafka to have all packets acknowledged."""
     import confluent_kafka
 
-    result = cell(given, "kafka/volume-10000-stamps")
-    size, count = visit_bytes(result), result["cell"]["alerts"]
-    published = statistics.median(visit["published_s"] for visit in result["visits"])
-    servers = given.url.removeprefix("kafka://").split("?")[0]
-    payload = os.urandom(int(size / count))
+    servers = url.removeprefix("kafka://").split("?")[0]
     # As the transport sets it: bytes in flight are limited, and a batch is a packet or several.
     producer = confluent_kafka.Producer(
         {
@@ -106,32 +127,63 @@ def publish_kafka(given: argparse.Namespace) -> Line:
             "message.max.bytes": 10_000_000,
         }
     )
-    times = []
-    for number in range(4):
-        begin = time.perf_counter()
-        for _ in range(count):
-            while True:
-                try:
-                    producer.produce(f"raw-{os.getpid()}", payload)
-                    break
-                except BufferError:
-                    producer.poll(0.01)
-        producer.flush()
-        # The first creates the topic.
-        times += [time.perf_counter() - begin] if number else []
-    raw = statistics.median(times)
-    return {"published_s": published, "raw_s": raw, "ratio": raw / published, "bytes": size}
+    # The topic is made and its leader found, as ours are.
+    producer.produce(topic, b"first")
+    producer.flush()
+    failed: list[str] = []
+
+    def delivered(error: Any, _: Any) -> None:
+        if error is not None:
+            failed.append(str(error))
+
+    begin = time.perf_counter()
+    for packet in packets:
+        while True:
+            try:
+                producer.produce(topic, bytes(packet), on_delivery=delivered)
+                break
+            except BufferError:
+                producer.poll(0.01)
+    producer.flush()
+    seconds = time.perf_counter() - begin
+    if failed:
+        sys.exit(f"bench/alerts_rows: librdkafka lost {len(failed)} packets: {failed[0]}")
+    return seconds
+
+
+def publish_kafka(given: argparse.Namespace) -> Line:
+    """The same on a broker, beside librdkafka in turn, which publishes the same packets."""
+    lines, raw = [], []
+    for number in range(3):
+        with tempfile.TemporaryDirectory(dir=given.dir) as folder:
+            # Four threads, as librdkafka goes on while requests are under way.
+            file = Path(folder) / "packets"
+            lines += visits_published(given, given.url, 4, str(file))
+            packets = packets_of(file)
+            size = sum(len(packet) for packet in packets)
+            if size != lines[-1]["bytes"]:
+                sys.exit(f"bench/alerts_rows: {size} bytes of packets, {lines[-1]['bytes']} ours")
+            raw.append(raw_s(given.url, packets, f"raw-{os.getpid()}-{number}"))
+    published, peer = statistics.median(line["seconds"] for line in lines), statistics.median(raw)
+    return {
+        "published_s": published,
+        "raw_s": peer,
+        "ratio": peer / published,
+        "bytes": lines[-1]["bytes"],
+    }
 
 
 def groups(given: argparse.Namespace) -> Line:
-    """Eleven groups verify all, and what they cost producers while they read or stand still."""
+    """Eleven groups verify all, and what they cost producers while they read or stand still.
+
+    The processor time is that between order and manifest: packets are made before.
+    """
     reading = cell(given, "journal/groups-11-stamps")
     stalled = cell(given, "journal/groups-11-stalled")
     alone = cell(given, "journal/producers-alone")
 
     def cpu(result: Line) -> float:
-        used = result["processes"]["producers"]
-        return float(used["cpu_s"]["mean"] * used["processes"])
+        return float(statistics.median(visit["publish_cpu_s"] for visit in result["visits"]))
 
     def published(result: Line) -> float:
         return float(statistics.median(visit["published_s"] for visit in result["visits"]))
@@ -206,11 +258,29 @@ def encode(_: argparse.Namespace) -> Line:
     }
 
 
-def filters(_: argparse.Namespace) -> Line:
-    """100 flat filters and 20 of light curves, on 10,000 alerts."""
-    lines = [json.loads(line) for line in example("helio-filter", "filter_speed").splitlines()]
-    by_case = {line["case"]: line["median_ms"] for line in lines}
-    return {"flat_ms": by_case["flat"], "light_curves_ms": by_case["light curves of 100 points"]}
+def filters(given: argparse.Namespace) -> Line:
+    """100 flat filters and 20 of light curves, and the projection of their columns from packets.
+
+    The kernels alone are beside it: on columns in memory, all 97 of them in use.
+    """
+    kernels = [json.loads(line) for line in example("helio-filter", "filter_speed").splitlines()]
+    alone = {line["case"]: line["median_ms"] for line in kernels}
+    alerts = str(max(int(10_000 * given.scale), 400))
+    text = example("helio-alert-filters", "visit_speed", alerts, str(given.dir))
+    lines = [json.loads(line) for line in text.splitlines()]
+
+    def of(case: str, *parts: str) -> float:
+        these = [line for line in lines if line["case"] == case]
+        return float(statistics.median(sum(line[part] for part in parts) for line in these))
+
+    return {
+        "flat_ms": of("flat", "filter_ms", "projection_ms"),
+        "flat_projection_ms": of("flat", "projection_ms"),
+        "light_curves_ms": of("light curves", "filter_ms", "projection_ms"),
+        "light_curves_projection_ms": of("light curves", "projection_ms"),
+        "kernels_flat_ms": alone["flat"],
+        "kernels_light_curves_ms": alone["light curves of 100 points"],
+    }
 
 
 def winners(given: argparse.Namespace) -> Line:
@@ -257,10 +327,11 @@ def disk_mb_per_s(folder: Path, size: int) -> float:
 
 
 def memory(given: argparse.Namespace) -> Line:
-    """Anonymous memory of a producer, and of the filter service with 100 users."""
+    """The most anonymous memory of any of 100 producers, and of a service with 100 users."""
     result = cell(given, "journal/filters-1")
     used = result["processes"]
     return {
+        "producers": used["producers"]["processes"],
         "producer_mb": used["producers"]["anon_mb"]["max"],
         "filters_mb": used["filter service"]["anon_mb"]["max"],
     }

@@ -70,7 +70,7 @@ pub(crate) fn run(args: &ServeArgs, url: Option<&str>, stop: &Stop) -> CliResult
 }
 
 /// Announces where stamps are, unless that is announced already.
-fn announce_stamps(bus: &Bus, stream: &str, urls: &StampUrls) -> CliResult {
+pub(crate) fn announce_stamps(bus: &Bus, stream: &str, urls: &StampUrls) -> CliResult {
     let known = StampUrls::of_stream(bus, stream).map_err(failure)?;
     if known.as_ref() == Some(urls) {
         return Ok(());

@@ -9,9 +9,9 @@ use helio_console::worker::Worker;
 use serde::Serialize;
 
 use super::messages::{
-    Decided, End, FilterReply, FilterTask, MemberReply, MemberTask, ProducerOrder, ProducerReply,
-    ProducerTask, Published, ReadTotal, Rewound, Survey, UsersReply, UsersTask, VisitResults,
-    WitnessOrder, WitnessReply, WitnessTask,
+    Decided, End, FilterTask, MemberReply, MemberTask, ProducerOrder, ProducerReply, ProducerTask,
+    Published, ReadTotal, Rewound, ServiceReply, Stamped, StampsTask, Survey, UsersReply,
+    UsersTask, VisitResults, WitnessOrder, WitnessReply, WitnessTask,
 };
 use super::usage::Meter;
 
@@ -59,7 +59,8 @@ pub(super) struct Cast {
     producers: Vec<Worker>,
     members: Vec<Member>,
     witness: Worker,
-    filters: Vec<Worker>,
+    /// The filter service, and the one that serves stamps.
+    services: Vec<Worker>,
     users: Option<Worker>,
     pub(super) notes: Notes,
 }
@@ -96,7 +97,12 @@ impl Cast {
             let task = FilterTask { survey: survey.clone(), name: name.clone(), python };
             starter.start("demo-filters", "filter service", &name, &task)
         };
-        let filters = (1..=numbers.filter_processes).map(filter).collect::<CliResult<Vec<_>>>()?;
+        let mut services =
+            (1..=numbers.filter_processes).map(filter).collect::<CliResult<Vec<_>>>()?;
+        if survey.stamped == Stamped::Url {
+            let task = StampsTask { survey: survey.clone() };
+            services.push(starter.start("demo-stamps", "stamps service", "stamps", &task)?);
+        }
         let users = (!numbers.users.is_empty()).then(|| {
             let task = UsersTask { survey: survey.clone(), users: numbers.users };
             starter.start("demo-users", "users", "users", &task)
@@ -106,7 +112,7 @@ impl Cast {
         let producers = (0..survey.detectors).map(producer).collect::<CliResult<Vec<_>>>()?;
         let (stop, survey, notes) = (stop.clone(), survey.clone(), Notes::default());
         let mut cast =
-            Self { stop, survey, meter, producers, members, witness, filters, users, notes };
+            Self { stop, survey, meter, producers, members, witness, services, users, notes };
         let all = cast.len();
         cast.until("the processes to be ready", |notes| notes.ready == all)?;
         Ok(cast)
@@ -120,7 +126,7 @@ impl Cast {
     /// The number of its processes.
     pub(super) fn len(&self) -> usize {
         let users = usize::from(self.users.is_some());
-        1 + users + self.members.len() + self.filters.len() + self.producers.len()
+        1 + users + self.members.len() + self.services.len() + self.producers.len()
     }
 
     /// Waits until something is so.
@@ -171,9 +177,9 @@ impl Cast {
             notes.witness(reply);
             any = true;
         }
-        for worker in &mut self.filters {
+        for worker in &mut self.services {
             while let Some(reply) = worker.try_reply()? {
-                notes.filters(reply);
+                notes.services(reply);
                 any = true;
             }
         }
@@ -285,13 +291,13 @@ impl Cast {
         self.witness.order(&WitnessOrder::End)?;
         let mut others: Vec<&mut Worker> =
             self.members.iter_mut().map(|member| &mut member.worker).collect();
-        others.extend(&mut self.filters);
+        others.extend(&mut self.services);
         others.extend(&mut self.users);
         others.iter_mut().try_for_each(|worker| worker.order(&End::End))?;
         let all = others.len() + 1;
         self.until("the processes to end", |notes| notes.ended == all)?;
         let members = self.members.into_iter().map(|member| member.worker);
-        let all = members.chain(self.filters).chain([self.witness]).chain(self.users);
+        let all = members.chain(self.services).chain([self.witness]).chain(self.users);
         for worker in all {
             self.meter.retire(worker.id());
             worker.finish()?;
@@ -362,10 +368,10 @@ impl Notes {
         }
     }
 
-    fn filters(&mut self, reply: FilterReply) {
+    fn services(&mut self, reply: ServiceReply) {
         match reply {
-            FilterReply::Ready => self.ready += 1,
-            FilterReply::End(counters) => {
+            ServiceReply::Ready => self.ready += 1,
+            ServiceReply::End(counters) => {
                 self.ended += 1;
                 for (name, count) in counters {
                     *self.counters.entry(name).or_default() += count;

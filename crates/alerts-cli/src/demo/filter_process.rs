@@ -8,7 +8,7 @@ use helio_console::open;
 use helio_console::worker::{hear, say};
 use helio_sandbox::Launch;
 
-use super::messages::{End, FilterReply, FilterTask};
+use super::messages::{End, FilterTask, ServiceReply};
 
 /// Runs the process.
 pub(super) fn run(task: &FilterTask) -> CliResult {
@@ -16,7 +16,7 @@ pub(super) fn run(task: &FilterTask) -> CliResult {
     let python = PythonOptions { launch: Launch::python(&task.python), ..PythonOptions::default() };
     let options = Options { python, ..Options::of(&task.survey.topic) };
     let service = Service::start(&bus, &options).map_err(|e| CliError::Failure(e.to_string()))?;
-    say(&FilterReply::Ready)?;
+    say(&ServiceReply::Ready)?;
     if hear::<End>()?.is_none() {
         return Ok(());
     }
@@ -25,6 +25,6 @@ pub(super) fn run(task: &FilterTask) -> CliResult {
     drop(service);
     let counters = counters.values().into_iter();
     let counters: BTreeMap<_, _> = counters.map(|(name, _, n)| (name.to_owned(), n)).collect();
-    say(&FilterReply::End(counters))?;
+    say(&ServiceReply::End(counters))?;
     hear::<End>().map(drop)
 }

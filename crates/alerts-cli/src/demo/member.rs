@@ -18,6 +18,7 @@ use super::messages::{
     Decided, End, MemberReply, MemberTask, ReadTotal, Rewound, Stamped, WitnessOrder, WitnessReply,
     WitnessTask,
 };
+use super::stamps::Fetch;
 use crate::error;
 
 /// The most alerts of a read.
@@ -37,7 +38,9 @@ pub(super) fn run(task: &MemberTask) -> CliResult {
     let stamps = match task.survey.stamped {
         Stamped::None | Stamped::Inline => Stamps::AsPublished,
         Stamped::Linked => Stamps::Linked,
+        Stamped::Url => Stamps::None,
     };
+    let mut fetch = Fetch::new(&bus, &task.survey);
     let options =
         ReaderOptions { group: Some(task.group.clone()), stamps, ..options(Start::Committed) };
     let mut reader = AlertReader::open(&bus, &task.survey.topic, options).map_err(error::reader)?;
@@ -46,6 +49,7 @@ pub(super) fn run(task: &MemberTask) -> CliResult {
         (orders::<End>(), ReadTotal::default(), Instant::now());
     while order(&orders)?.is_none() {
         let read = read(&mut reader, &mut total)?;
+        total.bytes += fetch.stamps(&read.alerts)?;
         let decided: Vec<i64> = read.events.iter().filter_map(decided_visit).collect();
         if !decided.is_empty() || committed.elapsed() >= COMMIT_INTERVAL {
             commit(&mut reader)?;

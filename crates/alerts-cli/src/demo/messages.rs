@@ -31,6 +31,9 @@ pub(super) enum Stamped {
     Inline,
     /// In a topic of their own, which members read, too.
     Linked,
+    /// In the packets. Members read metadata alone, and get by URL the stamps of the alerts of
+    /// which [`Survey::is_fetched`] says so.
+    Url,
 }
 
 impl Survey {
@@ -38,7 +41,7 @@ impl Survey {
     pub(super) fn packets(&self) -> Generator {
         self.generator(match self.stamped {
             Stamped::None => WithStamps::None,
-            Stamped::Inline | Stamped::Linked => WithStamps::Fits,
+            Stamped::Inline | Stamped::Linked | Stamped::Url => WithStamps::Fits,
         })
     }
 
@@ -56,6 +59,11 @@ impl Survey {
     /// The identifier of a visit, which counts from 0.
     pub(super) fn visit(visit: u16) -> i64 {
         i64::from(FIRST_VISIT) + i64::from(visit)
+    }
+
+    /// Whether members get an alert's stamps by URL: of one in twenty.
+    pub(super) fn is_fetched(&self, alert: i64) -> bool {
+        self.stamped == Stamped::Url && alert % 20 == 0
     }
 
     /// The place of an alert, from its identifier.
@@ -96,6 +104,8 @@ pub(super) struct Published {
     /// Alerts and manifests that were not accepted.
     pub(super) failed: u64,
     pub(super) cause: Option<String>,
+    /// Processor seconds of the process while it published.
+    pub(super) cpu_s: f64,
     /// When the manifest was accepted, TAI.
     pub(super) done_ns: i64,
 }
@@ -201,10 +211,17 @@ pub(super) struct FilterTask {
     pub(super) python: String,
 }
 
+/// The process that serves stamps.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum FilterReply {
+pub(super) struct StampsTask {
+    pub(super) survey: Survey,
+}
+
+/// The reply of a process of the filter service, or of the one that serves stamps.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum ServiceReply {
     Ready,
-    /// The counters, by name.
+    /// The filter service's counters, by name.
     End(BTreeMap<String, u64>),
 }
 

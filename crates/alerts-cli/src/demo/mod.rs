@@ -17,6 +17,7 @@ mod night;
 mod producer;
 mod report;
 mod site;
+mod stamps;
 mod texts;
 mod usage;
 mod users;
@@ -57,6 +58,7 @@ pub(crate) fn worker(args: &WorkerArgs) -> CliResult {
         "demo-member" => member::run(&task(args)?),
         "demo-witness" => member::witness(&task(args)?),
         "demo-filters" => filter_process::run(&task(args)?),
+        "demo-stamps" => stamps::run(&task(args)?),
         "demo-users" => users::run(&task(args)?),
         kind => Err(CliError::Usage(format!("unknown kind of worker {kind:?}"))),
     }

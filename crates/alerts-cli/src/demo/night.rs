@@ -84,6 +84,8 @@ impl Plan {
 #[derive(Debug, Default, serde::Serialize)]
 pub(super) struct VisitFigures {
     pub(super) visit: i64,
+    /// When the shutter closed, TAI nanoseconds since 1970.
+    pub(super) shutter_ns: i64,
     pub(super) alerts: u64,
     pub(super) bytes: u64,
     /// Until the last manifest was accepted.
@@ -155,9 +157,11 @@ impl Story {
 impl Night<'_> {
     /// Plays all visits and the rewind.
     pub(super) fn play(&mut self) -> CliResult {
-        let begun = Instant::now();
+        let mut first = None;
         for visit in 0..self.sizes.visits {
             self.prepare(visit)?;
+            // The cadence is that of shutters: the first closes once its packets are made.
+            let begun = *first.get_or_insert_with(Instant::now);
             self.wait_until(begun + self.args.cadence * u32::from(visit))?;
             self.visit(visit)?;
         }
@@ -348,6 +352,7 @@ impl Night<'_> {
         let Some(figures) = self.visits.last_mut() else { return Ok(()) };
         *figures = VisitFigures {
             visit: id,
+            shutter_ns,
             alerts: sum(|one| one.alerts),
             bytes: sum(|one| one.bytes),
             published_s: published.map_or(0.0, since),

@@ -8,6 +8,7 @@ use helio_alerts::producer::{CcdProducer, ProducerOptions, TopicLayout};
 use helio_alerts::rubin::Version;
 use helio_alerts::stamps::Packing;
 use helio_bus::{Bus, Tai};
+use helio_console::clock::cpu_s;
 use helio_console::error::CliResult;
 use helio_console::open;
 use helio_console::worker::{hear, say};
@@ -43,6 +44,7 @@ pub(super) fn run(task: &ProducerTask) -> CliResult {
                 let visit = Survey::visit(visit);
                 producer.set_shutter_close(visit, Tai::from_nanos(shutter_ns));
                 let ccd = Ccd { visit, detector: i32::from(*detector) };
+                let before = cpu_s();
                 let outcome = producer.publish(ccd, &packets).map_err(error::producer)?;
                 let bytes = packets.iter().map(|packet| packet.len() as u64).sum();
                 let failed = outcome.failed.len() as u64 + u64::from(!outcome.is_announced);
@@ -51,6 +53,7 @@ pub(super) fn run(task: &ProducerTask) -> CliResult {
                     bytes,
                     failed,
                     cause: outcome.cause,
+                    cpu_s: cpu_s() - before,
                     done_ns: bus.clock().now().nanos(),
                 }))?;
             }
@@ -62,7 +65,7 @@ pub(super) fn run(task: &ProducerTask) -> CliResult {
 /// Opens the topics of the stream, or creates them.
 pub(super) fn open_producer(bus: &Bus, survey: &Survey) -> CliResult<CcdProducer> {
     let layout = match survey.stamped {
-        Stamped::None | Stamped::Inline => TopicLayout::Inline,
+        Stamped::None | Stamped::Inline | Stamped::Url => TopicLayout::Inline,
         Stamped::Linked => TopicLayout::Split(Packing::Plain),
     };
     let options = ProducerOptions {

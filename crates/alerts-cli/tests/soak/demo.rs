@@ -74,7 +74,12 @@ fn a_small_night_loses_nothing() {
     let Some(python) = python() else { return };
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().to_str().unwrap();
-    check(&report(&["--dir", dir, "--python", &python], &[]));
+    // Longer than a visit takes, except on a machine that is busy with other work.
+    let report = report(&["--dir", dir, "--python", &python, "--cadence", "30s"], &[]);
+    check(&report);
+    let [first, second] = [0, 1].map(|n| report["visits"][n]["shutter_ns"].as_i64().unwrap());
+    // The first is set after the clock was read, by which the second is due.
+    assert!(second - first > 29_000_000_000, "shutters: {first} ns, {second} ns");
     assert!(is_empty(folder.path()), "nothing is left");
 }
 

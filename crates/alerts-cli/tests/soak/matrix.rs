@@ -37,9 +37,9 @@ fn all_cells_lose_nothing_and_a_killed_run_resumes() {
     child.kill().unwrap();
     child.wait().unwrap();
     let (kept, text) = (done(), std::fs::read_to_string(&results).unwrap());
-    check(dir.path(), &[], 30);
+    check(dir.path(), &[], 31);
     assert!(std::fs::read_to_string(&results).unwrap().starts_with(&text));
-    assert!(kept >= 2 && done() >= 30);
+    assert!(kept >= 2 && done() >= 31);
 }
 
 #[cfg(feature = "kafka")]

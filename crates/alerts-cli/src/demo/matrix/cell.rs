@@ -272,6 +272,7 @@ impl Run<'_> {
             alerts: sum(|one| one.alerts),
             bytes: sum(|one| one.bytes),
             failed: sum(|one| one.failed),
+            publish_cpu_s: published().map(|one| one.cpu_s).sum(),
             ..Visit::default()
         });
         self.published_ns.push(published().map(|one| one.done_ns).max().unwrap_or_default());

@@ -159,7 +159,10 @@ fn around() -> Vec<Cell> {
         let small = Cell { alerts: 300, producers: 10, members: 1, partitions: 1, ..largest() };
         of(name, Cell { pace, visits: LAG_VISITS, ..small })
     };
-    let mut cells = vec![of("stamps-linked", Cell { stamped: Stamped::Linked, ..largest() })];
+    let mut cells = vec![
+        of("stamps-linked", Cell { stamped: Stamped::Linked, ..largest() }),
+        of("stamps-url", Cell { stamped: Stamped::Url, ..largest() }),
+    ];
     cells.extend([1, 2, 4].map(|filter_processes| {
         let cell = Cell { filter_processes, groups: 2, ..largest() };
         of(&format!("filters-{filter_processes}"), cell)

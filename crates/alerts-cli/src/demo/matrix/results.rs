@@ -52,6 +52,10 @@ pub(super) struct Visit {
     pub(super) read_s: f64,
     /// From the last manifest to the last read.
     pub(super) tail_s: f64,
+    /// Processor seconds of all producers from their order to their manifests: without the making
+    /// of packets.
+    #[serde(default)]
+    pub(super) publish_cpu_s: f64,
 }
 
 /// What the processes of a role used, each of them a number of each spread.

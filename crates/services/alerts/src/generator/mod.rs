@@ -128,6 +128,39 @@ struct Past {
     forced: Vec<Detection>,
 }
 
+/// An alert that is not encoded yet: rows of its records, and FITS files.
+#[derive(Debug, Clone)]
+pub struct Drawn {
+    id: i64,
+    source: Row,
+    previous: Vec<Row>,
+    forced: Vec<Row>,
+    object: Row,
+    solar_system: Option<Row>,
+    orbit: Option<Row>,
+    stamps: Option<[Vec<u8>; 3]>,
+}
+
+impl Drawn {
+    /// The alert, as an encoder takes it.
+    #[must_use]
+    pub fn alert(&self) -> Alert<'_> {
+        let stamps = self.stamps.as_ref();
+        Alert {
+            id: self.id,
+            observation_reason: None,
+            target_name: None,
+            source: &self.source,
+            previous: Some(&self.previous[..]).filter(|rows| !rows.is_empty()),
+            forced: Some(&self.forced),
+            object: Some(&self.object),
+            solar_system: self.solar_system.as_ref(),
+            orbit: self.orbit.as_ref(),
+            stamps: stamps.map_or([None; 3], |files| files.each_ref().map(|file| Some(&file[..]))),
+        }
+    }
+}
+
 impl Generator {
     /// Prepares the generation.
     #[must_use]
@@ -166,6 +199,15 @@ impl Generator {
 
     /// Appends the datum of an alert to `out`.
     pub fn write(&mut self, alert: AlertNumber, out: &mut Vec<u8>) {
+        let drawn = self.draw(alert);
+        self.encoder.encode(&drawn.alert(), out);
+        // The next alert's stamps need no new memory.
+        self.files = drawn.stamps.unwrap_or_default();
+    }
+
+    /// The rows and stamps of an alert: what is encoded.
+    #[must_use]
+    pub fn draw(&mut self, alert: AlertNumber) -> Drawn {
         let mut random = self.random(4, alert);
         self.expose(alert);
         let object = self.object(alert);
@@ -175,50 +217,35 @@ impl Generator {
             None => self.first_seen(alert, &mut random),
         };
         let known = table::KNOWN_OBJECT.is_drawn(&mut random).then(|| known(&mut random));
-        self.put(&found, &past, known.as_ref(), &mut random, out);
+        let (rows, known) = (&self.rows, known.as_ref());
+        let all: Vec<_> = past.found.iter().chain([&found]).copied().collect();
+        let drawn = Drawn {
+            id: found.id,
+            source: rows.source(&found, known),
+            previous: past.found.iter().map(|one| rows.source(one, None)).collect(),
+            forced: past.forced.iter().map(|one| rows.forced(one)).collect(),
+            object: rows.object(&all, &past.forced),
+            solar_system: known.map(|known| rows.solar_system(&found, known)),
+            orbit: known.map(|known| rows.orbit(known)),
+            stamps: None,
+        };
+        Drawn { stamps: self.stamps(&found, &mut random), ..drawn }
     }
 
-    fn put(
-        &mut self,
-        found: &Detection,
-        past: &Past,
-        known: Option<&Known>,
-        random: &mut Random,
-        out: &mut Vec<u8>,
-    ) {
-        let rows = &self.rows;
-        let previous: Vec<Row> = past.found.iter().map(|one| rows.source(one, None)).collect();
-        let forced: Vec<Row> = past.forced.iter().map(|one| rows.forced(one)).collect();
-        let all: Vec<_> = past.found.iter().chain([found]).copied().collect();
-        let (source, object) = (rows.source(found, known), rows.object(&all, &past.forced));
-        let solar_system = known.map(|known| rows.solar_system(found, known));
-        let orbit = known.map(|known| rows.orbit(known));
-        let mut stamps = [None; 3];
-        if let (WithStamps::Fits, Some((.., exposure))) = (self.options.stamps, &self.exposure) {
-            let place = Place {
-                x: found.x,
-                y: found.y,
-                ra: found.ra,
-                dec: found.dec,
-                flux: found.flux as f32,
-                template_flux: found.template_flux as f32,
-            };
-            exposure.write(&place, &self.noise, random, &mut self.files);
-            stamps = self.files.each_ref().map(|file| Some(&file[..]));
-        }
-        let alert = Alert {
-            id: found.id,
-            observation_reason: None,
-            target_name: None,
-            source: &source,
-            previous: Some(&previous[..]).filter(|rows| !rows.is_empty()),
-            forced: Some(&forced),
-            object: Some(&object),
-            solar_system: solar_system.as_ref(),
-            orbit: orbit.as_ref(),
-            stamps,
+    fn stamps(&mut self, found: &Detection, random: &mut Random) -> Option<[Vec<u8>; 3]> {
+        let (WithStamps::Fits, Some((.., exposure))) = (self.options.stamps, &self.exposure) else {
+            return None;
         };
-        self.encoder.encode(&alert, out);
+        let place = Place {
+            x: found.x,
+            y: found.y,
+            ra: found.ra,
+            dec: found.dec,
+            flux: found.flux as f32,
+            template_flux: found.template_flux as f32,
+        };
+        exposure.write(&place, &self.noise, random, &mut self.files);
+        Some(std::mem::take(&mut self.files))
     }
 
     fn random(&self, what: u64, alert: AlertNumber) -> Random {
