@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use helio_alert_serve::{Observer, Service, StampStore, router};
+use helio_alert_serve::{Counter, Observer, Service, StampStore, router};
 use helio_alerts::services::{STAMPS_SERVICE, ServicesError, StampUrls, announce};
 use helio_bus::Bus;
 use helio_console::error::{CliError, CliResult};
@@ -10,7 +10,7 @@ use helio_console::open;
 use helio_console::out::Out;
 use helio_console::outage::wait_out;
 use helio_console::stop::{STOP_POLL_INTERVAL, Stop, Until};
-use helio_http::Limits;
+use helio_http::{Limits, Refusals};
 use serde::Serialize;
 
 use crate::args::ServeArgs;
@@ -46,7 +46,10 @@ pub(crate) fn run(args: &ServeArgs, url: Option<&str>, stop: &Stop) -> CliResult
         .map_err(|error| CliError::Failure(format!("cannot start threads: {error}")))?;
     let observer = Arc::new(observer);
     let stamps = StampStore::new(&bus, stream, Some(Arc::clone(&observer)));
-    let service = Service::new(observer, stamps).with(filter::source(&bus, stream));
+    let limits = listening.refusals();
+    let service = Service::new(observer, stamps)
+        .with(filter::source(&bus, stream))
+        .with(Box::new(move || refusals(&limits)));
     let server = listening.serve(router(Arc::new(service)));
     let mut out = Out::new();
     let serving = Serving {
@@ -67,6 +70,17 @@ pub(crate) fn run(args: &ServeArgs, url: Option<&str>, stop: &Stop) -> CliResult
     }
     drop(server);
     Ok(())
+}
+
+/// What the limits of the HTTP server refused, as metrics.
+pub(crate) fn refusals(limits: &Refusals) -> Vec<Counter> {
+    let counter = |cause: &str, value: u64| Counter {
+        name: "helio_alerts_http_refused_total".to_owned(),
+        help: "Connections and requests that were refused: too many, or too late.".to_owned(),
+        labels: vec![("cause", cause.to_owned())],
+        value: value as f64,
+    };
+    vec![counter("limit", limits.refused()), counter("late", limits.timed_out())]
 }
 
 /// Announces where stamps are, unless that is announced already.

@@ -27,7 +27,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 pub use connections::{Answering, Handshake, Options, Peer, Shaken, Stream, Streams};
-pub use peers::{Limits, Observer, Peers, Place};
+pub use peers::{Limits, Observer, Peers, Place, Refusals};
 pub use requests::{BodyError, TimedBody, read_body};
 
 /// How long pending requests get when a server ends.
@@ -135,6 +135,7 @@ pub struct Listening {
     address: SocketAddr,
     listener: TcpListener,
     threads: Threads,
+    refusals: Arc<Refusals>,
 }
 
 /// Listens at an address such as `127.0.0.1:8081`, in threads of a name.
@@ -142,9 +143,12 @@ pub struct Listening {
 /// # Errors
 /// If the system refuses the address.
 pub fn listen(address: &str, thread_name: &str, limits: Limits) -> io::Result<Listening> {
-    let threads = Threads::start(thread_name, BLOCKING_THREADS, Peers::new(limits, None))?;
+    let refusals = Arc::new(Refusals::default());
+    let observer: Arc<dyn Observer> = Arc::clone(&refusals) as _;
+    let peers = Peers::new(limits, Some(observer));
+    let threads = Threads::start(thread_name, BLOCKING_THREADS, peers)?;
     let listener = threads.bind(address)?;
-    Ok(Listening { address: listener.local_addr()?, listener, threads })
+    Ok(Listening { address: listener.local_addr()?, listener, threads, refusals })
 }
 
 impl Listening {
@@ -154,10 +158,16 @@ impl Listening {
         self.address
     }
 
+    /// What the limits refuse, for metrics.
+    #[must_use]
+    pub fn refusals(&self) -> Arc<Refusals> {
+        Arc::clone(&self.refusals)
+    }
+
     /// Serves routes, whose handlers get bodies that were read within the limits.
     #[must_use]
     pub fn serve(self, routes: Router) -> Server {
-        let Self { address, listener, threads } = self;
+        let Self { address, listener, threads, .. } = self;
         let routes = requests::bounded(routes, &threads.peers);
         threads.serve(listener, routes);
         Server { address, _threads: threads }

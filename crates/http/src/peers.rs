@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -48,6 +49,37 @@ pub trait Observer: Send + Sync + 'static {
 
     /// Called for a connection or a request that was closed because its head or body was late.
     fn timed_out(&self, peer: SocketAddr);
+}
+
+/// How often the limits refused something since the start.
+#[derive(Debug, Default)]
+pub struct Refusals {
+    refused: AtomicU64,
+    timed_out: AtomicU64,
+}
+
+impl Refusals {
+    /// Connections and requests that were refused because there were too many.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Connections and requests that were closed because a head or body was late.
+    #[must_use]
+    pub fn timed_out(&self) -> u64 {
+        self.timed_out.load(Ordering::Relaxed)
+    }
+}
+
+impl Observer for Refusals {
+    fn refused(&self, _: SocketAddr) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn timed_out(&self, _: SocketAddr) {
+        self.timed_out.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// What each peer occupies at present, and the limits.

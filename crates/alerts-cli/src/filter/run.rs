@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::args::RunArgs;
-use crate::error;
+use crate::{error, serve};
 
 /// The time between two polls of decided visits.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
@@ -75,8 +75,9 @@ pub(crate) fn run(args: &RunArgs, url: Option<&str>, stop: &Stop) -> CliResult {
     let metrics = listening.as_ref().map(|at| format!("http://{}/metrics", at.address()));
     let counters = service.counters();
     let _server = listening.map(|listening| {
-        let counters = Arc::clone(&counters);
-        listening.serve(counters_router(Box::new(move || metered(&counters))))
+        let (counters, limits) = (Arc::clone(&counters), listening.refusals());
+        let numbers = move || [metered(&counters), serve::refusals(&limits)].concat();
+        listening.serve(counters_router(Box::new(numbers)))
     });
     let mut out = Lines { out: Out::new(), is_json: args.output.json };
     out.line(&RunLine::Started { stream, group: &args.group, metrics })?;

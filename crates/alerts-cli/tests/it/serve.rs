@@ -43,6 +43,7 @@ fn stamps_are_exact_and_metrics_are_counted() {
         let drops = text.lines().filter(|line| line.starts_with("helio_alerts_dropped_total"));
         drops.for_each(|line| assert!(line.ends_with(" 0"), "{layout}: {line}"));
         wait_for_metric(metrics, "helio_alerts_samples_total{topic=\"alerts\"} 30");
+        wait_for_metric(metrics, "helio_alerts_http_refused_total{cause=\"limit\"} 0");
         let mut generator = generator();
         let (mut datum, mut metadata) = (Vec::new(), Vec::new());
         let number = AlertNumber { visit: 0, detector: 2, number: 3 };

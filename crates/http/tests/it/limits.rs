@@ -12,7 +12,7 @@ use helio_http::{Limits, Observer, Peers, Threads};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::support::{
-    GOOD, LARGE, STALLED, closes, connect, head, posted, response, served, until,
+    GOOD, LARGE, STALLED, closes, connect, head, posted, response, served, served_counting, until,
 };
 
 /// When an unfinished request is closed; a loaded machine opens all connections of a test before.
@@ -44,7 +44,7 @@ fn unfinished_requests_of_one_peer_keep_no_other_out() {
 #[test]
 fn unfinished_bodies_of_one_peer_keep_no_other_out() {
     let limits = Limits { requests_per_peer: 4, unfinished: UNFINISHED, ..Limits::default() };
-    let server = served(limits);
+    let (server, refusals) = served_counting(limits);
     let open = |_| {
         let mut stream = connect(STALLED, server.address());
         stream.write_all(head(100).as_bytes()).unwrap();
@@ -60,6 +60,7 @@ fn unfinished_bodies_of_one_peer_keep_no_other_out() {
     assert_eq!(statuses, [vec![408; 4], vec![429; 6]].concat());
     assert!(responses[9].1.contains("retry-after: 1\r\n"), "{}", responses[9].1);
     assert_eq!(posted(STALLED, &server, b"x"), Some(200));
+    assert_eq!((refusals.refused(), refusals.timed_out()), (6, 4));
 }
 
 #[test]
@@ -79,7 +80,7 @@ fn connections_are_bounded_in_total() {
 
 #[test]
 fn requests_are_bounded_in_total() {
-    let server = served(Limits { requests: 1, ..Limits::default() });
+    let (server, refusals) = served_counting(Limits { requests: 1, ..Limits::default() });
     let mut pending = connect(STALLED, server.address());
     let head = head(1).replace("Host: x", "Host: x\r\nExpect: 100-continue");
     pending.write_all(head.as_bytes()).unwrap();
@@ -89,6 +90,7 @@ fn requests_are_bounded_in_total() {
     pending.write_all(b"x").unwrap();
     assert_eq!(response(&mut pending).unwrap().0, 200);
     assert_eq!(posted(GOOD, &server, b"x"), Some(200));
+    assert_eq!((refusals.refused(), refusals.timed_out()), (1, 0));
 }
 
 #[test]

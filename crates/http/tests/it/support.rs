@@ -1,12 +1,13 @@
 //! A server for tests, and requests to it.
 
 use std::io::Write as _;
+use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
 use axum::body::Bytes;
 use axum::routing::{get, post};
-use helio_http::{Limits, Server, listen};
+use helio_http::{Limits, Refusals, Server, listen};
 
 pub(crate) use crate::client::{GOOD, STALLED, TIMEOUT, closes, connect, response};
 /// More than the buffers of sockets hold.
@@ -14,10 +15,17 @@ pub(crate) const LARGE: usize = 64 << 20;
 
 /// A server that returns the length of a body, and a large response.
 pub(crate) fn served(limits: Limits) -> Server {
+    served_counting(limits).0
+}
+
+/// The same, with what its limits refuse.
+pub(crate) fn served_counting(limits: Limits) -> (Server, Arc<Refusals>) {
     let routes = Router::new()
         .route("/length", post(async |body: Bytes| body.len().to_string()))
         .route("/large", get(async || vec![b'x'; LARGE]));
-    listen("127.0.0.1:0", "test-http", limits).unwrap().serve(routes)
+    let listening = listen("127.0.0.1:0", "test-http", limits).unwrap();
+    let refusals = listening.refusals();
+    (listening.serve(routes), refusals)
 }
 
 /// The head of a request with so many bytes to follow.
