@@ -65,7 +65,7 @@ class Table:
 def test_a_call_costs_the_store_few_requests() -> None:
     with cluster("interval", "--tap") as kubernetes:
         table, client = Table(kubernetes), kubernetes.client()
-        assert plain_calls(table, client)["update"] == {"Txn update configmaps": 1.0}
+        assert plain_calls(table, client)["update"]["Txn update configmaps"] == 1.0
         pods(table, client)
         deployments(table, client)
         print(f"\n{table.told()}")
