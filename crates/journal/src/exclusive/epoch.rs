@@ -262,7 +262,8 @@ impl EpochFiles {
         };
         let Some(frame) = found.filter(|_| offset > self.info.start) else { return Ok(()) };
         self.topic.compact_below(0, frame)?;
-        locked(&self.index).forget(self.partition.segments().0);
+        let forgotten = locked(&self.index).forget(self.partition.segments().0);
+        drop(forgotten);
         Ok(())
     }
 }

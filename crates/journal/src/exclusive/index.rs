@@ -272,8 +272,11 @@ impl Index {
         }
     }
 
-    /// Forgets the segments before one.
-    pub(super) fn forget(&mut self, first: u64) {
-        self.segments.retain(|places| places.seq() >= first);
+    /// Forgets the segments before one. The caller drops them without a lock that readers need: a
+    /// removed file's blocks are freed with its last map, which takes time.
+    #[must_use]
+    pub(super) fn forget(&mut self, first: u64) -> Vec<Arc<PinnedSegment>> {
+        let forgotten = self.segments.extract_if(.., |places| places.seq() < first);
+        forgotten.map(|places| places.segment).collect()
     }
 }

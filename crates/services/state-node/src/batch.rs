@@ -18,8 +18,8 @@ pub(crate) const IN_FLIGHT: usize = 8;
 /// Requests of a batch, at most: a batch stays below the log's limit of bytes with the largest
 /// requests, too.
 const BATCH_REQUESTS: usize = 1024;
-/// Bytes of records at which a batch is closed.
-const BATCH_BYTES: usize = 16 << 20;
+/// Bytes of records at which a batch is closed: a read checks the whole batch of its record.
+const BATCH_BYTES: usize = 16 << 10;
 /// Requests that wait for a batch, at most.
 const QUEUED: usize = 100_000;
 

@@ -16,6 +16,9 @@ const VERSION: u32 = 1;
 const HEAD: usize = 64;
 /// Bytes before a key-value.
 const ENTRY: usize = 24;
+/// Bytes written at most before they are synced: a log on the same disk is synced meanwhile, and
+/// would wait for all of them.
+const SYNC_STEP_BYTES: usize = 8 << 20;
 
 /// Why a snapshot cannot be used or written.
 #[derive(Debug, thiserror::Error)]
@@ -86,7 +89,7 @@ pub(crate) fn write(
 pub struct Writer {
     path: PathBuf,
     temporary: PathBuf,
-    out: BufWriter<File>,
+    out: BufWriter<Stepwise>,
     image: Image,
     at: usize,
     index: Vec<u8>,
@@ -103,7 +106,7 @@ impl Writer {
         let temporary = path.with_extension("new");
         let failed = |source| SnapshotError::Io { path: temporary.clone(), source };
         let file = File::create(&temporary).map_err(failed)?;
-        let mut out = BufWriter::with_capacity(1 << 20, file);
+        let mut out = BufWriter::with_capacity(1 << 20, Stepwise { file, unsynced: 0 });
         let at = head(&image, 0, 0).len();
         out.write_all(&vec![0; at]).map_err(failed)?;
         let (index, last, path) = (Vec::new(), Bytes::new(), path.into());
@@ -152,7 +155,7 @@ impl Writer {
             self.out.seek(SeekFrom::Start(0))?;
             self.out.write_all(&head)?;
             self.out.flush()?;
-            self.out.get_ref().sync_all()?;
+            self.out.get_ref().file.sync_all()?;
             fs::rename(&self.temporary, &self.path)?;
             sync_folder(&self.path)
         };
@@ -164,6 +167,34 @@ impl Drop for Writer {
     fn drop(&mut self) {
         // It has another name, if it was finished.
         drop(fs::remove_file(&self.temporary));
+    }
+}
+
+/// A file that is synced as it grows.
+struct Stepwise {
+    file: File,
+    unsynced: usize,
+}
+
+impl Write for Stepwise {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.unsynced += written;
+        if self.unsynced >= SYNC_STEP_BYTES {
+            self.file.sync_data()?;
+            self.unsynced = 0;
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Seek for Stepwise {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
     }
 }
 

@@ -18,6 +18,8 @@ use crate::store::{LogSource, Shared, now_ms};
 
 /// How often leases are looked at, as etcd does.
 const TICK: Duration = Duration::from_millis(500);
+/// The niceness of the thread that writes snapshots.
+const SNAPSHOT_NICE: i32 = 15;
 
 /// What the worker is to do next.
 #[derive(Debug, Default)]
@@ -98,7 +100,7 @@ fn run(shared: &Arc<Shared>) {
         if orders.compacted && snapshot.as_ref().is_none_or(thread::JoinHandle::is_finished) {
             let shared = Arc::clone(shared);
             let thread = thread::Builder::new().name("state-snapshot".into());
-            snapshot = thread.spawn(move || drop(trim(&shared, Trim::IfWorthwhile))).ok();
+            snapshot = thread.spawn(move || snapshot_of(&shared)).ok();
         }
         watch_quota(shared);
         shared.keep_reserve();
@@ -138,6 +140,13 @@ fn watch_quota(shared: &Arc<Shared>) {
         let request = WriteRequest::Alarm { alarm: Alarm::NoSpace, state: AlarmState::Raised };
         shared.enqueue(request, Due::new().0);
     }
+}
+
+/// Trims the log, with less of the processor than writers and readers get.
+fn snapshot_of(shared: &Arc<Shared>) {
+    // On Linux this is the thread's alone. Without it, the snapshot is only less polite.
+    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), SNAPSHOT_NICE);
+    let _ = trim(shared, Trim::IfWorthwhile);
 }
 
 /// Whether a small gain is worth a snapshot.
