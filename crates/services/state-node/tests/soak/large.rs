@@ -1,8 +1,8 @@
 //! A large store: what a snapshot costs writers, and how long a restart takes.
 //!
 //! `HELIO_STATE_KEYS` sets the number of keys (default 10^6, 1 GB with their values). The figures
-//! of issue 34 (put p99 during a snapshot at most 2x, a restart in 10 s) are goals of a quiet machine
-//! and a release build: they are printed, not required.
+//! of issue 34 (put p99 during a snapshot at most 2x, a restart in 10 s) are goals of a quiet
+//! machine and a release build: they are printed, not required.
 
 use std::collections::VecDeque;
 use std::path::Path;
