@@ -2,7 +2,8 @@
 //! first bytes.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{IsTerminal as _, Read};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
 use helio_bus::SchemaText;
@@ -54,6 +55,11 @@ impl Input {
     pub(crate) fn read(path: &Path) -> CliResult<Self> {
         let failed = |e: std::io::Error| CliError::file(path, &e);
         let file = File::open(path).map_err(failed)?;
+        let kind = file.metadata().map_err(failed)?.file_type();
+        if !kind.is_file() && !kind.is_fifo() && !file.is_terminal() {
+            let name = path.display();
+            return Err(CliError::Refused(format!("{name} is no file: give one, or a pipe")));
+        }
         let mut bytes = Vec::new();
         file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
         let name = path.display().to_string();

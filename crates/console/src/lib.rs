@@ -49,7 +49,7 @@ pub fn run(name: &'static str, command: impl FnOnce() -> CliResult) -> ExitCode 
     helio_transports::register_all();
     // Standard error may be closed.
     helio_bus::on_notice(|text| _ = writeln!(std::io::stderr().lock(), "{}: {text}", program()));
-    match command() {
+    match stop::survive_file_limits().and_then(|()| command()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             if !matches!(error, CliError::Pipe | CliError::Worker(_)) {

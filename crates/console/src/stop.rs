@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 
 use crate::error::{CliError, CliResult};
@@ -52,6 +52,14 @@ pub fn on_sigterm() -> CliResult<Arc<AtomicBool>> {
     let taken = flag::register(SIGTERM, Arc::clone(&asked));
     taken.map_err(|e| CliError::Failure(format!("cannot handle signal {SIGTERM}: {e}")))?;
     Ok(asked)
+}
+
+/// A write beyond the limit of a file's size (`ulimit -f`) fails as one on a full disk does, with a
+/// message; by default its signal ends the process.
+pub(crate) fn survive_file_limits() -> CliResult {
+    let taken = flag::register(SIGXFSZ, Arc::default());
+    taken.map_err(|e| CliError::Failure(format!("cannot handle signal {SIGXFSZ}: {e}")))?;
+    Ok(())
 }
 
 /// The end of a command that otherwise runs for ever: a given time, or a signal.

@@ -1,6 +1,6 @@
 //! `play` and `record`: from files to the bus and back, as the reference library reads them.
 
-use crate::support::{Site, interrupt, shared_data, steady};
+use crate::support::{Ran, Site, interrupt, shared_data, steady};
 use serde_json::{Value, json};
 
 const SCHEMA: &str = r#"{"type": "record", "name": "Reading", "fields": [
@@ -143,6 +143,23 @@ fn play_has_a_rate_and_an_end() {
     assert_eq!(site.run(&["play", "t", "/nowhere"]).code, Some(3));
     let broken = site.file("broken.avro", b"Obj\x01garbage");
     assert_eq!(site.run(&["play", "t2", &broken]).code, Some(1));
+    let endless = site.run(&["play", "t", "/dev/zero"]);
+    assert_eq!((endless.code, endless.err.contains("/dev/zero is no file")), (Some(4), true));
+}
+
+#[test]
+fn a_limit_of_the_files_size_is_an_error_with_a_message() {
+    let site = Site::new();
+    let file = site.file("large.txt", vec![b'a'; 3_000_000]);
+    let command = site.helio(&["pub", "t", "--file", &file]);
+    let mut limited = std::process::Command::new("sh");
+    // In units of 512 or 1,024 bytes: less than the file.
+    limited.args(["-c", "ulimit -f 1000; exec \"$0\" \"$@\""]);
+    limited.arg(command.get_program()).args(command.get_args());
+    limited.env_remove("HELIO_URL").envs(command.get_envs().filter_map(|(k, v)| Some((k, v?))));
+    let ran = Ran::of(limited.output().unwrap());
+    assert_eq!(ran.code, Some(1), "{}", ran.err);
+    assert!(ran.err.contains("no room on the disk"), "{}", ran.err);
 }
 
 #[test]
