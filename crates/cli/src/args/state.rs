@@ -117,10 +117,10 @@ pub(crate) struct TlsArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) cacert: Option<PathBuf>,
     /// The client's certificate, in PEM.
-    #[arg(long, value_name = "FILE", requires = "key")]
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) cert: Option<PathBuf>,
     /// The certificate's private key, in PEM.
-    #[arg(long, value_name = "FILE", requires = "cert")]
+    #[arg(id = "tls_key", long = "key", value_name = "FILE", requires = "cert")]
     pub(crate) key: Option<PathBuf>,
 }
 
