@@ -437,33 +437,45 @@ impl Drop for LentPartitions {
     }
 }
 
+/// The outcome of a seek.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sought {
+    /// The consumer fetches from the position.
+    Moved,
+    /// The consumer does not have the partition: its group is between two assignments.
+    Unassigned,
+}
+
 /// Moves to another position of a partition. Samples fetched for the old position are dropped.
 pub(crate) fn seek(
     consumer: &Consumer,
     topic: &str,
     partition: u32,
     offset: u64,
-) -> Result<(), TransportError> {
-    let seek = || {
+) -> Result<Sought, TransportError> {
+    let until = Instant::now() + BROKER_TIMEOUT;
+    loop {
         let list = partition_list(topic, [(partition, offset)])?;
         let sought =
             consumer.seek_partitions(list, BROKER_TIMEOUT).map_err(failed("seek to an offset"))?;
         let error = sought.elements().iter().find_map(|element| element.error().err());
-        Ok::<_, TransportError>(error)
-    };
-    // A partition that was just assigned may not have started; librdkafka's own thread does that
-    // without waiting for a broker.
-    for _ in 0..MAX_SEEK_ATTEMPTS {
-        match seek()? {
-            None => return Ok(()),
-            Some(_) => std::thread::sleep(Duration::from_millis(1)),
+        let Some(error) = error else { return Ok(Sought::Moved) };
+        let assigned = consumer.assignment().map_err(failed("seek to an offset"))?;
+        let number = i32::try_from(partition).unwrap_or(i32::MAX);
+        if assigned.find_partition(topic, number).is_none() {
+            return Ok(Sought::Unassigned);
         }
+        if Instant::now() >= until {
+            return Err(failed("seek to an offset")(error));
+        }
+        // A partition that was just assigned may not have started; librdkafka's own thread does
+        // that without waiting for a broker, once it has a processor.
+        std::thread::sleep(SEEK_RETRY_INTERVAL);
     }
-    seek()?.map_or(Ok(()), |error| Err(failed("seek to an offset")(error)))
 }
 
-/// How many times a seek is tried, one millisecond apart.
-const MAX_SEEK_ATTEMPTS: usize = 200;
+/// How long a seek waits for librdkafka's thread before it is tried again.
+const SEEK_RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Partitions of a topic with their offsets, in librdkafka's type.
 pub(crate) fn partition_list(

@@ -515,6 +515,7 @@ mod tests {
     use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 
     use super::*;
+    use crate::client::fetcher::{self, Sought};
 
     const TOPIC: &str = "t";
 
@@ -526,6 +527,19 @@ mod tests {
         config.set("bootstrap.servers", cluster.bootstrap_servers()).set("group.id", "t.g");
         let consumer = config.create_with_context(Context::new(&Arc::default(), None)).unwrap();
         (cluster, consumer)
+    }
+
+    /// A rebalance takes all partitions away until the last member has joined.
+    #[test]
+    fn a_seek_between_two_assignments_waits_for_nothing() {
+        let (_cluster, consumer) = cluster();
+        let seek = || fetcher::seek(&consumer, TOPIC, 0, 0).unwrap();
+        consumer.assign(&partition_list(TOPIC, [(0, 0)]).unwrap()).unwrap();
+        assert_eq!(seek(), Sought::Moved);
+        consumer.unassign().unwrap();
+        assert_eq!(seek(), Sought::Unassigned);
+        consumer.assign(&partition_list(TOPIC, [(0, 0)]).unwrap()).unwrap();
+        assert_eq!(seek(), Sought::Moved);
     }
 
     #[test]

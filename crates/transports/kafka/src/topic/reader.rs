@@ -15,7 +15,7 @@ use rdkafka::message::Message as _;
 use crate::SCHEME;
 use crate::client::context::Consumer;
 use crate::client::error::{failed, is_gone, outage};
-use crate::client::fetcher::{self, LentPartitions, SampleQueue};
+use crate::client::fetcher::{self, LentPartitions, SampleQueue, Sought};
 use crate::client::ffi::{self, TopicId};
 use crate::client::options::BROKER_TIMEOUT;
 use crate::client::signal::ReaderSignal;
@@ -50,6 +50,8 @@ struct Cursor {
     held: Option<OwnedSample>,
     /// The next fetched sample is at this offset or behind it.
     fetched: u64,
+    /// Whether the reader has moved it: it may stand before its group's position.
+    is_sought: bool,
     progress: GroupProgress,
     /// How many checks had found the topic unchanged when it was reported that this log was
     /// recreated or truncated.
@@ -62,7 +64,19 @@ impl Cursor {
         let (foreign, held) = (NextForeignSequence::None, None);
         let (next, end) = (offset, Cell::new(end));
         let (fetched, noticed, progress) = (offset, None, GroupProgress::default());
-        Self { partition, queue, next, end, after, foreign, held, fetched, progress, noticed }
+        Self {
+            partition,
+            queue,
+            next,
+            end,
+            after,
+            foreign,
+            held,
+            fetched,
+            is_sought: false,
+            progress,
+            noticed,
+        }
     }
 
     /// The same, fetched from the sample before the start, which is compared.
@@ -74,7 +88,8 @@ impl Cursor {
 
     /// Replaces the queue of the same log.
     fn with_queue(self, start: StartPosition, queue: SampleQueue) -> Self {
-        let (next, fetched) = (self.next.max(start.offset), start.offset);
+        let next = if self.is_sought { self.next } else { self.next.max(start.offset) };
+        let fetched = start.offset;
         Self { queue, next, fetched, noticed: None, ..self }
     }
 
@@ -293,6 +308,7 @@ impl KafkaReader {
         let Source::Member(member) = &self.source else { return Ok(ControlFlow::Continue(())) };
         let Some(news) = member.news() else { return Ok(ControlFlow::Continue(())) };
         let mut before = std::mem::take(&mut self.cursors);
+        let mut sought = Vec::new();
         for AssignedPartition { start, processed, queue, kept } in news? {
             let place = before.iter().position(|old| old.partition == start.partition);
             let old = place.map(|place| before.swap_remove(place)).filter(|_| kept);
@@ -302,7 +318,12 @@ impl KafkaReader {
                     self.news.extend(old.replaced(start.offset));
                     Cursor::new(start, queue)
                 }
-                Some(old) => old.with_queue(start, queue),
+                Some(old) => {
+                    // It is fetched from the group's position, and was moved to an earlier one.
+                    let is_behind = old.is_sought && old.next < start.offset;
+                    sought.extend(is_behind.then_some((old.partition, old.next)));
+                    old.with_queue(start, queue)
+                }
                 None => Cursor::new(start, queue),
             };
             self.cursors.push(cursor.behind(processed));
@@ -312,6 +333,7 @@ impl KafkaReader {
             fetcher::signal_when_nonempty(&mut cursor.queue, &self.updates.signal)
         });
         self.cursors.sort_unstable_by_key(|cursor| cursor.partition);
+        sought.into_iter().try_for_each(|(partition, offset)| self.seek(partition, offset))?;
         let own: Vec<u32> = self.cursors.iter().map(|cursor| cursor.partition).collect();
         Ok(visit.item(Item::Assigned(&own)))
     }
@@ -575,8 +597,13 @@ impl Reader for KafkaReader {
             cursor.ends_at(end);
         }
         let offset = offset.min(cursor.end.get());
-        fetcher::seek(&consumer, name, partition, offset)?;
+        let sought = fetcher::seek(&consumer, name, partition, offset)?;
+        // A member whose group is between two assignments gets there if it keeps the partition.
+        if sought == Sought::Unassigned && matches!(self.source, Source::Lent(_)) {
+            return Err(not_ours(SCHEME, partition));
+        }
         (cursor.next, cursor.after, cursor.held, cursor.fetched) = (offset, None, None, offset);
+        cursor.is_sought = true;
         cursor.foreign = NextForeignSequence::None;
         self.history.retain(|kept| kept.partition != partition);
         Ok(())

@@ -77,6 +77,27 @@ fn a_group_goes_on_where_it_has_committed() {
 }
 
 #[test]
+fn a_member_that_keeps_its_partition_reads_on_where_it_has_moved_to() {
+    let Some(broker) = shared_broker() else { return };
+    let topic = opened(&broker.bus("Mount"), "moved", Qos::stream());
+    (0..9).for_each(|number| publish(&topic, b"", &[number]));
+    // Kafka gives the only partition to the member whose name sorts first.
+    let [first, second] = ["a", "b"].map(|name| {
+        let topic = broker.bus(name).topic(TopicSpec::new(topic.name().as_str()).unwrap());
+        topic.unwrap()
+    });
+    let member = |topic: &Topic| topic.subscribe(Subscribe::from(Start::Earliest).group("g"));
+    let mut samples = member(&first).unwrap();
+    (0..9).for_each(|number| assert_eq!(next(&mut samples).payload[..], [number]));
+    samples.commit().unwrap();
+    samples.seek(0, 3).unwrap();
+    let mut other = member(&second).unwrap();
+    let event = other.next_timeout(HANG_TIMEOUT).unwrap();
+    assert!(matches!(&event, Some(Event::Assigned(own)) if own.is_empty()), "{event:?}");
+    (3..9).for_each(|number| assert_eq!(next(&mut samples).payload[..], [number]));
+}
+
+#[test]
 fn a_second_owner_is_refused_until_the_first_has_gone() {
     let Some(broker) = shared_broker() else { return };
     let [mount, rival] = ["Mount", "rival"].map(|name| broker.bus(name));
