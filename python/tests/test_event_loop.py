@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import inspect
+import itertools
 import subprocess
 from contextlib import contextmanager, suppress
 from types import FunctionType
@@ -116,7 +117,10 @@ def test_a_panic_is_a_helio_error() -> None:
 
 
 class Rig:
-    """Objects on a bus whose engine takes its time: opened before, and used meanwhile."""
+    """Objects on a bus whose engine takes its time: opened before, and used meanwhile.
+
+    There is one for each name. A loaded machine tries a name again, on one that was used before.
+    """
 
     def __init__(self, bus: helio.Bus, spare: helio.Bus, clock: testing.ManualClock) -> None:
         self.bus = bus
@@ -126,22 +130,23 @@ class Rig:
         self.remote: helio.Remote
         self.call: helio.CommandCall
         self.producer: alerts.CcdProducer
-        self._topics: Iterator[helio.Topic[Numbered]] = iter(())
-        self._alerts: Iterator[alerts.AlertSubscription] = iter(())
-        self._samples: Iterator[helio.Subscription[Numbered]] = iter(())
+        self.of_group: alerts.AlertSubscription
+        self._topics: Iterator[helio.Topic[Numbered]]
+        self._alerts: Iterator[alerts.AlertSubscription]
+        self._samples: Iterator[helio.Subscription[Numbered]]
 
     async def prepare(self) -> None:
         """Open what is used later."""
         names = [f"topic{n}" for n in range(20)]
         topics = [self.bus.topic(name, Numbered, qos=helio.EVENT) for name in names]
-        self._topics = iter(topics)
+        self._topics = itertools.cycle(topics)
         for topic in topics:
             await topic.publish_many([Numbered(number=1), Numbered(number=2)])
         again = [self.bus.topic(name, Numbered) for name in names]
         samples = [topic.subscribe(start=helio.earliest(), group="g") for topic in again]
         for each in samples:
             await each.next()
-        self._samples = iter(samples)
+        self._samples = itertools.cycle(samples)
         self.remote = helio.Remote(self.bus, "Probe")
         self.call = self.remote.cmd_unhandled.set_start()
         with pytest.raises(helio.CommandError):
@@ -156,14 +161,14 @@ class Rig:
         await self.producer.publish(visit=1, detector=0, packets=[{"candid": 1}, {"candid": 2}])
         stream = alerts.open(self.bus)
         found = [stream.subscribe(start="earliest", batch_alerts=1) for _ in range(14)]
-        found += [stream.subscribe(start="earliest", group=f"g{n}") for n in range(2)]
-        for each in found:
+        self.of_group = stream.subscribe(start="earliest", group="g")
+        for each in (*found, self.of_group):
             await each.alert()
-        self._alerts = iter(found)
+        self._alerts = itertools.cycle(found)
 
     @property
     def alerts(self) -> alerts.AlertSubscription:
-        """An open subscription of alerts, with one unread; the last ones are of a group."""
+        """An open subscription of alerts, with one unread."""
         return next(self._alerts)
 
     @property
@@ -321,7 +326,7 @@ CALLS: dict[str, Callable[[Rig], Any]] = {
     "alerts.AlertSubscription.audit": lambda rig: rig.alerts.audit(1),
     "alerts.AlertSubscription.rewind": lambda rig: rig.alerts.rewind("earliest"),
     "alerts.AlertSubscription.close": lambda rig: rig.alerts.close(),
-    "alerts.AlertSubscription.commit": lambda rig: of_group(rig).commit(),
+    "alerts.AlertSubscription.commit": lambda rig: rig.of_group.commit(),
     "alerts.CcdProducer.schema": lambda rig: rig.producer.schema,
     "alerts.CcdProducer.encode": lambda rig: rig.producer.encode([{"candid": 3}]),
     "alerts.CcdProducer.open_visit": lambda rig: rig.producer.open_visit(
@@ -380,12 +385,6 @@ PLAIN = {
 def fresh(rig: Rig) -> alerts.AlertSubscription:
     """A subscription of alerts that is not open yet."""
     return alerts.open(rig.bus).subscribe(start="earliest", columns=["candid"])
-
-
-def of_group(rig: Rig) -> alerts.AlertSubscription:
-    """An open subscription of alerts, of a group."""
-    *_, last = rig._alerts
-    return last
 
 
 async def replayed(rig: Rig) -> None:
