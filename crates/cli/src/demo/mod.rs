@@ -25,7 +25,6 @@ pub(crate) mod logging;
 mod messages;
 mod mount;
 mod pace;
-mod packet;
 pub(crate) mod pointing;
 mod processes;
 pub(crate) mod reader;

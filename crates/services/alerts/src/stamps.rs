@@ -33,8 +33,6 @@ pub const MAX_PARTS: usize = 64;
 pub const MAX_LINKED_PARTS: usize = 64;
 /// The most bytes of all stamps of an alert: fifty times Rubin's largest.
 pub const MAX_STAMPS_BYTES: usize = 64 << 20;
-/// The level of zstd: the highest that keeps up with a CCD's producer.
-const LEVEL: i32 = 3;
 
 /// The identity of a part: XXH3-128 of its bytes.
 pub type PartHash = u128;
@@ -67,6 +65,40 @@ pub enum StampsError {
     /// There are too many or too large stamps.
     #[error("stamps beyond the limit of {MAX_STAMPS_BYTES} bytes or {MAX_STAMPS} stamps")]
     Limit,
+    /// This program cannot compress.
+    #[error("packed stamps need zstd; build helio-alerts with its feature zstd")]
+    NoZstd,
+}
+
+#[cfg(feature = "zstd")]
+mod compression {
+    use super::StampsError;
+
+    /// The level of zstd: the highest that keeps up with a CCD's producer.
+    const LEVEL: i32 = 3;
+
+    pub(super) fn compress(body: &[u8]) -> Result<Vec<u8>, StampsError> {
+        let packed = zstd::bulk::compress(body, LEVEL);
+        Ok(packed.expect("zstd compresses any bytes into a buffer that it sizes"))
+    }
+
+    pub(super) fn decompress(packed: &[u8], bytes: usize) -> Result<Vec<u8>, StampsError> {
+        let body = zstd::bulk::decompress(packed, bytes);
+        body.map_err(|_| StampsError::Damaged("it cannot be decompressed"))
+    }
+}
+
+#[cfg(not(feature = "zstd"))]
+mod compression {
+    use super::StampsError;
+
+    pub(super) fn compress(_: &[u8]) -> Result<Vec<u8>, StampsError> {
+        Err(StampsError::NoZstd)
+    }
+
+    pub(super) fn decompress(_: &[u8], _: usize) -> Result<Vec<u8>, StampsError> {
+        Err(StampsError::NoZstd)
+    }
 }
 
 /// The stamps of an alert.
@@ -172,8 +204,7 @@ pub fn pack(
     match packing {
         Packing::Plain => out.extend_from_slice(&body),
         Packing::ShuffleZstd => {
-            let packed = zstd::bulk::compress(&body, LEVEL);
-            out.extend(packed.expect("zstd compresses any bytes into a buffer that it sizes"));
+            out.extend(compression::compress(&body)?);
         }
     }
     let sample = &mut out[start..];
@@ -285,8 +316,7 @@ pub fn unpack<'s>(
     let entries = (0..count).map(|_| entries(&mut table)).collect::<Result<Vec<_>, _>>()?;
     let body = match packing {
         Packing::Plain => table.to_vec(),
-        Packing::ShuffleZstd => zstd::bulk::decompress(table, body_bytes)
-            .map_err(|_| StampsError::Damaged("it cannot be decompressed"))?,
+        Packing::ShuffleZstd => compression::decompress(table, body_bytes)?,
     };
     if body.len() != body_bytes {
         return Err(StampsError::Damaged("its parts have another size"));
