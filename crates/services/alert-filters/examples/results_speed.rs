@@ -5,24 +5,22 @@
 //! processor time of the process, and its anonymous memory.
 #![allow(clippy::unwrap_used, reason = "an example that cannot run ends")]
 
+mod visits;
+
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use helio_alert_filters::{
     Content, Delivery, FilterStore, Force, Format, Language, Options, Service,
 };
-use helio_alerts::generator::{AlertNumber, Generator, GeneratorOptions};
-use helio_alerts::layout::Ccd;
-use helio_alerts::producer::{CcdProducer, ProducerOptions, control_topic};
+use helio_alerts::generator::{Generator, GeneratorOptions};
+use helio_alerts::producer::{CcdProducer, ProducerOptions};
 use helio_alerts::rubin::Version;
-use helio_alerts::visit::{Closing, Control, Digest, Opening};
-use helio_bus::{Bus, Message, TopicSpec};
-use helio_core::codec::Codec;
-use helio_core::schema::HasSchema;
+use helio_bus::Bus;
 
-const TOPIC: &str = "alerts";
+use visits::{DETECTORS, TOPIC, close, publish, until};
+
 const USERS: usize = 100;
-const DETECTORS: u16 = 189;
 const COLUMNS: &str = "diaSourceId, diaSource.ra, diaSource.dec, diaSource.snr";
 
 fn processor_time() -> Duration {
@@ -34,52 +32,6 @@ fn rss_anon_mb() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() >> 10
-}
-
-fn control(bus: &Bus, record: &Control) {
-    let mut payload = Vec::new();
-    Codec::new(&Control::schema().unwrap()).serialize(record, &mut payload).unwrap();
-    let publisher = control_topic(bus, TOPIC).unwrap().publisher().unwrap();
-    publisher.publish(Message::new(&payload)).wait().unwrap();
-}
-
-fn publish(generator: &mut Generator, producer: &CcdProducer, visit: u32) {
-    let detectors = (0..i32::from(DETECTORS)).collect();
-    let id = generator.visit_id(visit);
-    let (window_ns, starts) = (600_000_000_000, Vec::new());
-    let opening = Opening { visit: id, detectors, shutter_close_ns: 0, window_ns, starts };
-    producer.open_visit(opening).unwrap();
-    for detector in 0..DETECTORS {
-        let packets: Vec<Vec<u8>> = (0..generator.alerts(detector))
-            .map(|number| {
-                let mut datum = Vec::new();
-                generator.write(AlertNumber { visit, detector, number }, &mut datum);
-                datum
-            })
-            .collect();
-        let ccd = Ccd { visit: id, detector: detector.into() };
-        assert!(producer.publish(ccd, &packets).unwrap().is_published());
-    }
-}
-
-fn close(bus: &Bus, visit: i64) {
-    let topic = bus.topic(TopicSpec::new(TOPIC).unwrap()).unwrap();
-    let ends = topic.partitions().unwrap().iter().map(|p| p.end as i64).collect();
-    let (missing, short, repeated) = Default::default();
-    let totals = Digest::default();
-    let closer = "bench".to_owned();
-    control(
-        bus,
-        &Control::Closing(Closing { visit, closer, totals, ends, missing, short, repeated }),
-    );
-}
-
-fn until(mut is_done: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_done() {
-        assert!(start.elapsed() < Duration::from_secs(600), "it hangs");
-        std::thread::sleep(Duration::from_micros(200));
-    }
 }
 
 fn main() {

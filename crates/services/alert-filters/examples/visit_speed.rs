@@ -6,22 +6,19 @@
 //! JSON line a visit, with processor time by the service's own counters.
 #![allow(clippy::unwrap_used, reason = "an example that cannot run ends")]
 
+mod visits;
+
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use helio_alert_filters::{FilterStore, Force, Language, Options, Service};
 use helio_alerts::arrays::{self, Kind};
-use helio_alerts::generator::{AlertNumber, Generator, GeneratorOptions, History};
-use helio_alerts::layout::Ccd;
-use helio_alerts::producer::{CcdProducer, ProducerOptions, control_topic};
+use helio_alerts::generator::{Generator, GeneratorOptions, History};
+use helio_alerts::producer::{CcdProducer, ProducerOptions};
 use helio_alerts::rubin::Version;
-use helio_alerts::visit::{Closing, Control, Digest, Opening};
-use helio_bus::{Bus, Message, TopicSpec};
-use helio_core::codec::Codec;
-use helio_core::schema::HasSchema;
+use helio_bus::Bus;
 
-const TOPIC: &str = "alerts";
-const DETECTORS: u16 = 189;
+use visits::{DETECTORS, TOPIC, close, publish, until};
+
 /// Visits of a case.
 const VISITS: u32 = 5;
 /// Columns of numbers that the flat filters have among them.
@@ -68,51 +65,6 @@ fn curves() -> Vec<String> {
             ),
         })
         .collect()
-}
-
-fn publish(generator: &mut Generator, producer: &CcdProducer, visit: u32) {
-    let detectors = (0..i32::from(DETECTORS)).collect();
-    let id = generator.visit_id(visit);
-    let (window_ns, starts) = (600_000_000_000, Vec::new());
-    let opening = Opening { visit: id, detectors, shutter_close_ns: 0, window_ns, starts };
-    producer.open_visit(opening).unwrap();
-    for detector in 0..DETECTORS {
-        let packets: Vec<Vec<u8>> = (0..generator.alerts(detector))
-            .map(|number| {
-                let mut datum = Vec::new();
-                generator.write(AlertNumber { visit, detector, number }, &mut datum);
-                datum
-            })
-            .collect();
-        let ccd = Ccd { visit: id, detector: detector.into() };
-        assert!(producer.publish(ccd, &packets).unwrap().is_published());
-    }
-}
-
-/// Ends a visit, as a reader of the whole stream does.
-fn close(bus: &Bus, visit: i64) {
-    let topic = bus.topic(TopicSpec::new(TOPIC).unwrap()).unwrap();
-    let closing = Control::Closing(Closing {
-        visit,
-        closer: "bench".to_owned(),
-        totals: Digest::default(),
-        ends: topic.partitions().unwrap().iter().map(|p| p.end as i64).collect(),
-        missing: Vec::new(),
-        short: Vec::new(),
-        repeated: Vec::new(),
-    });
-    let mut payload = Vec::new();
-    Codec::new(&Control::schema().unwrap()).serialize(&closing, &mut payload).unwrap();
-    let publisher = control_topic(bus, TOPIC).unwrap().publisher().unwrap();
-    publisher.publish(Message::new(&payload)).wait().unwrap();
-}
-
-fn until(mut is_done: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_done() {
-        assert!(start.elapsed() < Duration::from_secs(600), "it hangs");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 fn measure(case: &str, conditions: &[String], options: GeneratorOptions, folder: &std::path::Path) {
