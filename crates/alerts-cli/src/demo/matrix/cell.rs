@@ -334,6 +334,7 @@ impl Run<'_> {
         let read_ns = self.read_ns(visit).unwrap_or(published_ns);
         let seconds = |from: i64, until: i64| (until - from) as f64 * 1e-9;
         Visit {
+            shutter_s: seconds(self.shutters_ns[0], shutter_ns),
             published_s: seconds(shutter_ns, published_ns),
             read_s: seconds(shutter_ns, read_ns),
             tail_s: seconds(published_ns, read_ns),

@@ -42,6 +42,9 @@ impl Spread {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Visit {
     pub(super) visit: i64,
+    /// When the shutter closed, after the first visit's.
+    #[serde(default)]
+    pub(super) shutter_s: f64,
     pub(super) alerts: u64,
     pub(super) bytes: u64,
     /// Alerts and manifests that were not accepted.
