@@ -522,7 +522,11 @@ class RawColumns:
 
 class RawFilterSet:
     def __init__(
-        self, schemas: list[tuple[int, Schema]], filters: list[tuple[str, str, str]]
+        self,
+        schemas: list[tuple[int, Schema]],
+        filters: list[tuple[str, str, str]],
+        watch_lists: list[tuple[str, list[tuple[float, float]], float]],
+        regions: list[tuple[str, list[tuple[int, int]]]],
     ) -> None: ...
     def run(self, column: object) -> tuple[RawColumns, list[tuple[int, str]]]: ...
 

@@ -56,6 +56,43 @@ def matched(values: list[dict[str, Any]]) -> dict[tuple[str, str], set[int]]:
     return {key: found for key, found in ids.items() if found}
 
 
+def test_watch_lists_and_regions_can_be_named() -> None:
+    given = packets()
+    values = [decoded(packet) for packet in given]
+    wanted = {v["diaSourceId"]: v["diaSource"] for v in values[::50]}
+    positions = [(source["ra"], source["dec"]) for source in wanted.values()]
+    sky = [(0, 12 << 58)]
+    texts = {
+        "listed": "SELECT * FROM alerts WHERE in_watchlist('mine')",
+        "everywhere": "SELECT * FROM alerts WHERE in_moc('sky')",
+        "nowhere": "SELECT * FROM alerts WHERE in_moc('none')",
+    }
+    lists: dict[str, Any] = {
+        "watch_lists": {"mine": alerts.WatchList(positions, 0.001)},
+        "regions": {"sky": sky, "none": []},
+    }
+    found, _ = alerts.FilterSet({"ada": texts}, **lists).run(pa.array(given, pa.binary()))
+    matches: dict[str, set[int]] = {}
+    for row in table(found):
+        matches.setdefault(row["filter"], set()).add(row["alert"])
+    assert matches == {"listed": set(wanted), "everywhere": {v["diaSourceId"] for v in values}}
+    # It is sent to executors.
+    run = spark.matcher({"ada": texts}, {}, pickle.loads(pickle.dumps(lists)))
+    batch = pa.record_batch(
+        {
+            "value": pa.array(given, pa.binary()),
+            "partition": pa.array([0] * len(given), pa.int32()),
+            "offset": pa.array(range(len(given)), pa.int64()),
+        }
+    )
+    rows = [row for part in run([batch]) for row in part.to_pylist() if row["filter"] == "listed"]
+    assert {row["alert"] for row in rows} == set(wanted)
+    with pytest.raises(ValueError, match="nobody"):
+        alerts.FilterSet({"ada": {"of": "SELECT * FROM alerts WHERE in_watchlist('nobody')"}})
+    with pytest.raises(ValueError, match="region wrong"):
+        alerts.FilterSet({"ada": texts}, **{**lists, "regions": {"wrong": [(5, 3)]}})
+
+
 def table(columns: Any) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = pa.record_batch(columns).to_pylist()
     return rows

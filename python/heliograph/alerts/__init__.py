@@ -38,7 +38,7 @@ from heliograph.alerts._events import (
     VisitOpened,
     VisitRejected,
 )
-from heliograph.alerts._filters import FilterSet, best
+from heliograph.alerts._filters import FilterSet, WatchList, best
 from heliograph.alerts._producer import CcdOutcome, CcdProducer, Manifest
 from heliograph.alerts._subscription import Alerts, AlertSubscription, open  # noqa: A004
 
@@ -57,6 +57,7 @@ __all__ = [
     "VisitDecided",
     "VisitOpened",
     "VisitRejected",
+    "WatchList",
     "best",
     "open",
     "rubin_schema",

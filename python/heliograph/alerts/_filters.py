@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from heliograph._heliograph import RawFilterSet, best_matches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from heliograph._heliograph import RawColumns, Schema
 
@@ -17,6 +17,15 @@ class ArrowArray(Protocol):
 
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[Any, Any]:
         """Export the array and its schema."""
+
+
+class WatchList(NamedTuple):
+    """Positions that a filter names by ``in_watchlist('name')``."""
+
+    positions: Sequence[tuple[float, float]]
+    """Right ascension and declination, degrees."""
+    radius_arcsec: float
+    """How near a source must be to one of them."""
 
 
 class FilterSet:
@@ -35,10 +44,13 @@ class FilterSet:
 
     What a packet matches depends on nothing but the packet and the filters: matches are the same
     for any split into batches and processes. A set is used by one thread at a time; it is made in
-    the process that runs it. Regions and watch lists cannot be named.
+    the process that runs it. ``watch_lists`` and ``regions`` have what filters name beside columns;
+    a region is a list of ranges of HEALPix's nested cells of order 29, as MOCs have them, each
+    without its end, ascending and apart.
 
     Raises ValueError, which names the filter, for a text that is not in the language, and where
-    filters of one user have different ORDER BYs; SchemaError if the schemas have no common columns.
+    filters of one user have different ORDER BYs, and which names the list, for positions and ranges
+    that are none; SchemaError if the schemas have no common columns.
     """
 
     def __init__(
@@ -46,9 +58,16 @@ class FilterSet:
         filters: Mapping[str, Mapping[str, str]],
         *,
         schemas: Mapping[int, Schema] | None = None,
+        watch_lists: Mapping[str, WatchList] | None = None,
+        regions: Mapping[str, Sequence[tuple[int, int]]] | None = None,
     ) -> None:
         texts = [(user, name, text) for user, own in filters.items() for name, text in own.items()]
-        self._raw = RawFilterSet(list((schemas or {}).items()), texts)
+        lists = [
+            (name, list(one.positions), one.radius_arcsec)
+            for name, one in (watch_lists or {}).items()
+        ]
+        ranges = [(name, list(one)) for name, one in (regions or {}).items()]
+        self._raw = RawFilterSet(list((schemas or {}).items()), texts, lists, ranges)
 
     def run(self, packets: ArrowArray) -> tuple[RawColumns, list[tuple[int, str]]]:
         """Return the matches of packets, and the packets that cannot be read.

@@ -22,11 +22,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from heliograph.alerts._filters import FilterSet
+from heliograph.alerts._filters import FilterSet, WatchList
 from heliograph.alerts._filters import best as _best
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from heliograph._heliograph import Schema
 
@@ -50,21 +50,24 @@ def match(
     filters: Mapping[str, Mapping[str, str]],
     *,
     schemas: Mapping[int, Schema] | None = None,
+    watch_lists: Mapping[str, WatchList] | None = None,
+    regions: Mapping[str, Sequence[tuple[int, int]]] | None = None,
 ) -> Any:
     """Return the matches of a DataFrame of packets, as a DataFrame of :data:`MATCHES`.
 
     ``packets`` has the columns ``value``, ``partition`` and ``offset``, as Spark's source for Kafka
-    gives them; filters and schemas are those of :class:`heliograph.alerts.FilterSet`. A packet that
-    cannot be read drops only itself: count ``error IS NOT NULL``.
+    gives them; the others are those of :class:`heliograph.alerts.FilterSet`. A packet that cannot
+    be read drops only itself: count ``error IS NOT NULL``.
 
     Set ``spark.sql.execution.arrow.maxRecordsPerBatch`` to some hundred: packets with stamps have
     140 kB. Raises as ``FilterSet``, before anything is run.
     """
     texts = {user: dict(own) for user, own in filters.items()}
     numbered = {number: schema.text for number, schema in (schemas or {}).items()}
-    FilterSet(texts, schemas=schemas)
+    lists: dict[str, Any] = {"watch_lists": watch_lists, "regions": regions}
+    FilterSet(texts, schemas=schemas, **lists)
     columns = packets.select("value", "partition", "offset")
-    return columns.mapInArrow(matcher(texts, numbered), MATCHES)
+    return columns.mapInArrow(matcher(texts, numbered, lists), MATCHES)
 
 
 def best(matches: Any) -> Any:
@@ -79,7 +82,9 @@ def best(matches: Any) -> Any:
 
 
 def matcher(
-    filters: Mapping[str, Mapping[str, str]], schemas: Mapping[int, str]
+    filters: Mapping[str, Mapping[str, str]],
+    schemas: Mapping[int, str],
+    lists: Mapping[str, Any] | None = None,
 ) -> Callable[[Iterable[Any]], Iterator[Any]]:
     """Return what ``mapInArrow`` runs: it can be pickled, and plans the filters where it runs."""
 
@@ -88,7 +93,7 @@ def matcher(
 
         pa = _pyarrow()
         known = {number: Schema(text) for number, text in schemas.items()}
-        planned = FilterSet(filters, schemas=known or None)
+        planned = FilterSet(filters, schemas=known or None, **(lists or {}))
         for batch in batches:
             found, damaged = planned.run(batch.column("value"))
             found = pa.record_batch(found)

@@ -21,7 +21,9 @@ use helio_bus::transport::locked;
 use helio_columns::{Decoder, Layout};
 use helio_core::Schema as CoreSchema;
 use helio_filter::cap::{Candidate, Mode, Top};
-use helio_filter::{Catalog, Filter, Layout as SkyLayout, Matches, Plan, Rank};
+use helio_filter::{
+    Catalog, Filter, Layout as SkyLayout, LiveWatchList, Matches, Plan, Rank, Region, WatchList,
+};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -74,8 +76,37 @@ fn invalid(error: &dyn std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
+/// What filters name beside columns.
+struct Lists {
+    /// Name, positions (degrees) and radius (arcseconds).
+    watch_lists: Vec<(String, Vec<[f64; 2]>, f64)>,
+    /// Name, and ranges of nested cells of HEALPix's order 29, each without its end.
+    regions: Vec<(String, Vec<[u64; 2]>)>,
+}
+
+impl Lists {
+    fn add_to(self, mut catalog: Catalog) -> PyResult<Catalog> {
+        for (name, positions, radius_arcsec) in self.watch_lists {
+            let list = WatchList::new(positions, radius_arcsec)
+                .map_err(|error| invalid(&format!("watch list {name}: {error}")))?;
+            catalog = catalog.with_watch_list(name, Arc::new(LiveWatchList::new(list)));
+        }
+        for (name, ranges) in self.regions {
+            let ranges = ranges.into_iter().map(|[start, end]| start..end).collect();
+            let region =
+                Region::new(ranges).map_err(|error| invalid(&format!("region {name}: {error}")))?;
+            catalog = catalog.with_region(name, region);
+        }
+        Ok(catalog)
+    }
+}
+
 impl FilterSet {
-    fn new(given: Vec<(u32, CoreSchema)>, texts: Vec<(String, String, String)>) -> PyResult<Self> {
+    fn new(
+        given: Vec<(u32, CoreSchema)>,
+        texts: Vec<(String, String, String)>,
+        lists: Lists,
+    ) -> PyResult<Self> {
         let mut schemas = Schemas::rubin();
         let mut all: Vec<CoreSchema> = given.iter().map(|(_, schema)| schema.clone()).collect();
         if all.is_empty() {
@@ -86,7 +117,7 @@ impl FilterSet {
         let whole = Layout::new(&all, &["*"]).map_err(no_columns)?;
         let is_ztf = all.iter().any(|schema| schema.field("candidate").is_some());
         let sky = if is_ztf { SkyLayout::ztf() } else { SkyLayout::rubin() };
-        let catalog = Arc::new(Catalog::new(whole.schema(), sky));
+        let catalog = Arc::new(lists.add_to(Catalog::new(whole.schema(), sky))?);
         let mut checked = BTreeMap::<String, Vec<(String, Filter)>>::new();
         for (user, name, text) in texts {
             let filter = Filter::check(&text, &catalog)
@@ -323,10 +354,13 @@ impl RawFilterSet {
         py: Python<'_>,
         schemas: Vec<(u32, PyRef<'_, Schema>)>,
         filters: Vec<(String, String, String)>,
+        watch_lists: Vec<(String, Vec<[f64; 2]>, f64)>,
+        regions: Vec<(String, Vec<[u64; 2]>)>,
     ) -> PyResult<Self> {
+        let lists = Lists { watch_lists, regions };
         let schemas: Vec<_> =
             schemas.iter().map(|(number, schema)| (*number, schema.schema().clone())).collect();
-        py.detach(|| FilterSet::new(schemas, filters)).map(|set| Self(Mutex::new(set)))
+        py.detach(|| FilterSet::new(schemas, filters, lists)).map(|set| Self(Mutex::new(set)))
     }
 
     /// Runs all filters on a column of packets.
