@@ -305,7 +305,9 @@ fn sizes() -> Vec<Call> {
     let sized = |bytes: usize| {
         Call::Put(pb::PutRequest { value: Bytes::from(vec![b'x'; bytes]), ..put("big", "") })
     };
-    let below = [64, 32, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 16, 8, 0];
+    // Between 27 and 20 it depends on how long etcd's number of the request is, which has its
+    // member's in it.
+    let below = [64, 32, 29, 28, 27, 20, 16, 8, 0];
     let mut calls: Vec<Call> = below.into_iter().map(|less| sized(MOST - less)).collect();
     calls.push(sized(MOST + 1));
     calls.push(sized(MOST + (512 << 10) - 20));
