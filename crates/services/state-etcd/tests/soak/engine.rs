@@ -33,6 +33,11 @@ impl Etcd {
         self.started["url"].as_str().unwrap()
     }
 
+    /// The path of one of etcd's programs, such as `etcdctl`.
+    pub(crate) fn program(&self, name: &str) -> &str {
+        self.started["programs"][name].as_str().unwrap()
+    }
+
     pub(crate) fn version(&self) -> &str {
         self.started["version"].as_str().unwrap()
     }

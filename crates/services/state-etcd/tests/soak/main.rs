@@ -6,4 +6,5 @@
 mod support;
 
 mod engine;
+mod etcdctl;
 mod recorded;
