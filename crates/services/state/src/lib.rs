@@ -8,6 +8,8 @@
 //! - `tree`: the persistent B-tree; [`view`]: what readers hold of it.
 //! - [`state`]: requests in, records and answers out; `check`, `txn`: its parts.
 //! - [`lease`]: leases. [`watch`]: the watches of a stream.
+//! - [`zone`]: which of two zones leads, and what it may acknowledge.
+//! - [`merge`]: what becomes of two lines.
 //!
 //! The writer gives a request to [`State::write`], appends the record to a log, and answers when
 //! the log has committed it. Readers hold a [`View`] of the last committed record.
@@ -15,6 +17,7 @@
 mod check;
 pub mod error;
 pub mod lease;
+pub mod merge;
 mod range;
 mod record;
 pub mod request;
@@ -24,6 +27,7 @@ mod txn;
 pub mod view;
 pub mod watch;
 pub mod wire;
+pub mod zone;
 
 pub use check::check;
 pub use error::{Code, Error};

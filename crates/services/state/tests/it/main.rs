@@ -8,3 +8,11 @@ mod leases;
 mod model;
 mod support;
 mod watches;
+mod zone;
+
+#[path = "../support/model/mod.rs"]
+mod zone_model;
+
+#[allow(dead_code, unreachable_pub, reason = "shared with the soak")]
+#[path = "../support/zones/mod.rs"]
+mod zones;
