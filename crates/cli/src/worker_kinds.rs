@@ -30,6 +30,10 @@ pub(crate) fn run(args: &WorkerArgs) -> CliResult {
         "log-server" => log::workers::server::run(&task(args)?),
         "log-client" => log::workers::client::run(&task(args)?),
         "log-producer" => log::workers::producer::run(&task(args)?),
+        #[cfg(feature = "state")]
+        "state-command" => crate::state::process::run_command(&task::<Vec<String>>(args)?),
+        #[cfg(feature = "state")]
+        "state-foreign" => crate::state::process::become_foreign(&task(args)?),
         "demo-reader" => demo::reader::run(&task(args)?),
         kind => Err(CliError::Usage(format!("unknown kind of worker {kind:?}"))),
     }

@@ -118,6 +118,12 @@ impl Worker {
         dead.map(drop).map_err(|e| self.broken(&e))
     }
 
+    /// Whether the process has ended.
+    pub fn has_ended(&mut self) -> CliResult<bool> {
+        let ended = self.child.try_wait().map_err(|e| self.broken(&e))?;
+        Ok(ended.is_some())
+    }
+
     /// The number of its process.
     pub fn id(&self) -> u32 {
         self.child.id()

@@ -64,6 +64,7 @@ const FAMILIES: &[(&str, &str)] = &[
     ("crates/services/alerts", "crates/services/alert-"),
     ("crates/services/state", "crates/services/state-"),
     ("crates/services/state-node", "crates/services/state-etcd"),
+    ("crates/services/state-etcd", "crates/services/state-load"),
 ];
 
 /// Whether a service belongs to another one, and may use it.

@@ -40,6 +40,12 @@ pub(crate) enum StateCommand {
     Watch(WatchArgs),
     /// Forget the revisions below one.
     Compact(CompactArgs),
+    /// Kill and restart a store under a load as Kubernetes makes, and audit every answer.
+    ///
+    /// A store of this program is written to by several clients and watched by others, killed
+    /// (SIGKILL) four times, compacted, saved and restored; an etcd is imported where one is found.
+    /// The exit code is 1 where a requirement that must hold is missed.
+    Demo(StateDemoArgs),
 }
 
 /// When a write is acknowledged.
@@ -246,4 +252,31 @@ pub(crate) struct CompactArgs {
     pub(crate) endpoint: EndpointArgs,
     #[command(flatten)]
     pub(crate) output: Output,
+}
+
+/// `helio state demo`.
+#[derive(Debug, Args)]
+pub(crate) struct StateDemoArgs {
+    /// Where the folder of this run is created, and removed.
+    #[arg(long)]
+    pub(crate) dir: Option<PathBuf>,
+    /// How long the load runs, such as 20s.
+    #[arg(long, default_value = "20", value_name = "TIME", value_parser = load_time)]
+    pub(crate) seconds: Duration,
+    /// The etcd to import from (default: that in PATH, or built by tests/engines/kube).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) etcd: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// The longest load of a demo: all that it wrote is kept for the audit.
+const MOST_LOAD_TIME: Duration = Duration::from_secs(600);
+
+/// Parses the time of a load.
+fn load_time(text: &str) -> Result<Duration, String> {
+    match units::interval(text)? {
+        long if long > MOST_LOAD_TIME => Err(format!("{text:?} is too long; the maximum is 10m")),
+        time => Ok(time),
+    }
 }

@@ -1,6 +1,8 @@
 //! `helio state`: a cluster state store for etcd's clients.
 
 mod ask;
+mod demo;
+pub(crate) mod process;
 mod schedule;
 mod serve;
 mod transfer;
@@ -21,5 +23,6 @@ pub(crate) fn run(command: &StateCommand, stop: &Stop) -> CliResult {
         StateCommand::Get(args) => ask::get(args),
         StateCommand::Watch(args) => ask::watch(args, stop),
         StateCommand::Compact(args) => ask::compact(args),
+        StateCommand::Demo(args) => demo::run(args, stop),
     }
 }

@@ -19,6 +19,8 @@ mod kafka;
 mod log_demo;
 mod log_everywhere;
 mod log_otlp;
+#[cfg(feature = "state")]
+mod state_demo;
 mod stopped_readers;
 #[path = "../../../core/tests/storm/mod.rs"]
 mod storm_report;

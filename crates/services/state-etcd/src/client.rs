@@ -1,4 +1,4 @@
-//! A blocking client of etcd's API, for the command line.
+//! A client of etcd's API: blocking for the command line, and its connections for others.
 
 use std::error::Error as _;
 use std::io::{self, Write};
@@ -100,6 +100,59 @@ impl tower_service::Service<Uri> for Connector {
     }
 }
 
+/// Opens a connection, for callers with a runtime of their own. It connects again by itself.
+///
+/// # Errors
+/// As [`Client::connect`].
+pub async fn open(url: &str, tls: &ClientTls) -> Result<Channel, ClientError> {
+    let failed = |reason: String| ClientError::Unreachable { url: url.to_owned(), reason };
+    let uri: Uri = url.parse().map_err(|error| failed(format!("{error}")))?;
+    let tls = match uri.scheme_str() {
+        Some("http") => None,
+        Some("https") => Some(TlsConnector::from(tls.config()?)),
+        _ => return Err(failed("a URL begins with http:// or https://".to_owned())),
+    };
+    // The connector does TLS itself.
+    let endpoint = Endpoint::from(uri).connect_timeout(CONNECT_TIMEOUT);
+    let channel = endpoint.connect_with_connector(Connector(tls)).await;
+    channel.map_err(|error| failed(reason(&error)))
+}
+
+/// Opens a watch on a connection.
+///
+/// # Errors
+/// The server's.
+pub async fn watch(
+    channel: Channel,
+    create: pb::WatchCreateRequest,
+) -> Result<WatchStream, ClientError> {
+    let (sender, sent) = queue();
+    let create = RequestUnion::CreateRequest(create);
+    let mut client = WatchClient::new(channel).max_decoding_message_size(MOST_ANSWER_BYTES);
+    // The queue is empty: this does not wait.
+    drop(sender.send(pb::WatchRequest { request_union: Some(create) }).await);
+    let answers = client.watch(sent).await?.into_inner();
+    Ok(WatchStream { answers, _requests: sender })
+}
+
+/// The answers to a watch; it ends when this is dropped.
+pub struct WatchStream {
+    answers: Streaming<pb::WatchResponse>,
+    /// The stream ends with it.
+    _requests: Filled<pb::WatchRequest>,
+}
+
+impl WatchStream {
+    /// The next answer. It may be cancelled: none is lost.
+    ///
+    /// # Errors
+    /// The server's; also its end.
+    pub async fn next(&mut self) -> Result<pb::WatchResponse, ClientError> {
+        let answer = self.answers.message().await?;
+        answer.ok_or_else(|| Status::unavailable("the server has ended the watch").into())
+    }
+}
+
 /// A connection to a server with etcd's API.
 pub struct Client {
     runtime: Runtime,
@@ -112,18 +165,8 @@ impl Client {
     /// # Errors
     /// If the URL is invalid, the files cannot be used, or nobody listens there.
     pub fn connect(url: &str, tls: &ClientTls) -> Result<Self, ClientError> {
-        let failed = |reason: String| ClientError::Unreachable { url: url.to_owned(), reason };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let uri: Uri = url.parse().map_err(|error| failed(format!("{error}")))?;
-        let tls = match uri.scheme_str() {
-            Some("http") => None,
-            Some("https") => Some(TlsConnector::from(tls.config()?)),
-            _ => return Err(failed("a URL begins with http:// or https://".to_owned())),
-        };
-        // The connector does TLS itself.
-        let endpoint = Endpoint::from(uri).connect_timeout(CONNECT_TIMEOUT);
-        let channel = runtime.block_on(endpoint.connect_with_connector(Connector(tls)));
-        let channel = channel.map_err(|error| failed(reason(&error)))?;
+        let channel = runtime.block_on(open(url, tls))?;
         Ok(Self { runtime, channel })
     }
 
@@ -220,25 +263,15 @@ impl Client {
     /// # Errors
     /// The server's.
     pub fn watch(&self, create: pb::WatchCreateRequest) -> Result<Watching<'_>, ClientError> {
-        let (sender, sent) = queue();
-        let create = RequestUnion::CreateRequest(create);
-        let mut client =
-            WatchClient::new(self.channel.clone()).max_decoding_message_size(MOST_ANSWER_BYTES);
-        let answers = self.runtime.block_on(async {
-            // The queue is empty: this does not wait.
-            drop(sender.send(pb::WatchRequest { request_union: Some(create) }).await);
-            client.watch(sent).await
-        })?;
-        Ok(Watching { client: self, answers: answers.into_inner(), _requests: sender })
+        let stream = self.runtime.block_on(watch(self.channel.clone(), create))?;
+        Ok(Watching { client: self, stream })
     }
 }
 
 /// An open watch.
 pub struct Watching<'a> {
     client: &'a Client,
-    answers: Streaming<pb::WatchResponse>,
-    /// The stream ends with it.
-    _requests: Filled<pb::WatchRequest>,
+    stream: WatchStream,
 }
 
 impl Watching<'_> {
@@ -248,12 +281,9 @@ impl Watching<'_> {
     /// The server's; also its end.
     pub fn next(&mut self, timeout: Duration) -> Result<Option<pb::WatchResponse>, ClientError> {
         self.client.runtime.block_on(async {
-            match tokio::time::timeout(timeout, self.answers.message()).await {
+            match tokio::time::timeout(timeout, self.stream.next()).await {
                 Err(_) => Ok(None),
-                Ok(answer) => match answer? {
-                    Some(answer) => Ok(Some(answer)),
-                    None => Err(Status::unavailable("the server has ended the watch").into()),
-                },
+                Ok(answer) => answer.map(Some),
             }
         })
     }

@@ -27,6 +27,7 @@ mod node;
 #[rustfmt::skip]
 pub mod proto;
 mod raw;
+pub mod requests;
 pub mod saved;
 mod server;
 mod service;
