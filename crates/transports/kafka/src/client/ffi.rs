@@ -3,6 +3,8 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,6 +15,7 @@ use rdkafka::client::{Client, ClientContext};
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::BorrowedMessage;
+use rdkafka::producer::{BaseProducer, Producer as _, ProducerContext};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 /// The first offset of a partition's log and its end, from the newest fetch, without a request;
@@ -94,6 +97,48 @@ pub(crate) fn commit(
         }
         bindings::rd_kafka_queue_destroy(queue);
         outcome
+    }
+}
+
+/// The queue of a producer's reports, which writes a byte to a socket when it is no longer empty.
+pub(crate) struct ReportQueue {
+    queue: *mut bindings::rd_kafka_queue_t,
+    /// Open until the queue writes no more.
+    _wake: UnixStream,
+}
+
+// SAFETY: librdkafka's queues are locked by itself, and this one is not changed after its start.
+unsafe impl Send for ReportQueue {}
+
+impl ReportQueue {
+    /// The end of the socket must not block.
+    pub(crate) fn of<C: ProducerContext>(producer: &BaseProducer<C>, wake: UnixStream) -> Self {
+        let byte = [0_u8];
+        // SAFETY: the client lives as long as the reference to its producer; the queue is counted
+        // by librdkafka, and its reference is this value's. The byte is copied.
+        let queue = unsafe {
+            let queue = bindings::rd_kafka_queue_get_main(producer.client().native_ptr());
+            let payload = byte.as_ptr().cast();
+            bindings::rd_kafka_queue_io_event_enable(queue, wake.as_raw_fd(), payload, 1);
+            queue
+        };
+        Self { queue, _wake: wake }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        // SAFETY: the queue is there until this value is dropped.
+        unsafe { bindings::rd_kafka_queue_length(self.queue) == 0 }
+    }
+}
+
+impl Drop for ReportQueue {
+    fn drop(&mut self) {
+        // SAFETY: the queue is there until its reference is given back, once. Behind the first call
+        // the socket is written to no more.
+        unsafe {
+            bindings::rd_kafka_queue_io_event_enable(self.queue, -1, std::ptr::null(), 0);
+            bindings::rd_kafka_queue_destroy(self.queue);
+        }
     }
 }
 

@@ -15,6 +15,7 @@ pub(crate) mod in_flight;
 pub(crate) mod link;
 pub(crate) mod names;
 pub(crate) mod options;
+pub(crate) mod polled_producer;
 pub(crate) mod producer;
 pub(crate) mod rebootstrap;
 pub(crate) mod security_errors;

@@ -9,7 +9,7 @@ use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::metadata::Metadata;
 use rdkafka::producer::{
-    BaseRecord, DeliveryResult, Producer as _, ProducerContext, PurgeConfig, ThreadedProducer,
+    BaseProducer, BaseRecord, DeliveryResult, Producer as _, ProducerContext, PurgeConfig,
 };
 
 use crate::client::first_record_gate::{FailedRecords, FirstRecordGate};
@@ -18,6 +18,7 @@ use crate::client::in_flight::{
     DeliveryReceiver, InFlightKey, InFlightQueue, OutgoingRecord, RecordRole,
 };
 use crate::client::options::Options;
+use crate::client::polled_producer::PolledProducer;
 use crate::client::signal::Notify;
 
 /// How long closing waits for records in flight.
@@ -36,8 +37,8 @@ pub(crate) struct DeliveryContext {
     producer: OnceLock<Weak<NativeProducer>>,
 }
 
-/// librdkafka's producer, and the thread that serves its callbacks.
-type NativeProducer = ThreadedProducer<DeliveryContext>;
+/// librdkafka's producer.
+type NativeProducer = PolledProducer<DeliveryContext>;
 
 impl DeliveryContext {
     /// A record was reported: records behind a partition's first one are sent. Returns those that
@@ -97,7 +98,7 @@ fn cause(producer: &NativeProducer, error: KafkaError) -> KafkaError {
     fatal.map_or(error, |(code, _)| KafkaError::MessageProduction(code))
 }
 
-/// Destroys the producer on another thread: its destructor joins the polling thread, on which this
+/// Destroys the producer on another thread: its destructor joins the producer's own thread, on which this
 /// may run.
 fn end<T: Send + 'static>(producer: T) {
     let thread = std::thread::Builder::new().name("kafka-producer-end".to_owned());
@@ -148,8 +149,8 @@ impl Producer {
             health: Arc::clone(health),
             producer: OnceLock::new(),
         };
-        let inner: NativeProducer = options.producer().create_with_context(reports)?;
-        let inner = Arc::new(inner);
+        let base: BaseProducer<_> = options.producer().create_with_context(reports)?;
+        let inner = Arc::new(NativeProducer::start(base)?);
         _ = inner.context().producer.set(Arc::downgrade(&inner));
         health.clients.add(&inner);
         Ok(Self { inner: Some(inner), flight })

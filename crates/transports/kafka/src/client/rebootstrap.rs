@@ -33,9 +33,10 @@ use helio_bus::transport::locked;
 use rdkafka::admin::AdminClient;
 use rdkafka::client::{Client, ClientContext, DefaultClientContext};
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
-use rdkafka::producer::{Producer as _, ProducerContext, ThreadedProducer};
+use rdkafka::producer::{Producer as _, ProducerContext};
 
 use crate::client::ffi;
+use crate::client::polled_producer::PolledProducer;
 
 /// The maximum number of checks between two additions of brokers.
 const MAX_CHECKS_BETWEEN_REBOOTSTRAPS: u32 = 32;
@@ -103,7 +104,7 @@ impl<C: ConsumerContext + 'static> RebootstrapClient for BaseConsumer<C> {
     }
 }
 
-impl<C: ProducerContext + 'static> RebootstrapClient for ThreadedProducer<C> {
+impl<C: ProducerContext + 'static> RebootstrapClient for PolledProducer<C> {
     fn check(&self, seen: &mut ClientState, named: &BootstrapServers) {
         seen.check(self.client(), named);
     }
