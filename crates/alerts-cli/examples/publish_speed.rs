@@ -1,7 +1,7 @@
 //! How fast one process serialises and publishes visits: rows and FITS files are made before, and
 //! the time from the first packet's encoding to the last manifest that the bus accepted counts.
 //!
-//! `cargo run --release -p helio-alerts --example publish_speed URL [ALERTS [THREADS [FILE]]]`
+//! `cargo run --release -p helio-alerts-cli --example publish_speed URL [ALERTS [THREADS [FILE]]]`
 //! prints a JSON line a visit. `FILE` receives the packets of the last visit, each behind its
 //! length (four bytes, little-endian), for a peer that is to publish the same bytes.
 #![allow(clippy::unwrap_used, reason = "an example that cannot run ends")]
@@ -110,6 +110,7 @@ impl Night {
 }
 
 fn main() {
+    helio_transports::register_all();
     let mut arguments = std::env::args().skip(1);
     let url = arguments.next().expect("the URL of a bus");
     let mut number = |other| arguments.next().map_or(other, |text| text.parse().unwrap());
