@@ -40,8 +40,8 @@ const MAX_VISITS: usize = 16_384;
 const MAX_PREPARED: usize = 3;
 /// How long the first record of a visit's filters is waited for.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(30);
-/// Alerts that are gathered into a batch, and how long the first of them waits for others: a batch of
-/// a hundred filters costs about 2 ms whatever it has, and a CCD publishes about 50 alerts.
+/// Alerts that are gathered into a batch, and how long the first of them waits for others: a batch
+/// of a hundred filters costs about 2 ms whatever it has, and a CCD publishes about 50 alerts.
 const GATHERED_ALERTS: usize = 1_024;
 const GATHER_TIMEOUT: Duration = Duration::from_millis(250);
 /// The longest wait for control records while a partition is read no further.

@@ -98,8 +98,8 @@ fn cause(producer: &NativeProducer, error: KafkaError) -> KafkaError {
     fatal.map_or(error, |(code, _)| KafkaError::MessageProduction(code))
 }
 
-/// Destroys the producer on another thread: its destructor joins the producer's own thread, on which this
-/// may run.
+/// Destroys the producer on another thread: its destructor joins the producer's own thread, on
+/// which this may run.
 fn end<T: Send + 'static>(producer: T) {
     let thread = std::thread::Builder::new().name("kafka-producer-end".to_owned());
     let ended = thread.spawn(move || drop(producer));
