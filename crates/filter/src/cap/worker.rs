@@ -1,6 +1,6 @@
 //! The part of ranking in each filter process: from matches in order of position to partials.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
 
@@ -55,7 +55,7 @@ struct Matches {
     /// better. With the position of each, best first.
     possible: Vec<(u64, Candidate)>,
     /// All matches' first positions, to tell the late ones.
-    first: BTreeMap<i64, u64>,
+    first: HashMap<i64, u64>,
 }
 
 #[derive(Debug, Default)]
@@ -119,6 +119,21 @@ impl Worker {
         self.partitions.values().flat_map(Assigned::open_visits).collect()
     }
 
+    /// Whether a match can be among the best, whatever the visit's end: of another one the names
+    /// of its filters are not needed.
+    #[must_use]
+    pub fn is_possible(
+        &self,
+        partition: u32,
+        visit: i64,
+        user: &str,
+        candidate: &Candidate,
+    ) -> bool {
+        let open = self.partitions.get(&partition).and_then(|assigned| assigned.open.get(&visit));
+        let matches = open.and_then(|open| open.users.get(user));
+        matches.is_none_or(|matches| matches.is_possible(candidate))
+    }
+
     /// A match. Matches of a partition come in order of position.
     pub fn take(&mut self, found: Match) -> Vec<WorkerEffect> {
         let Match { partition, position, visit, user, candidate } = found;
@@ -176,10 +191,11 @@ impl Worker {
             }
             for (user, matches) in &users {
                 let late = matches.first.iter().filter(|(_, position)| **position >= end);
-                effects.extend(late.map(|(alert, _)| WorkerEffect::Late {
+                let late: BTreeSet<i64> = late.map(|(alert, _)| *alert).collect();
+                effects.extend(late.into_iter().map(|alert| WorkerEffect::Late {
                     visit,
                     user: user.clone(),
-                    alert: *alert,
+                    alert,
                 }));
             }
             if !assigned.has_stored(visit) {
@@ -218,10 +234,16 @@ impl Matches {
             return;
         }
         self.first.insert(candidate.alert, position);
-        let at = self.possible.partition_point(|(_, known)| known.place() < candidate.place());
-        if at < CAP {
-            self.possible.insert(at, (position, candidate));
+        if !self.is_possible(&candidate) {
+            return;
         }
+        let at = self.possible.partition_point(|(_, known)| known.place() < candidate.place());
+        self.possible.insert(at, (position, candidate));
+    }
+
+    fn is_possible(&self, candidate: &Candidate) -> bool {
+        let last = self.possible.get(CAP - 1);
+        last.is_none_or(|(_, known)| known.place() >= candidate.place())
     }
 
     fn top(self, end: u64) -> Top {

@@ -121,7 +121,8 @@ struct Counted {
 struct UserMatch {
     is_ranked: bool,
     rank: Rank,
-    labels: BTreeSet<String>,
+    /// The filters' places in the set.
+    filters: Vec<usize>,
 }
 
 /// A member of the group that filters.
@@ -557,11 +558,13 @@ impl FilterWorker {
         add(&self.counters.alerts_rejected, evaluated.rejected.len() as u64);
         let matches = self.tally(place, &evaluated, alerts);
         let mut claims: BTreeMap<(i64, u32), Vec<(Claimed, Place)>> = BTreeMap::new();
-        for ((index, user), found) in matches {
-            let alert = &alerts[index];
+        let filters = self.prepared[place].2.filters.clone();
+        for ((index, first), found) in matches {
+            let (alert, user) = (&alerts[index], &filters[first].id.user);
+            let labels = || found.filters.iter().map(|at| filters[*at].id.label());
             if found.is_ranked {
-                self.rank(alert, user, found);
-            } else if let Some(claimed) = self.claim(alert, user, found) {
+                self.rank(alert, user, found.rank.clone(), || labels().collect());
+            } else if let Some(claimed) = self.claim(alert, user, || labels().collect()) {
                 let claims = claims.entry((alert.visit, alert.partition)).or_default();
                 claims.push((claimed, alert.place));
             }
@@ -605,22 +608,26 @@ impl FilterWorker {
         place: usize,
         evaluated: &Evaluated,
         alerts: &[Alert],
-    ) -> BTreeMap<(usize, String), UserMatch> {
+    ) -> BTreeMap<(usize, usize), UserMatch> {
         let filters = self.prepared[place].2.filters.clone();
         if filters.is_empty() {
             return BTreeMap::new();
         }
         let (seen, counted) = self.count(evaluated, alerts);
-        let mut matches: BTreeMap<(usize, String), UserMatch> = BTreeMap::new();
-        for (filter, outcome) in filters.iter().zip(&evaluated.outcomes) {
+        let mut matches: BTreeMap<(usize, usize), UserMatch> = BTreeMap::new();
+        let mut first = 0;
+        for (at, (filter, outcome)) in filters.iter().zip(&evaluated.outcomes).enumerate() {
+            if filters[first].id.user != filter.id.user {
+                first = at;
+            }
             let mut of: BTreeMap<(i64, u32), u64> = BTreeMap::new();
             for (index, rank) in &outcome.matches {
                 let alert = &alerts[*index];
                 let number = of.entry((alert.visit, alert.partition)).or_default();
                 *number += u64::from(counted[*index]);
-                let found = matches.entry((*index, filter.id.user.clone())).or_default();
+                let found = matches.entry((*index, first)).or_default();
                 (found.is_ranked, found.rank) = (filter.is_ranked, rank.clone());
-                found.labels.insert(filter.id.label());
+                found.filters.push(at);
             }
             let cpu_ns = u64::try_from(outcome.cpu.as_nanos()).unwrap_or(u64::MAX);
             add(&self.counters.filter_cpu_ns, cpu_ns);
@@ -684,27 +691,42 @@ impl FilterWorker {
         tallies.entry(partition).or_insert_with(|| Tally { first, ..Tally::default() })
     }
 
-    fn rank(&mut self, alert: &Alert, user: String, found: UserMatch) {
+    fn rank(
+        &mut self,
+        alert: &Alert,
+        user: &str,
+        rank: Rank,
+        labels: impl FnOnce() -> BTreeSet<String>,
+    ) {
         let Alert { visit, partition, place } = *alert;
-        let candidate = Candidate { alert: place.alert, rank: found.rank, filters: found.labels };
-        if !self.visit(visit).stored.contains(&partition) {
-            let places = &mut self.tally_of(visit, partition, place.offset).places;
-            places.entry(place.alert).or_insert(place);
+        let mut candidate = Candidate { alert: place.alert, rank, filters: BTreeSet::new() };
+        // Most matches of a filter that matches much are none of the best, and need no more.
+        if self.cap.is_possible(partition, visit, user, &candidate) {
+            candidate.filters = labels();
+            if !self.visit(visit).stored.contains(&partition) {
+                let places = &mut self.tally_of(visit, partition, place.offset).places;
+                places.entry(place.alert).or_insert(place);
+            }
         }
-        let position = place.offset;
+        let (position, user) = (place.offset, user.to_owned());
         let effects = self.cap.take(Match { partition, position, visit, user, candidate });
         self.apply(partition, effects);
     }
 
     /// A claim of an alert, unless the user has had as many of the visit, or it is late.
-    fn claim(&mut self, alert: &Alert, user: String, found: UserMatch) -> Option<Claimed> {
+    fn claim(
+        &mut self,
+        alert: &Alert,
+        user: &str,
+        labels: impl FnOnce() -> Vec<String>,
+    ) -> Option<Claimed> {
         let Alert { visit, partition, place } = *alert;
         let known = self.visit(visit);
         if known.end(partition).is_some_and(|end| place.offset >= end) {
             add(&self.counters.late, 1);
             return None;
         }
-        let claimed = known.claimed.entry(user.clone()).or_default();
+        let claimed = known.claimed.entry(user.to_owned()).or_default();
         if claimed.contains(&place.alert) {
             return None;
         }
@@ -715,7 +737,7 @@ impl FilterWorker {
         }
         claimed.insert(place.alert);
         add(&self.counters.claims, 1);
-        Some(Claimed { user, alert: place.alert, filters: found.labels.into_iter().collect() })
+        Some(Claimed { user: user.to_owned(), alert: place.alert, filters: labels() })
     }
 
     fn apply(&mut self, partition: u32, effects: Vec<WorkerEffect>) {
