@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use crate::zone::{Basis, Chain, EpochId, Hello, Relation};
+use crate::zone::{Basis, Chain, EpochId, Header, Hello, Relation};
 
 /// How the keys below a prefix are merged.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -297,9 +297,11 @@ pub struct UnknownLine {
 pub fn unknown_lines(chain: &Chain) -> Vec<UnknownLine> {
     let headers = chain.headers();
     let opens = |basis| matches!(basis, Basis::Assumed | Basis::Operator);
+    // A line has one child of each of its epochs; a second one came with a merged line.
     let merged = |after: u64, opened_by: u64| {
-        let lines = headers.iter().filter_map(|header| header.merged);
-        lines.into_iter().any(|line| leaves(chain, line.epoch.digest(), after, opened_by))
+        let second = |h: &Header| h.id.parent() == after && h.id.digest() != opened_by;
+        let ended = |h: &Header| h.merged.is_some_and(|line| line.epoch.digest() == after);
+        headers.iter().any(|header| second(header) || ended(header))
     };
     let opened = headers.iter().filter(|header| opens(header.basis));
     opened
@@ -310,21 +312,6 @@ pub fn unknown_lines(chain: &Chain) -> Vec<UnknownLine> {
             opened_by: header.id,
         })
         .collect()
-}
-
-/// Whether the line that ends in `tip` left epoch `after` by another child than `child`.
-fn leaves(chain: &Chain, tip: u64, after: u64, child: u64) -> bool {
-    let mut at = tip;
-    loop {
-        if at == after {
-            return true;
-        }
-        let Some(header) = chain.header(at) else { return false };
-        if header.id.parent() == after {
-            return at != child;
-        }
-        at = header.id.parent();
-    }
 }
 
 /// Whether a HELLO closes all unknown lines: a peer with a disk that has no second line. A blank

@@ -5,6 +5,7 @@
 mod golden;
 mod kv;
 mod leases;
+mod merge;
 mod model;
 mod support;
 mod watches;
