@@ -394,7 +394,9 @@ impl Simulation {
     fn write(&mut self) -> Result<(), String> {
         let leads: Vec<usize> = (0..2).filter(|z| self.role(*z) == Some(Role::Lead)).collect();
         for z in leads {
-            if self.random.chance(30) || self.writes > 4_000 {
+            // A process that stands still appends nothing.
+            let stands = self.machines[z].busy_until > self.now;
+            if stands || self.random.chance(30) || self.writes > 4_000 {
                 continue;
             }
             self.writes += 1;
