@@ -7,6 +7,11 @@ use std::process::{Command, Output, Stdio};
 use helio_console::error::{CliError, CliResult};
 use serde::Deserialize;
 
+/// librdkafka has at most five requests of a partition in flight, and tries without a pause to send
+/// what waits behind them: with its batches of 1 MB, each of 100 producers takes a processor until
+/// its CCD's 15 MB are sent. These make two requests.
+const LARGE_BATCHES: &str = "batch.size=8388608";
+
 /// What the program that starts brokers reports.
 #[derive(Debug, Deserialize)]
 struct Started {
@@ -42,11 +47,12 @@ impl Brokers {
         Ok(Self { command: command.to_owned(), folder, started })
     }
 
-    /// Their URL, with a cell's options.
+    /// Their URL, with a cell's options, and large batches unless it has its own.
     pub(super) fn url(&self, options: &str) -> String {
         let client = self.started.client.iter().map(|(name, value)| format!("{name}={value}"));
         let given = (!options.is_empty()).then(|| options.to_owned());
-        let all: Vec<String> = client.chain(given).collect();
+        let large = (!options.contains("batch.size=")).then(|| LARGE_BATCHES.to_owned());
+        let all: Vec<String> = client.chain(given).chain(large).collect();
         let mark = if self.started.url.contains('?') { '&' } else { '?' };
         format!("{}{mark}{}", self.started.url, all.join("&"))
     }

@@ -12,10 +12,9 @@ const PRODUCERS: [u16; 3] = [10, 100, 200];
 const GROUPS: [u16; 3] = [4, 6, 11];
 /// Options of a producer that are changed one at a time: the testbed's `batch.size` is less than a
 /// packet, so that each is a request of its own.
-const OPTIONS: [&str; 8] = [
+const OPTIONS: [&str; 7] = [
     "batch.size=16384",
-    "batch.size=1048576",
-    "batch.size=8388608",
+    "batch.size=1000000",
     "linger.ms=0",
     "linger.ms=100",
     "queue.buffering.max.kbytes=32768",
