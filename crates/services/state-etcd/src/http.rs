@@ -2,8 +2,6 @@
 //!
 //! Source: etcd's `server/etcdserver/api/etcdhttp`.
 
-use std::fmt::Write as _;
-
 use axum::Router;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
@@ -15,7 +13,7 @@ use helio_state::{Content, RangeRequest};
 use crate::proto::etcdserverpb::AlarmType;
 use crate::service::Member;
 use crate::store::Consistency;
-use crate::{CLUSTER_VERSION, ETCD_VERSION, STORAGE_VERSION};
+use crate::{CLUSTER_VERSION, ETCD_VERSION, STORAGE_VERSION, exposition};
 
 const LIVEZ: &[Check] = &[Check::SerializableRead];
 const READYZ: &[Check] =
@@ -140,6 +138,8 @@ async fn health(State(member): State<Member>, Query(query): Query<Pairs>) -> Res
         },
     };
     let is_healthy = reason.is_empty();
+    let number = if is_healthy { &member.metrics.healthy } else { &member.metrics.unhealthy };
+    number.add(1);
     let body = serde_json::json!({ "health": is_healthy.to_string(), "reason": reason });
     if is_healthy {
         (StatusCode::OK, body.to_string()).into_response()
@@ -157,43 +157,6 @@ async fn version() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
 }
 
-/// Figures in Prometheus' text format, by etcd's names where etcd has one.
 async fn metrics(State(member): State<Member>) -> Response {
-    let (state, figures) = (member.store.position(), member.store.figures());
-    let is_leader = state.leader != 0 && state.leader == state.member_id;
-    let rows: [(&str, &str, &str, u64); 7] = [
-        ("etcd_server_has_leader", "gauge", "Whether a leader exists.", (state.leader != 0).into()),
-        ("etcd_server_is_leader", "gauge", "Whether this member leads.", is_leader.into()),
-        (
-            "etcd_mvcc_db_total_size_in_bytes",
-            "gauge",
-            "Bytes of the store on disk.",
-            figures.disk_bytes,
-        ),
-        (
-            "etcd_mvcc_db_total_size_in_use_in_bytes",
-            "gauge",
-            "Bytes of the store on disk that hold current and old revisions.",
-            figures.live_bytes,
-        ),
-        ("etcd_debugging_mvcc_keys_total", "gauge", "Current keys.", figures.keys),
-        (
-            "etcd_debugging_mvcc_current_revision",
-            "gauge",
-            "The current revision.",
-            state.revision.unsigned_abs(),
-        ),
-        (
-            "etcd_debugging_mvcc_compact_revision",
-            "gauge",
-            "The compact revision.",
-            figures.compact_revision.unsigned_abs(),
-        ),
-    ];
-    let mut text = String::new();
-    for (name, kind, help, value) in rows {
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
-    }
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+    ([(header::CONTENT_TYPE, exposition::CONTENT_TYPE)], exposition::text(&member)).into_response()
 }

@@ -54,6 +54,7 @@ impl Kv for Member {
             WriteResponse::Put(answer) => convert::put_done(answer),
             _ => return Err(other_kind()),
         };
+        self.metrics.puts.add(1);
         self.fill(&mut answer.header);
         Ok(Response::new(answer))
     }
@@ -69,6 +70,7 @@ impl Kv for Member {
             WriteResponse::DeleteRange(answer) => convert::deleted(answer),
             _ => return Err(other_kind()),
         };
+        self.metrics.deletes.add(1);
         self.fill(&mut answer.header);
         Ok(Response::new(answer))
     }
@@ -84,6 +86,7 @@ impl Kv for Member {
             WriteResponse::Txn(answer) => convert::txn_done(answer),
             _ => return Err(other_kind()),
         };
+        self.metrics.transaction(&answer);
         self.fill(&mut answer.header);
         Ok(Response::new(answer))
     }
@@ -111,6 +114,7 @@ impl Member {
             false => Consistency::Linearizable,
         };
         let answer = self.store.range(convert::range(request)?, how).await?;
+        self.metrics.ranges.add(1);
         let mut answer = convert::ranged(answer);
         self.fill(&mut answer.header);
         Ok(answer)

@@ -16,6 +16,7 @@ impl Member {
     async fn kept_alive(&self, id: i64) -> Result<LeaseKeepAliveResponse, Status> {
         match self.write(WriteRequest::LeaseKeepAlive { id }).await? {
             WriteResponse::LeaseKeepAlive { revision, id, ttl } => {
+                self.metrics.leases_renewed.add(u64::from(ttl > 0));
                 let header = Some(self.header_at(revision));
                 Ok(LeaseKeepAliveResponse { header, id, ttl })
             }
@@ -35,6 +36,7 @@ impl Lease for Member {
         let LeaseGrantRequest { ttl, id } = request.into_inner();
         match self.write(WriteRequest::LeaseGrant { id, ttl }).await? {
             WriteResponse::LeaseGrant { revision, id, ttl } => {
+                self.metrics.leases_granted.add(1);
                 let header = Some(self.header_at(revision));
                 Ok(Response::new(LeaseGrantResponse { header, id, ttl, error: String::new() }))
             }
@@ -47,6 +49,7 @@ impl Lease for Member {
         request: Request<LeaseRevokeRequest>,
     ) -> Result<Response<LeaseRevokeResponse>, Status> {
         self.write(WriteRequest::LeaseRevoke { id: request.into_inner().id }).await?;
+        self.metrics.leases_revoked.add(1);
         Ok(Response::new(LeaseRevokeResponse { header: self.header() }))
     }
 

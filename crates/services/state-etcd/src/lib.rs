@@ -11,12 +11,15 @@ mod checks;
 pub mod client;
 mod convert;
 mod error;
+mod exposition;
 mod http;
 mod kv;
 mod lease;
 mod maintenance;
+mod metrics;
 mod names;
 mod node;
+mod process;
 #[allow(
     missing_docs,
     unreachable_pub,
@@ -28,6 +31,7 @@ mod node;
 pub mod proto;
 mod raw;
 pub mod requests;
+mod rpc_body;
 pub mod saved;
 mod server;
 mod service;

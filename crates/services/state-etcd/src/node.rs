@@ -10,7 +10,7 @@ use helio_state::{
     Alarm, Error, LeaseStatus, RangeRequest, RangeResponse, Revision, WatchCreate, WatchResponse,
     WriteRequest, WriteResponse,
 };
-use helio_state_node::{Store as Node, Watcher};
+use helio_state_node::{Histogram, Store as Node, Watcher};
 
 use crate::saved;
 use crate::store::{
@@ -64,10 +64,16 @@ impl Store for Served {
             compact_revision: status.compact_revision,
             disk_bytes: status.db_size,
             live_bytes: status.db_size,
+            records: status.records,
+            pending: status.pending as u64,
             keys: status.keys as u64,
             is_full: status.alarms.contains(&Alarm::NoSpace),
             is_corrupt: status.alarms.contains(&Alarm::Corrupt),
         }
+    }
+
+    fn sync_times(&self) -> Option<&Histogram> {
+        Some(self.node.sync_times())
     }
 
     fn range(&self, request: RangeRequest, how: Consistency) -> Answer<'_, RangeResponse> {

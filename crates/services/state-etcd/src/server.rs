@@ -12,24 +12,24 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, HttpBody};
+use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, header};
 use axum::response::{IntoResponse as _, Response};
-use bytes::Bytes;
 use helio_http::{Handshake, Limits, Options, Peer, Peers, Place, Streams, Threads, TimedBody};
-use http_body::Frame;
 use tokio::net::TcpListener;
 use tonic::server::NamedService;
 use tonic::{Code, Status};
 
 use crate::error::{not_served, status};
+use crate::metrics::{Call, Metrics};
 use crate::proto::etcdserverpb::auth_server::AuthServer;
 use crate::proto::etcdserverpb::cluster_server::ClusterServer;
 use crate::proto::etcdserverpb::kv_server::KvServer;
 use crate::proto::etcdserverpb::lease_server::LeaseServer;
 use crate::proto::etcdserverpb::maintenance_server::MaintenanceServer;
 use crate::proto::etcdserverpb::watch_server::WatchServer;
+use crate::rpc_body::{RequestBody, ResponseBody, code_of};
 use crate::service::{self, Member};
 use crate::store::Store;
 use crate::tls::{Tls, TlsError, TlsFiles};
@@ -140,7 +140,8 @@ impl Listening {
         let Self { address, listener, threads, peers, tls } = self;
         let (ends, monitor) = stream_end::monitor(Arc::clone(&store), threads.ending());
         threads.spawn(monitor);
-        let member = Member { store, description: Arc::new(description), ends };
+        let metrics = Arc::new(Metrics::new());
+        let member = Member { store, description: Arc::new(description), ends, metrics };
         let requests = Requests { routes: routes(&member), member, peers };
         let streams = Streams {
             stream_window_bytes: STREAM_WINDOW_BYTES,
@@ -226,7 +227,8 @@ impl tower_service::Service<Request<Body>> for Requests {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let uri = request.uri().clone();
+        let call = self.member.metrics.call(request.uri().path());
+        let path = request.uri().clone();
         let peer = request.extensions().get::<ConnectInfo<Peer>>();
         let place = peer.and_then(|ConnectInfo(Peer(peer))| self.peers.request(*peer));
         let needs_leader = service::needs_leader(request.headers());
@@ -239,44 +241,30 @@ impl tower_service::Service<Request<Body>> for Requests {
         };
         if let Some(error) = refused {
             let answer = refusal(error, request.headers());
-            return Box::pin(async move { Ok(answer) });
+            return Box::pin(async move { Ok(counted(answer, call, None)) });
         }
-        let is_stream = STREAMED.contains(&uri.path());
-        let request = match is_stream {
-            true => request,
-            false => request.map(|body| Body::new(TimedBody::new(body, UNFINISHED))),
+        let request = match STREAMED.contains(&path.path()) {
+            true => request.map(|body| Body::new(RequestBody::new(body, call.clone()))),
+            false => request.map(|body| {
+                let body = TimedBody::new(body, UNFINISHED);
+                Body::new(RequestBody::new(body, call.clone()))
+            }),
         };
         let answered = tower_service::Service::call(&mut self.routes, request);
         Box::pin(async move {
-            let answer = answered.await.map(|answer| mend(answer, uri.path()))?;
-            Ok(match is_stream {
-                true => answer.map(|body| Body::new(Held { body, _place: place })),
-                false => answer,
-            })
+            let answer = answered.await.map(|answer| mend(answer, path.path()))?;
+            Ok(counted(answer, call, place))
         })
     }
 }
 
-/// A response that occupies a request's place until it ends.
-struct Held {
-    body: Body,
-    _place: Option<Place>,
-}
-
-impl HttpBody for Held {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+/// Counts a call's end: now, if it has failed, or at the end of its body.
+fn counted(answer: Response, call: Option<Arc<Call>>, place: Option<Place>) -> Response {
+    let Some(call) = call else { return answer };
+    if let Some(code) = code_of(answer.headers()) {
+        call.end(code);
     }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
+    answer.map(|body| Body::new(ResponseBody::new(body, call, place)))
 }
 
 fn is_grpc(headers: &HeaderMap) -> bool {

@@ -10,10 +10,11 @@ use tokio::sync::mpsc;
 use tonic::{Request, Status};
 
 use crate::error::status;
+use crate::metrics::Metrics;
 use crate::proto::etcdserverpb::ResponseHeader;
 use crate::store::{Position, Store};
 use crate::stream_end::{LeaderNeed, StreamEnds};
-use helio_state::{WriteRequest, WriteResponse};
+use helio_state::{Error, WriteRequest, WriteResponse};
 
 /// Answers of a stream that wait for a slow client; then what makes them waits, too.
 pub(crate) const STREAM_QUEUE: usize = 4;
@@ -24,6 +25,7 @@ pub(crate) struct Member {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) description: Arc<crate::Description>,
     pub(crate) ends: StreamEnds,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 impl Member {
@@ -40,7 +42,11 @@ impl Member {
 
     /// Has the store change something.
     pub(crate) async fn write(&self, request: WriteRequest) -> Result<WriteResponse, Status> {
-        self.store.write(request).await.map_err(status)
+        let answer = self.store.write(request).await;
+        if let Err(Error::Stopped | Error::Timeout | Error::NoSpace) = answer {
+            self.metrics.writes_failed.add(1);
+        }
+        answer.map_err(status)
     }
 
     /// Completes a header that a store began.

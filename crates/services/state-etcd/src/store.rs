@@ -8,6 +8,7 @@ use helio_state::{
     Error, LeaseStatus, RangeRequest, RangeResponse, Revision, WatchCreate, WatchResponse,
     WriteRequest, WriteResponse,
 };
+use helio_state_node::Histogram;
 
 /// A future that a store answers with.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
@@ -36,6 +37,10 @@ pub struct Figures {
     pub disk_bytes: u64,
     /// Bytes on disk that current and old revisions occupy.
     pub live_bytes: u64,
+    /// Records of the log, each of a request that changed something.
+    pub records: u64,
+    /// Requests to write that wait.
+    pub pending: u64,
     /// The number of current keys.
     pub keys: u64,
     /// Whether the alarm NOSPACE is raised.
@@ -102,6 +107,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// What it holds.
     fn figures(&self) -> Figures;
+
+    /// The times of syncs of the log, where it has one.
+    fn sync_times(&self) -> Option<&Histogram> {
+        None
+    }
 
     /// Reads.
     fn range(&self, request: RangeRequest, how: Consistency) -> Answer<'_, RangeResponse>;

@@ -6,6 +6,7 @@
 //! [`STREAM_QUEUE`]: crate::service::STREAM_QUEUE
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
@@ -13,6 +14,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::convert;
 use crate::error::status;
+use crate::metrics::Metrics;
 use crate::proto::etcdserverpb::watch_request::RequestUnion;
 use crate::proto::etcdserverpb::watch_server::Watch;
 use crate::proto::etcdserverpb::{WatchRequest, WatchResponse};
@@ -33,7 +35,9 @@ impl Watch for Member {
     ) -> Result<Response<Answers<WatchResponse>>, Status> {
         let (sender, stream) = queue();
         let (watches, member) = (self.store.watches(), self.clone());
-        let watching = WatchStream { watches, member, sender, need: leader_need(&request) };
+        let open = OpenWatches::new(Arc::clone(&self.metrics));
+        let need = leader_need(&request);
+        let watching = WatchStream { watches, member, sender, need, open };
         tokio::spawn(watching.run(request.into_inner()));
         Ok(Response::new(stream))
     }
@@ -47,6 +51,42 @@ struct WatchStream {
     watches: Box<dyn Watches>,
     sender: Filled<Result<WatchResponse, Status>>,
     need: LeaderNeed,
+    open: OpenWatches,
+}
+
+/// The watches of an open stream, as the metrics have them.
+struct OpenWatches {
+    metrics: Arc<Metrics>,
+    count: u64,
+}
+
+impl OpenWatches {
+    fn new(metrics: Arc<Metrics>) -> Self {
+        metrics.watch_streams.add(1);
+        Self { metrics, count: 0 }
+    }
+
+    fn answered(&mut self, answer: &WatchResponse) {
+        self.metrics.events.add(answer.events.len() as u64);
+        match (answer.created, answer.canceled) {
+            (true, false) => {
+                self.count += 1;
+                self.metrics.watchers.add(1);
+            }
+            (false, true) if self.count > 0 => {
+                self.count -= 1;
+                self.metrics.watchers.sub(1);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Drop for OpenWatches {
+    fn drop(&mut self) {
+        self.metrics.watch_streams.sub(1);
+        self.metrics.watchers.sub(self.count);
+    }
 }
 
 impl WatchStream {
@@ -82,6 +122,7 @@ impl WatchStream {
         let answer = answer.map(|mut answer| {
             let revision = answer.header.map_or(0, |header| header.revision);
             answer.header = Some(self.member.header_at(revision));
+            self.open.answered(&answer);
             answer
         });
         let failed = answer.is_err();

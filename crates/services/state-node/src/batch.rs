@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, TryLockError};
+use std::time::Instant;
 
 use bytes::Bytes;
 use helio_bus::exclusive::{ExclusiveError, LogDurability, Watermark};
@@ -129,9 +130,12 @@ impl Shared {
         match self.options.durability {
             LogDurability::Interval => self.committed(view, answers),
             LogDurability::Disk => {
-                let shared = Arc::clone(self);
+                let (shared, appended) = (Arc::clone(self), Instant::now());
                 let call = move |result: Result<_, ExclusiveError>| match result {
-                    Ok(_) => shared.committed(view, answers),
+                    Ok(_) => {
+                        shared.syncs.observe(appended.elapsed());
+                        shared.committed(view, answers);
+                    }
                     Err(error) => shared.sync_failed(&error, answers),
                 };
                 self.log.notify(Watermark::Durable, end, Box::new(call));

@@ -6,7 +6,7 @@
 //! - [`store`]: opening, reads and writes. `batch`: group commit. `worker`: leases, snapshots.
 //! - [`watch`]: streams of watches. [`slot`]: answers that are due.
 //! - [`snapshot`]: the file of keys that were trimmed from the log; `map`: mapped files.
-//! - `space`: what a full disk needs.
+//! - `space`: what a full disk needs. `histogram`: times of syncs.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -32,6 +32,7 @@
 //! ```
 
 mod batch;
+mod histogram;
 mod map;
 pub mod slot;
 pub mod snapshot;
@@ -42,6 +43,7 @@ mod worker;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use histogram::{Histogram, HistogramReading};
 pub use slot::{Answer, Pending};
 pub use snapshot::{Snapshot, SnapshotError};
 pub use store::{OpenError, Options, Restore, Status, Store, restore};

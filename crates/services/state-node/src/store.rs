@@ -21,6 +21,7 @@ use helio_state::{
 use rustix::time::ClockId;
 
 use crate::batch::Queued;
+use crate::histogram::Histogram;
 use crate::locked;
 use crate::slot::{Due, Pending};
 use crate::snapshot::{self, Snapshot, SnapshotError};
@@ -34,6 +35,11 @@ const LOG: &str = "state/log";
 pub const JUMP: Revision = 1 << 36;
 /// Bytes of records between two notes of sizes.
 const SIZE_MARK_BYTES: u64 = 16 << 10;
+/// Bounds of the times of syncs, in seconds, as of etcd's `etcd_disk_wal_fsync_duration_seconds`.
+const SYNC_BOUNDS_S: &[f64] = &[
+    0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096,
+    8.192,
+];
 
 /// Options of a store.
 #[derive(Clone, Debug)]
@@ -122,6 +128,8 @@ pub struct Status {
     pub keys: usize,
     /// Records committed, ever.
     pub records: u64,
+    /// Requests to write that wait for a batch.
+    pub pending: usize,
     /// Bytes of log and snapshot.
     pub db_size: u64,
     /// Alarms raised.
@@ -179,6 +187,7 @@ pub(crate) struct Shared {
     pub(crate) bell: Bell,
     pub(crate) worker: Worker,
     pub(crate) sizes: Mutex<Sizes>,
+    pub(crate) syncs: Histogram,
     pub(crate) no_space: NoSpaceFile,
     pub(crate) reserve: Reserve,
     pub(crate) failed: AtomicBool,
@@ -316,6 +325,7 @@ impl Store {
             bell: Bell::default(),
             worker: Worker::default(),
             sizes: Mutex::new(found.sizes),
+            syncs: Histogram::new(SYNC_BOUNDS_S),
             no_space,
             reserve: Reserve::new(folder, options.reserve_bytes),
             failed: AtomicBool::new(false),
@@ -404,15 +414,24 @@ impl Store {
     /// Revision, sizes, alarms.
     pub fn status(&self) -> Status {
         let view = self.view();
+        // Its lock ends here: `alarms` takes it, too.
+        let pending = locked(&self.shared.queue).len();
         Status {
             revision: view.revision(),
             compact_revision: view.compact_revision(),
             keys: view.len(),
             records: view.next_record(),
+            pending,
             db_size: self.shared.db_size(),
             alarms: self.alarms(),
             failure: locked(&self.shared.failure).clone(),
         }
+    }
+
+    /// The times that batches took from the log's append to the end of their sync; none with
+    /// [`LogDurability::Interval`], which answers before.
+    pub fn sync_times(&self) -> &Histogram {
+        &self.shared.syncs
     }
 
     /// Writes all keys as of now to a file, for [`restore`]. Writers are not blocked.

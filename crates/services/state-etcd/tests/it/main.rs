@@ -5,6 +5,7 @@
 #[path = "../../../../http/tests/client/mod.rs"]
 mod client;
 mod limits;
+mod metrics;
 mod probes;
 mod recorded;
 mod streams;

@@ -12,7 +12,9 @@ use helio_state_etcd::{ClientTls, Server, saved, transfer};
 use helio_state_node::{Options, Store, restore};
 use serde_json::Value;
 
+use crate::client::get;
 use crate::engine::Etcd;
+use crate::support::metrics::{alerts, has, kinds};
 use crate::support::{open, serve_node};
 
 /// Keys of a copy, more than its page.
@@ -216,4 +218,22 @@ fn keys_and_leases_go_from_etcd_to_ours_and_back() {
     let exported = transfer::export(&source, b"", &target, &mut |_| {}).unwrap();
     assert_eq!((exported.keys, exported.leases), (KEYS as u64, 1));
     assert_eq!(both.run(empty.url(), &all, "").stdout, both.run(&etcd, &all, "").stdout);
+}
+
+#[test]
+fn etcd_has_the_metrics_that_ours_are_named_after() {
+    let Some(both) = Both::start() else { return };
+    let [theirs, ours] = both
+        .urls()
+        .map(|url| get(url.strip_prefix("http://").unwrap().parse().unwrap(), "/metrics").1);
+    let of_etcd = kinds(&theirs);
+    let extensive = "grpc_server_handling_seconds histogram";
+    for kind in kinds(&ours) {
+        assert!(kind == extensive || of_etcd.contains(&kind), "{kind}");
+    }
+    // etcd has what its alerts ask for, but for that of peers and of `--metrics extensive`.
+    for (series, outcome) in alerts() {
+        let beyond = outcome.contains("no peers") || outcome.contains("extensive");
+        assert_eq!(has(&theirs, series), !beyond, "{series}");
+    }
 }

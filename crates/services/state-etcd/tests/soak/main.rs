@@ -5,6 +5,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[path = "../../../../http/tests/client/mod.rs"]
+mod client;
 mod engine;
 mod etcdctl;
 mod recorded;

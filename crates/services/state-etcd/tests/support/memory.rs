@@ -83,6 +83,7 @@ impl Store for Memory {
             keys: view.len() as u64,
             is_full: alarms.contains(&Alarm::NoSpace),
             is_corrupt: alarms.contains(&Alarm::Corrupt),
+            ..Figures::default()
         }
     }
 

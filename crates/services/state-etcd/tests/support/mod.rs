@@ -2,6 +2,7 @@
 
 pub(crate) mod cases;
 pub(crate) mod memory;
+pub(crate) mod metrics;
 pub(crate) mod play;
 
 use std::path::Path;
@@ -28,5 +29,6 @@ pub(crate) fn open(bus: &Bus, folder: &Path) -> Arc<Store> {
 /// A server with a store of its own process.
 pub(crate) fn serve_node(store: &Arc<Store>) -> Server {
     let listening = listen("127.0.0.1:0", None).unwrap();
-    listening.serve(Arc::new(Served::new(Arc::clone(store), 1, 2)), Description::default())
+    let description = Description { quota_bytes: 8 << 30, ..Description::default() };
+    listening.serve(Arc::new(Served::new(Arc::clone(store), 1, 2)), description)
 }
