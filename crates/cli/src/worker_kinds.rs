@@ -33,6 +33,8 @@ pub(crate) fn run(args: &WorkerArgs) -> CliResult {
         #[cfg(feature = "state")]
         "state-command" => crate::state::process::run_command(&task::<Vec<String>>(args)?),
         #[cfg(feature = "state")]
+        crate::state::bench::embedded::KIND => crate::state::bench::embedded::run(&task(args)?),
+        #[cfg(feature = "state")]
         "state-foreign" => crate::state::process::become_foreign(&task(args)?),
         "demo-reader" => demo::reader::run(&task(args)?),
         kind => Err(CliError::Usage(format!("unknown kind of worker {kind:?}"))),

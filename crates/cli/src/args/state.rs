@@ -46,6 +46,12 @@ pub(crate) enum StateCommand {
     /// (SIGKILL) four times, compacted, saved and restored; an etcd is imported where one is found.
     /// The exit code is 1 where a requirement that must hold is missed.
     Demo(StateDemoArgs),
+    /// Measure the store beside its peers, by one client.
+    ///
+    /// Every run starts every store in turn, empty: puts and ranges by 3 clients at 100 a second
+    /// beside the requests of a cluster with so many pods, then 100 clients at full speed. Peers
+    /// that are not there are named. The exit code is 1 where an answer or event of ours lacks.
+    Bench(StateBenchArgs),
 }
 
 /// When a write is acknowledged.
@@ -266,6 +272,64 @@ pub(crate) struct StateDemoArgs {
     /// The etcd to import from (default: that in PATH, or built by tests/engines/kube).
     #[arg(long, value_name = "FILE")]
     pub(crate) etcd: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// A store that ours is measured beside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StatePeer {
+    /// One etcd.
+    Etcd,
+    /// One etcd that acknowledges before writes are on disk.
+    EtcdNofsync,
+    /// Kine on SQLite.
+    KineSqlite,
+    /// Kine on PostgreSQL, which acknowledges before writes are on disk.
+    KinePostgres,
+    /// Kine on PostgreSQL.
+    KinePostgresSync,
+    /// Kine in memory.
+    KineMemory,
+}
+
+/// `helio state bench`.
+#[derive(Debug, Args)]
+pub(crate) struct StateBenchArgs {
+    /// The pods of the cluster whose requests come beside the measured ones, one row each.
+    #[arg(long, default_value = "0,1,5,10,100", value_delimiter = ',', value_name = "NUMBERS")]
+    pub(crate) pods: Vec<u16>,
+    /// The stores to measure beside ours.
+    #[arg(long, value_enum, default_value = "etcd,etcd-nofsync", value_delimiter = ',')]
+    pub(crate) peers: Vec<StatePeer>,
+    /// Runs, each with all stores in turn.
+    #[arg(
+        long, default_value_t = 40, value_name = "NUMBER",
+        value_parser = clap::value_parser!(u16).range(1..),
+    )]
+    pub(crate) runs: u16,
+    /// How long each row of a run is measured.
+    #[arg(long, default_value = "30", value_name = "TIME", value_parser = load_time)]
+    pub(crate) seconds: Duration,
+    /// Rows of five minutes, as the seed's.
+    #[arg(long, conflicts_with = "smoke")]
+    pub(crate) full: bool,
+    /// One short run of everything, to see that all works; no figures.
+    #[arg(long)]
+    pub(crate) smoke: bool,
+    /// Where the folder of this run is created, and removed.
+    #[arg(long)]
+    pub(crate) dir: Option<PathBuf>,
+    /// The etcd (default: that in PATH, or built by tests/engines/kube).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) etcd: Option<PathBuf>,
+    /// The Kine (default: that in PATH).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kine: Option<PathBuf>,
+    /// A running PostgreSQL with a database of its own for Kine, such as
+    /// `postgres://USER@HOST/DATABASE`.
+    #[arg(long, value_name = "URL")]
+    pub(crate) postgres: Option<String>,
     #[command(flatten)]
     pub(crate) output: Output,
 }

@@ -1,6 +1,7 @@
 //! `helio state`: a cluster state store for etcd's clients.
 
 mod ask;
+pub(crate) mod bench;
 mod demo;
 pub(crate) mod process;
 mod schedule;
@@ -23,6 +24,7 @@ pub(crate) fn run(command: &StateCommand, stop: &Stop) -> CliResult {
         StateCommand::Get(args) => ask::get(args),
         StateCommand::Watch(args) => ask::watch(args, stop),
         StateCommand::Compact(args) => ask::compact(args),
+        StateCommand::Bench(args) => bench::run(args, stop),
         StateCommand::Demo(args) => demo::run(args, stop),
     }
 }

@@ -103,6 +103,11 @@ impl Node {
         &self.url
     }
 
+    /// The number of its process.
+    pub(super) fn id(&self) -> u32 {
+        self.worker.id()
+    }
+
     /// A client of it.
     pub(super) fn client(&self) -> CliResult<Client> {
         Client::connect(&self.url, &ClientTls::default()).map_err(failed)
@@ -196,6 +201,11 @@ impl Foreign {
         &self.url
     }
 
+    /// The number of its process.
+    pub(super) fn id(&self) -> u32 {
+        self.worker.id()
+    }
+
     /// A client of it.
     pub(super) fn client(&self) -> CliResult<Client> {
         Client::connect(&self.url, &ClientTls::default()).map_err(failed)
@@ -203,7 +213,7 @@ impl Foreign {
 }
 
 /// A port that nobody listens at.
-fn free_port() -> CliResult<u16> {
+pub(super) fn free_port() -> CliResult<u16> {
     let address = TcpListener::bind("127.0.0.1:0").and_then(|bound| bound.local_addr());
     let address = address.map_err(|e| CliError::Failure(format!("no free port: {e}")))?;
     Ok(address.port())

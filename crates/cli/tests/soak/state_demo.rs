@@ -1,4 +1,5 @@
-//! `helio state demo`: kills under load, a restore and an import, and an audit without a finding.
+//! `helio state demo`: kills under load, a restore and an import, and an audit without a finding;
+//! `helio state bench`: every row is measured, and an absent peer is named.
 
 use serde_json::Value;
 
@@ -70,4 +71,36 @@ fn an_etcd_that_is_not_there_is_an_error() {
     let ran = run(&["state", "demo", "--etcd", "/no/such/etcd"]);
     assert_eq!(ran.code, Some(3), "{ran:?}");
     assert!(ran.err.contains("/no/such/etcd"), "{ran:?}");
+}
+
+#[test]
+fn the_bench_measures_every_row_and_names_an_absent_peer() {
+    let dir = tempfile::tempdir().unwrap();
+    let nothing = tempfile::tempdir().unwrap();
+    let mut command = helio();
+    command.args(["state", "bench", "--smoke", "--pods", "0,5", "--json", "--dir"]);
+    command.arg(dir.path()).env("PATH", nothing.path()).env("XDG_CACHE_HOME", nothing.path());
+    let ran = Ran::of(command.output().unwrap());
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.err.contains("helio: etcd is not run: "), "{ran:?}");
+    let parse = |line: &str| serde_json::from_str::<Value>(line).unwrap();
+    let lines: Vec<_> = ran.out.lines().map(parse).collect();
+    let (report, rows) = lines.split_last().unwrap();
+    // Both of ours: a latency for each number of pods, full speed, memory.
+    assert_eq!(rows.len(), 8, "{lines:?}");
+    for row in report["latencies"].as_array().unwrap() {
+        for what in ["put_us", "range_us", "event_us"] {
+            assert!(row[what]["count"].as_u64().unwrap() > 0, "{what}: {row}");
+        }
+    }
+    for row in report["rates"].as_array().unwrap() {
+        assert_eq!(row["events"], 6_000.0, "{row}");
+    }
+    assert!(report["in_process"]["get_us"]["median"].as_f64().unwrap() > 0.0, "{report}");
+    let absent = report["not_run"].to_string();
+    assert!(absent.contains("etcd: ") && absent.contains("etcd-nofsync: "), "{absent}");
+    let goals = report["goals"].as_array().unwrap();
+    let beside_etcd = goals.iter().filter(|goal| goal["measured"] == "not measured");
+    assert!(beside_etcd.count() >= 9, "{goals:?}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left");
 }

@@ -257,12 +257,13 @@ fn one_paced(
     let interval = Duration::from_secs_f64(f64::from(pace.clients) / pace.per_second);
     // Clients take turns.
     let first = Instant::now() + interval.mul_f64(f64::from(number) / f64::from(pace.clients));
+    let counted = first + interval * WARM_UP as u32;
     let first_number = u64::from(number) << 40 | 1 << 56;
     let mut done = Done::default();
     for n in 0.. {
         let due = first + interval * n;
         let is_counted = n as usize >= WARM_UP;
-        if is_counted && due.saturating_duration_since(first) > pace.time {
+        if is_counted && due.saturating_duration_since(counted) >= pace.time {
             return Ok(done);
         }
         let (key, value) = (key(random.below(KEYS)), first_number + u64::from(n));

@@ -22,6 +22,9 @@ impl Summary {
     pub fn of(samples: &[Duration]) -> Self {
         let mut sorted: Vec<f64> = samples.iter().map(|one| one.as_secs_f64() * 1e6).collect();
         sorted.sort_by(f64::total_cmp);
+        if sorted.is_empty() {
+            return Self::default();
+        }
         let count = sorted.len() as f64;
         let mean = sorted.iter().sum::<f64>() / count.max(1.0);
         let squares: f64 = sorted.iter().map(|one| (one - mean).powi(2)).sum();
