@@ -276,7 +276,10 @@ impl Builder {
         let weak = Some(lease.downgrade());
         let author = WriterIdentity { identity, index: self.index, producer, lease: weak };
         let held = LeaseState::Held { incarnation: lease.incarnation() };
-        let engine = Arc::new(self.engine(author, known, policy_file, lease)?);
+        let engine = self.engine(author, known, policy_file, lease.clone());
+        // A foreign instance that comes now ends the lease; then no topic can be written.
+        let engine = engine.map_err(|error| lease.foreign().map_or(error, StartError::Lease));
+        let engine = Arc::new(engine?);
         engine.shutdown.set_waker(set.waker());
         engine.outputs.open_first();
         engine.input(|controller, now| {
