@@ -5,6 +5,7 @@
 //! - `peers`: the limits, and how much of them each client occupies
 //! - `connections`: accepts connections, bounds them by number and by time
 //! - `requests`: reads bodies within the limits
+//! - [`exposition`]: metrics as text for Prometheus
 //! - `bytes_codec` (feature `grpc`): gRPC's messages as bytes
 //!
 //! Operation. [`listen`] and [`Listening::serve`] suffice for a service with one address and small
@@ -14,6 +15,7 @@
 #[cfg(feature = "grpc")]
 pub mod bytes_codec;
 mod connections;
+pub mod exposition;
 mod peers;
 mod requests;
 

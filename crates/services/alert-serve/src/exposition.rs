@@ -1,11 +1,9 @@
 //! An observation as text for Prometheus (exposition format 0.0.4).
 
-use std::fmt::Write as _;
-
 use helio_alerts::reader::DropCause;
 use helio_alerts::visit::Rejection;
+use helio_http::exposition::{Exposition, Total};
 
-use crate::histogram::Histogram;
 use crate::observation::{Observation, Stage};
 
 /// A number of another part of the program, such as one of the filter service.
@@ -21,63 +19,15 @@ pub struct Counter {
     pub value: f64,
 }
 
-/// Builds the text.
-struct Text(String);
-
-impl Text {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        // Writing to a string cannot fail.
-        _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
-        self.0.push_str(name);
-        for (place, (label, value)) in labels.iter().enumerate() {
-            let begin = if place == 0 { '{' } else { ',' };
-            _ = write!(self.0, "{begin}{label}=\"{}\"", escaped(value));
-        }
-        let end = if labels.is_empty() { "" } else { "}" };
-        _ = writeln!(self.0, "{end} {value}");
-    }
-
-    fn one(&mut self, name: &str, kind: &str, help: &str, value: u64) {
-        self.family(name, kind, help);
-        self.sample(name, &[], value as f64);
-    }
-
-    fn each<'a, L: AsRef<str> + 'a>(
-        &mut self,
-        name: &str,
-        kind: &str,
-        help: &str,
-        label: &str,
-        values: impl IntoIterator<Item = (L, u64)>,
-    ) {
-        self.family(name, kind, help);
-        for (of, value) in values {
-            self.sample(name, &[(label, of.as_ref())], value as f64);
-        }
-    }
-
-    fn histogram(&mut self, name: &str, label: (&str, &str), histogram: &Histogram) {
-        let bucket = format!("{name}_bucket");
-        for (bound, count) in histogram.cumulative() {
-            self.sample(&bucket, &[label, ("le", &bound.to_string())], count as f64);
-        }
-        self.sample(&bucket, &[label, ("le", "+Inf")], histogram.count() as f64);
-        self.sample(&format!("{name}_sum"), &[label], histogram.sum());
-        self.sample(&format!("{name}_count"), &[label], histogram.count() as f64);
-    }
-}
-
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
-
 /// Returns the text of numbers. Those of one name follow each other.
 #[must_use]
 pub fn counters(numbers: &[Counter]) -> String {
-    let mut text = Text(String::new());
+    let mut text = Exposition::default();
+    write_counters(&mut text, numbers);
+    text.into_text()
+}
+
+fn write_counters(text: &mut Exposition, numbers: &[Counter]) {
     let mut former = "";
     for Counter { name, help, labels, value } in numbers {
         if name != former {
@@ -87,22 +37,21 @@ pub fn counters(numbers: &[Counter]) -> String {
         let labels: Vec<_> = labels.iter().map(|(name, value)| (*name, &value[..])).collect();
         text.sample(name, &labels, *value);
     }
-    text.0
 }
 
 /// Returns the text of an observation, and of other numbers.
 #[must_use]
 pub fn exposition(seen: &Observation, others: &[Counter]) -> String {
-    let mut text = Text(String::with_capacity(16 << 10));
-    text.one("helio_alerts_up", "gauge", "Whether the stream can be read.", seen.is_up.into());
+    let mut text = Exposition::default();
+    text.one("helio_alerts_up", "gauge", "Whether the stream can be read.", u64::from(seen.is_up));
     reading(&mut text, seen);
     visits(&mut text, seen);
     topics(&mut text, seen);
-    text.0.push_str(&counters(others));
-    text.0
+    write_counters(&mut text, others);
+    text.into_text()
 }
 
-fn reading(text: &mut Text, seen: &Observation) {
+fn reading(text: &mut Exposition, seen: &Observation) {
     text.one("helio_alerts_read_total", "counter", "Alerts read by this service.", seen.alerts);
     let help = "Bytes of packets read by this service.";
     text.one("helio_alerts_read_bytes_total", "counter", help, seen.bytes);
@@ -110,7 +59,8 @@ fn reading(text: &mut Text, seen: &Observation) {
     text.family(name, "histogram", "Time since shutter close at which a stage was passed.");
     for stage in Stage::ALL {
         let histogram = seen.ages.get(&stage).cloned().unwrap_or_default();
-        text.histogram(name, ("stage", stage.name()), &histogram);
+        let total = Total { count: histogram.count(), sum: histogram.sum() };
+        text.histogram(name, &[("stage", stage.name())], histogram.cumulative(), total);
     }
     let help = "Packets that were left out, by cause.";
     let dropped = DropCause::ALL.into_iter();
@@ -122,7 +72,7 @@ fn reading(text: &mut Text, seen: &Observation) {
     text.each("helio_alerts_lost_total", "counter", help, "topic", lost);
 }
 
-fn visits(text: &mut Text, seen: &Observation) {
+fn visits(text: &mut Exposition, seen: &Observation) {
     let help = "Visits that opened.";
     text.one("helio_alerts_visits_opened_total", "counter", help, seen.opened);
     let help = "Visits that were decided.";
@@ -142,7 +92,7 @@ fn visits(text: &mut Text, seen: &Observation) {
     text.each("helio_alerts_control_rejected_total", "counter", help, "cause", rejected);
 }
 
-fn topics(text: &mut Text, seen: &Observation) {
+fn topics(text: &mut Exposition, seen: &Observation) {
     let help = "Samples that were ever published on a topic of the stream.";
     let samples = seen.topics.iter().map(|(topic, state)| (topic, state.samples));
     text.each("helio_alerts_samples_total", "counter", help, "topic", samples);

@@ -9,6 +9,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use bytes::Bytes;
+use helio_http::exposition::{CONTENT_TYPE, Exposition};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::exposition::{Counter, counters, exposition};
@@ -17,7 +18,6 @@ use crate::range::{Wanted, wanted};
 use crate::stamps::{StampError, StampStore};
 
 /// The content type of metrics.
-const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// The content type of stamps (RFC 4047).
 const FITS_TYPE: &str = "image/fits";
 /// A stamp never changes, so that caches may keep it for a day without asking.
@@ -56,17 +56,16 @@ impl Service {
     }
 
     fn metrics(&self) -> String {
-        let mut text = exposition(
+        let text = exposition(
             &self.observer.observation(),
             &self.sources.iter().flat_map(|s| s()).collect::<Vec<_>>(),
         );
         let name = "helio_alerts_stamp_requests_total";
-        text += &format!("# HELP {name} Requests for stamps, by status.\n# TYPE {name} counter\n");
         let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
-        for (status, count) in &*requests {
-            text += &format!("{name}{{status=\"{status}\"}} {count}\n");
-        }
-        text
+        let requests = requests.iter().map(|(status, count)| (status.to_string(), *count));
+        let mut stamps = Exposition::default();
+        stamps.each(name, "counter", "Requests for stamps, by status.", "status", requests);
+        text + &stamps.into_text()
     }
 
     fn count(&self, status: StatusCode) {
@@ -88,7 +87,7 @@ pub fn counters_router(source: CounterSource) -> Router {
     let source = Arc::new(source);
     let answer = move || {
         let text = counters(&source());
-        async { ([(header::CONTENT_TYPE, METRICS_TYPE)], text) }
+        async { ([(header::CONTENT_TYPE, CONTENT_TYPE)], text) }
     };
     Router::new().route("/metrics", get(answer))
 }
@@ -96,7 +95,7 @@ pub fn counters_router(source: CounterSource) -> Router {
 async fn metrics(State(service): State<Arc<Service>>) -> Response {
     // Numbers of other parts may wait for the bus.
     match tokio::task::spawn_blocking(move || service.metrics()).await {
-        Ok(text) => ([(header::CONTENT_TYPE, METRICS_TYPE)], text).into_response(),
+        Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }

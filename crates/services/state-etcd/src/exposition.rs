@@ -1,15 +1,11 @@
 //! The service's metrics in Prometheus' text format, by etcd's names where etcd has one.
 
-use std::fmt::{Display, Write as _};
-
+use helio_http::exposition::{Exposition, Total};
 use helio_state_node::HistogramReading;
 
 use crate::metrics::{CODES, Method};
 use crate::service::Member;
 use crate::{CLUSTER_VERSION, ETCD_VERSION, process};
-
-/// The content's type.
-pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 const COUNTER: &str = "counter";
 const GAUGE: &str = "gauge";
@@ -18,38 +14,9 @@ const HISTOGRAM: &str = "histogram";
 /// A number of a method: name, description, and where it is.
 type OfMethod = (&'static str, &'static str, fn(&Method) -> u64);
 
-/// The text. Writing to a string does not fail: results of `write!` are dropped.
-struct Text(String);
-
-impl Text {
-    fn head(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    fn one(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
-        self.head(name, kind, help);
-        let _ = writeln!(self.0, "{name} {value}");
-    }
-
-    /// The series of a histogram; labels end with a comma, or are empty.
-    fn histogram(&mut self, name: &str, labels: &str, of: &HistogramReading) {
-        for (bound, count) in &of.below {
-            let _ = writeln!(self.0, "{name}_bucket{{{labels}le=\"{bound}\"}} {count}");
-        }
-        let HistogramReading { count, sum_s, .. } = of;
-        let own = labels.trim_end_matches(',');
-        let own = if own.is_empty() { String::new() } else { format!("{{{own}}}") };
-        let _ = writeln!(
-            self.0,
-            "{name}_bucket{{{labels}le=\"+Inf\"}} {count}\n\
-             {name}_sum{own} {sum_s}\n{name}_count{own} {count}"
-        );
-    }
-}
-
 /// All metrics.
 pub(crate) fn text(member: &Member) -> String {
-    let mut text = Text(String::new());
+    let mut text = Exposition::default();
     calls(&mut text, member);
     served(&mut text, member);
     state(&mut text, member);
@@ -57,29 +24,33 @@ pub(crate) fn text(member: &Member) -> String {
     for (name, kind, help, value) in process::figures() {
         text.one(name, kind, help, value);
     }
-    text.0
+    text.into_text()
 }
 
-fn labels(method: &Method) -> String {
+fn labels(method: &Method) -> [(&'static str, &'static str); 3] {
     let Method { service, name, kind, .. } = method;
-    format!("grpc_method=\"{name}\",grpc_service=\"{service}\",grpc_type=\"{kind}\"")
+    [("grpc_method", name), ("grpc_service", service), ("grpc_type", kind)]
 }
 
-fn calls(text: &mut Text, member: &Member) {
+fn histogram(text: &mut Exposition, name: &str, labels: &[(&str, &str)], of: HistogramReading) {
+    let HistogramReading { below, count, sum_s: sum } = of;
+    text.histogram(name, labels, below, Total { count, sum });
+}
+
+fn calls(text: &mut Exposition, member: &Member) {
     let methods = member.metrics.methods();
     let name = "grpc_server_handled_total";
-    text.head(name, COUNTER, "Calls that ended, by code.");
+    text.family(name, COUNTER, "Calls that ended, by code.");
     for method in &methods {
-        let labels = labels(method);
         for (code, number) in CODES.iter().zip(&method.handled) {
-            let number = number.get();
-            let _ = writeln!(text.0, "{name}{{grpc_code=\"{code}\",{labels}}} {number}");
+            let labels = [&[("grpc_code", *code)], &labels(method)[..]].concat();
+            text.sample(name, &labels, number.get());
         }
     }
     let name = "grpc_server_handling_seconds";
-    text.head(name, HISTOGRAM, "Times of calls from their start to their end, in seconds.");
+    text.family(name, HISTOGRAM, "Times of calls from their start to their end, in seconds.");
     for method in &methods {
-        text.histogram(name, &format!("{},", labels(method)), &method.times.read());
+        histogram(text, name, &labels(method), method.times.read());
     }
     let rows: [OfMethod; 3] = [
         ("grpc_server_msg_received_total", "Messages received from clients.", |method| {
@@ -89,14 +60,14 @@ fn calls(text: &mut Text, member: &Member) {
         ("grpc_server_started_total", "Calls that started.", |method| method.started.get()),
     ];
     for (name, help, value) in rows {
-        text.head(name, COUNTER, help);
+        text.family(name, COUNTER, help);
         for method in &methods {
-            let _ = writeln!(text.0, "{name}{{{}}} {}", labels(method), value(method));
+            text.sample(name, &labels(method), value(method));
         }
     }
 }
 
-fn served(text: &mut Text, member: &Member) {
+fn served(text: &mut Exposition, member: &Member) {
     let of = &member.metrics;
     let rows = [
         ("etcd_debugging_lease_granted_total", COUNTER, "Leases granted.", &of.leases_granted),
@@ -150,7 +121,7 @@ fn served(text: &mut Text, member: &Member) {
     }
 }
 
-fn state(text: &mut Text, member: &Member) {
+fn state(text: &mut Exposition, member: &Member) {
     let (position, figures) = (member.store.position(), member.store.figures());
     let has_leader = position.leader != 0;
     let is_leader = has_leader && position.leader == position.member_id;
@@ -194,12 +165,12 @@ fn state(text: &mut Text, member: &Member) {
     }
     if let Some(times) = member.store.sync_times() {
         let name = "etcd_disk_wal_fsync_duration_seconds";
-        text.head(name, HISTOGRAM, "Times from the append of writes to their sync, in seconds.");
-        text.histogram(name, "", &times.read());
+        text.family(name, HISTOGRAM, "Times from the append of writes to their sync, in seconds.");
+        histogram(text, name, &[], times.read());
     }
 }
 
-fn identity(text: &mut Text, member: &Member) {
+fn identity(text: &mut Exposition, member: &Member) {
     // Without a quota there is no share of it, and no alert.
     if member.description.quota_bytes > 0 {
         let help = "The most bytes of the store on disk.";
@@ -214,7 +185,7 @@ fn identity(text: &mut Text, member: &Member) {
         ("etcd_server_version", "server_version", ETCD_VERSION, "The etcd version served."),
     ];
     for (name, label, value, help) in rows {
-        text.head(name, GAUGE, help);
-        let _ = writeln!(text.0, "{name}{{{label}=\"{value}\"}} 1");
+        text.family(name, GAUGE, help);
+        text.sample(name, &[(label, value)], 1);
     }
 }

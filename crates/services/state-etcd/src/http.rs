@@ -158,5 +158,6 @@ async fn version() -> Response {
 }
 
 async fn metrics(State(member): State<Member>) -> Response {
-    ([(header::CONTENT_TYPE, exposition::CONTENT_TYPE)], exposition::text(&member)).into_response()
+    ([(header::CONTENT_TYPE, helio_http::exposition::CONTENT_TYPE)], exposition::text(&member))
+        .into_response()
 }

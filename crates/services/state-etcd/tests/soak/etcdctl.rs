@@ -145,9 +145,9 @@ fn leases_locks_and_elections_work() {
     assert!(line(&mut second).starts_with("mutex/"));
     end(waits);
     let mut leads = both.command(&url, &["elect", "chair", "ours"]).spawn().unwrap();
-    let mut told = BufReader::new(leads.stdout.take().unwrap());
-    assert!(line(&mut told).starts_with("chair/"));
-    assert_eq!(line(&mut told), "ours");
+    let mut printed = BufReader::new(leads.stdout.take().unwrap());
+    assert!(line(&mut printed).starts_with("chair/"));
+    assert_eq!(line(&mut printed), "ours");
     end(leads);
 }
 
