@@ -24,7 +24,9 @@ pub mod run_bus;
 pub mod screen;
 pub mod start;
 pub mod stop;
+pub mod story;
 pub mod units;
+pub mod usage;
 pub mod worker;
 
 use std::io::Write as _;

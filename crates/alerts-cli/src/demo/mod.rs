@@ -31,6 +31,7 @@ use helio_console::clock::load;
 use helio_console::error::{CliError, CliResult};
 
 use helio_console::stop::Stop;
+use helio_console::story::Story;
 use helio_console::worker::die_with_starter;
 use helio_sandbox::{Filter, Launch, Limits};
 use serde::de::DeserializeOwned;
@@ -39,7 +40,7 @@ use self::args::Sizes;
 pub(crate) use self::args::{DemoArgs, WorkerArgs};
 use self::cast::{Cast, Numbers, group};
 use self::messages::{Stamped, Survey};
-use self::night::{Night, Plan, Story};
+use self::night::{Night, Plan};
 use self::report::{AuditLine, Outcome, Report};
 use self::site::{Place, Site};
 use self::texts::{Kind, Text};
@@ -86,7 +87,7 @@ pub(crate) fn run(args: &DemoArgs, url: Option<&str>, stop: &Stop) -> CliResult 
     };
     let bus = site.bus();
     let producer = producer::open_producer(bus, &survey)?;
-    let mut story = Story::new(!args.output.json);
+    let mut story = Story::of(&args.output);
     story.print(site.sentence(seed))?;
     let texts = texts::texts(sizes.users);
     let python = probe(args);

@@ -8,8 +8,8 @@ use helio_alerts::reader::Stream;
 use helio_alerts::visit::Opening;
 use helio_bus::Bus;
 use helio_console::error::CliResult;
-use helio_console::out::{Out, Progress};
 use helio_console::stop::{STOP_POLL_INTERVAL, Stop};
+use helio_console::story::Story;
 use helio_console::units::{human_bytes, human_count};
 
 use super::WINDOW;
@@ -120,38 +120,6 @@ pub(super) struct Night<'a> {
     pub(super) visits: Vec<VisitFigures>,
     /// The groups that had read the visits of the stall while a member of another stood still.
     pub(super) beside_stall: Option<u16>,
-}
-
-/// Lines for people, as they happen, and for the report.
-pub(super) struct Story {
-    out: Out,
-    progress: Progress,
-    is_printed: bool,
-    pub(super) lines: Vec<String>,
-}
-
-impl Story {
-    pub(super) fn new(is_printed: bool) -> Self {
-        Self { out: Out::new(), progress: Progress::new(), is_printed, lines: Vec::new() }
-    }
-
-    pub(super) fn print(&mut self, line: String) -> CliResult {
-        if self.is_printed {
-            self.progress.clear();
-            self.out.line(&line)?;
-            self.out.flush()?;
-        }
-        self.lines.push(line);
-        Ok(())
-    }
-
-    pub(super) fn doing(&mut self, text: impl FnOnce() -> String) {
-        self.progress.show(text);
-    }
-
-    pub(super) fn close(self) -> (Out, Vec<String>) {
-        (self.out, self.lines)
-    }
 }
 
 impl Night<'_> {

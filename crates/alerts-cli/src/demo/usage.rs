@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use helio_console::usage;
 use serde::Serialize;
 
 /// How often memory is read: 200 processes take 1 % of a processor.
@@ -12,9 +13,6 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The most samples: four hours of them.
 const MAX_SAMPLES: usize = 57_600;
-
-/// The unit of processor time in `/proc` (proc(5)): `USER_HZ` of Linux's interface.
-const TICKS_PER_S: f64 = 100.0;
 
 /// Processor time and memory of the processes of a role.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
@@ -207,27 +205,16 @@ impl State {
 
 /// What a process has used so far; its memory is that of now, in megabytes of 10^6 bytes.
 fn process_use(process: u32) -> Option<ProcessUse> {
-    let [stat, status] = ["stat", "status"]
-        .map(|name| std::fs::read_to_string(format!("/proc/{process}/{name}")).ok());
+    let used = usage::ProcessUse::of(process)?;
     // Other users' are not readable.
     let io = std::fs::read_to_string(format!("/proc/{process}/io")).unwrap_or_default();
-    // The command's name is in brackets and may contain spaces. The four times begin at field 14.
-    let stat = stat?;
-    let fields = stat.rsplit_once(')')?.1.split_whitespace();
-    let ticks: u64 = fields.skip(11).take(4).filter_map(|field| field.parse::<u64>().ok()).sum();
-    let bytes = |name| number(&io, name).unwrap_or_default();
+    let bytes = |name| usage::number(&io, name).unwrap_or_default();
     Some(ProcessUse {
-        cpu_s: ticks as f64 / TICKS_PER_S,
-        most_anon_mb: number(&status?, "RssAnon:").unwrap_or_default() * 1024.0 * 1e-6,
+        cpu_s: used.cpu_s,
+        most_anon_mb: used.anonymous_bytes * 1e-6,
         read_mb: bytes("read_bytes:") * 1e-6,
         written_mb: bytes("write_bytes:") * 1e-6,
     })
-}
-
-/// The number behind a name at the beginning of a line.
-fn number(text: &str, name: &str) -> Option<f64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    line.split_whitespace().next()?.parse().ok()
 }
 
 /// The megabytes that went through the loopback interface.

@@ -50,7 +50,7 @@ pub(crate) enum StateCommand {
     ///
     /// Every run starts every store in turn, empty: puts and ranges by 3 clients at 100 a second
     /// beside the requests of a cluster with so many pods, then 100 clients at full speed. Peers
-    /// that are not there are named. The exit code is 1 where an answer or event of ours lacks.
+    /// that are not there are named. The exit code is 1 where ours lacks an answer or event.
     Bench(StateBenchArgs),
 }
 

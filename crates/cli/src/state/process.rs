@@ -26,6 +26,8 @@ const COMMAND: &str = "state-command";
 const FOREIGN: &str = "state-foreign";
 /// How long a foreign server may take to begin.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(120);
+/// Where a server of this program listens: at a free port.
+pub(super) const LISTEN: &str = "127.0.0.1:0";
 /// The folder of engines that tests build, in the user's cache.
 const ENGINES: &str = "heliograph";
 
@@ -57,47 +59,13 @@ pub(super) fn path(path: &Path) -> CliResult<&str> {
     path.to_str().ok_or_else(|| CliError::Usage(format!("{} is no UTF-8", path.display())))
 }
 
-/// A running `helio state serve`; dropping it kills it.
-pub(super) struct Node {
+/// A running server with etcd's API; dropping it kills it.
+pub(super) struct Server {
     worker: Worker,
-    folder: PathBuf,
-    durability: &'static str,
     url: String,
-    stop: Stop,
 }
 
-impl Node {
-    /// Serves a folder at a free port.
-    pub(super) fn start(folder: &Path, durability: &'static str, stop: &Stop) -> CliResult<Self> {
-        Self::start_at(folder, durability, "127.0.0.1:0", stop)
-    }
-
-    fn start_at(
-        folder: &Path,
-        durability: &'static str,
-        listen: &str,
-        stop: &Stop,
-    ) -> CliResult<Self> {
-        let serve =
-            ["serve", "--dir", path(folder)?, "--listen", listen, "--durability", durability];
-        let mut worker = start(&serve, stop)?;
-        let told: Value = worker.reply()?;
-        let url = told["url"].as_str().unwrap_or_default().to_owned();
-        Ok(Self { worker, folder: folder.to_owned(), durability, url, stop: stop.clone() })
-    }
-
-    /// Kills it (SIGKILL).
-    pub(super) fn kill(&mut self) -> CliResult {
-        self.worker.kill_now()
-    }
-
-    /// Starts it again, at the same port, after it was killed.
-    pub(super) fn restart(&mut self) -> CliResult {
-        let listen = self.url.trim_start_matches("http://").to_owned();
-        *self = Self::start_at(&self.folder, self.durability, &listen, &self.stop)?;
-        Ok(())
-    }
-
+impl Server {
     /// Its URL.
     pub(super) fn url(&self) -> &str {
         &self.url
@@ -112,36 +80,29 @@ impl Node {
     pub(super) fn client(&self) -> CliResult<Client> {
         Client::connect(&self.url, &ClientTls::default()).map_err(failed)
     }
-}
 
-/// A foreign program, and where its output goes.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct ForeignTask {
-    program: PathBuf,
-    arguments: Vec<String>,
-    folder: PathBuf,
-}
+    /// Kills it (SIGKILL).
+    pub(super) fn kill(&mut self) -> CliResult {
+        self.worker.kill_now()
+    }
 
-/// In a worker: becomes the foreign program.
-pub(crate) fn become_foreign(task: &ForeignTask) -> CliResult {
-    let log = task.folder.join("log.txt");
-    let wrong = |error: std::io::Error| CliError::file(&log, &error);
-    let out = File::create(&log).map_err(wrong)?;
-    let errors = out.try_clone().map_err(wrong)?;
-    let mut command = Command::new(&task.program);
-    command.args(&task.arguments).current_dir(&task.folder).stdout(out).stderr(errors);
-    Err(CliError::file(&task.program, &command.exec()))
-}
+    /// Starts `helio state serve` with a folder and a durability.
+    pub(super) fn serve(
+        folder: &Path,
+        durability: &str,
+        listen: &str,
+        stop: &Stop,
+    ) -> CliResult<Self> {
+        let serve =
+            ["serve", "--dir", path(folder)?, "--listen", listen, "--durability", durability];
+        let mut worker = start(&serve, stop)?;
+        let reply: Value = worker.reply()?;
+        let url = reply["url"].as_str().unwrap_or_default().to_owned();
+        Ok(Self { worker, url })
+    }
 
-/// A running foreign server with etcd's API; dropping it kills it.
-pub(super) struct Foreign {
-    worker: Worker,
-    url: String,
-}
-
-impl Foreign {
     /// Starts a program with its files in a folder, and waits until it serves at a port.
-    pub(super) fn start(
+    pub(super) fn foreign(
         program: &Path,
         arguments: Vec<String>,
         folder: &Path,
@@ -153,9 +114,9 @@ impl Foreign {
         let task =
             ForeignTask { program: program.to_owned(), arguments, folder: folder.to_owned() };
         let worker = Worker::start(FOREIGN, &name, &task, stop)?;
-        let mut foreign = Self { worker, url: format!("http://127.0.0.1:{port}") };
-        foreign.wait(&name, &folder.join("log.txt"), stop)?;
-        Ok(foreign)
+        let mut server = Self { worker, url: format!("http://127.0.0.1:{port}") };
+        server.wait(&name, &folder.join("log.txt"), stop)?;
+        Ok(server)
     }
 
     /// Starts an etcd of one member.
@@ -177,7 +138,7 @@ impl Foreign {
             format!("--initial-cluster=one={peer}"),
         ];
         let more = more.iter().map(|&one| one.to_owned());
-        Self::start(program, arguments.into_iter().chain(more).collect(), folder, port, stop)
+        Self::foreign(program, arguments.into_iter().chain(more).collect(), folder, port, stop)
     }
 
     fn wait(&mut self, name: &str, log: &Path, stop: &Stop) -> CliResult {
@@ -195,21 +156,25 @@ impl Foreign {
             std::thread::sleep(STOP_POLL_INTERVAL);
         }
     }
+}
 
-    /// Its URL.
-    pub(super) fn url(&self) -> &str {
-        &self.url
-    }
+/// A foreign program, and where its output goes.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ForeignTask {
+    program: PathBuf,
+    arguments: Vec<String>,
+    folder: PathBuf,
+}
 
-    /// The number of its process.
-    pub(super) fn id(&self) -> u32 {
-        self.worker.id()
-    }
-
-    /// A client of it.
-    pub(super) fn client(&self) -> CliResult<Client> {
-        Client::connect(&self.url, &ClientTls::default()).map_err(failed)
-    }
+/// In a worker: becomes the foreign program.
+pub(crate) fn become_foreign(task: &ForeignTask) -> CliResult {
+    let log = task.folder.join("log.txt");
+    let wrong = |error: std::io::Error| CliError::file(&log, &error);
+    let out = File::create(&log).map_err(wrong)?;
+    let errors = out.try_clone().map_err(wrong)?;
+    let mut command = Command::new(&task.program);
+    command.args(&task.arguments).current_dir(&task.folder).stdout(out).stderr(errors);
+    Err(CliError::file(&task.program, &command.exec()))
 }
 
 /// A port that nobody listens at.

@@ -36,7 +36,8 @@ struct Identity {
 pub(super) fn serve(args: &ServeArgs, stop: &Stop) -> CliResult {
     let tls = tls(args);
     let listening = listen(&args.listen, tls.clone()).map_err(failed)?;
-    let (_bus, store) = open(&args.dir, options(args))?;
+    let options = options(args);
+    let (_bus, store) = open(&args.dir, options.clone())?;
     let store = Arc::new(store);
     let identity = identity(&args.dir)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
@@ -46,7 +47,7 @@ pub(super) fn serve(args: &ServeArgs, stop: &Stop) -> CliResult {
         name: args.name.clone(),
         client_urls: vec![url.clone()],
         peer_urls: vec![url.clone()],
-        ..Description::default()
+        quota_bytes: i64::try_from(options.quota_bytes).unwrap_or(i64::MAX),
     };
     let server = listening.serve(Arc::new(served), description);
     let schedule = args.snapshots.clone().map(|folder| {

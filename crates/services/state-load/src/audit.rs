@@ -45,6 +45,13 @@ impl Findings {
             self.words.push(word());
         }
     }
+
+    /// Counts all of others, and keeps words of them as of its own.
+    pub fn extend(&mut self, others: Self) {
+        self.count += others.count;
+        let room = MOST_WORDS.saturating_sub(self.words.len());
+        self.words.extend(others.words.into_iter().take(room));
+    }
 }
 
 /// The outcome of an audit.
@@ -308,9 +315,7 @@ impl Audit {
             self.regressions.add(|| format!("the last revision is {}", record.end.revision));
         }
         let differences = history.differences(record.end.revision, &record.end.keys);
-        for word in differences.words {
-            self.phantoms.add(|| word);
-        }
+        self.phantoms.extend(differences);
     }
 
     fn read(&mut self, read: &Read, history: &History) {

@@ -61,7 +61,7 @@ impl Kind {
     }
 }
 
-/// The value of a number, which tells its kind: printable, of the kind's size.
+/// The value of a number, from which its kind follows: printable, of the kind's size.
 pub fn value(number: u64) -> Bytes {
     sized_value(number, Kind::of_number(number).value_bytes())
 }
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_tells_its_number_and_a_damaged_one_none() {
+    fn a_value_has_its_number_and_a_damaged_one_none() {
         for kind in Kind::ALL {
             let written = kind.number(77);
             let mut bytes = value(written).to_vec();

@@ -10,11 +10,11 @@ use helio_bus::Bus;
 use helio_console::clock::load;
 use helio_console::error::CliResult;
 use helio_console::stop::{STOP_POLL_INTERVAL, Stop};
+use helio_console::story::Story;
 
 use super::super::args::Sizes;
 use super::super::cast::{Cast, Notes, Numbers};
 use super::super::messages::{Published, Survey};
-use super::super::night::Story;
 use super::super::report::AuditLine;
 use super::super::site::{Place, Site};
 use super::super::texts::{Kind, Text};
@@ -88,7 +88,7 @@ pub(super) fn run(
     let producer = producer::open_producer(bus, &survey)?;
     let texts = filters(&sizes);
     if !texts.is_empty() {
-        activate(bus, &survey, &sizes, &texts, &mut Story::new(false), stop)?;
+        activate(bus, &survey, &sizes, &texts, &mut Story::silent(), stop)?;
     }
     let cast = Cast::start(&survey, numbers(cell, &sizes, &texts), stop)?;
     ground.brokers.iter().for_each(|id| cast.meter().add(*id, "brokers"));

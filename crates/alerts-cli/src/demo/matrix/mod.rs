@@ -16,6 +16,7 @@ use std::path::PathBuf;
 
 use helio_console::error::{CliError, CliResult};
 use helio_console::stop::Stop;
+use helio_console::story::Story;
 use serde::Serialize;
 
 pub(crate) use self::args::MatrixArgs;
@@ -25,7 +26,6 @@ use self::cell::Ground;
 use self::cells::{Cell, On};
 use self::report::Report;
 use self::results::CellResult;
-use super::night::Story;
 
 /// The name of the file of results.
 const RESULTS: &str = "alerts-matrix.jsonl";
@@ -69,7 +69,7 @@ impl Matrix<'_> {
         }
         let left: Vec<&Cell> =
             chosen.iter().filter(|cell| !done.contains(cell.name.as_str())).collect();
-        let mut story = Story::new(!self.args.output.json);
+        let mut story = Story::of(&self.args.output);
         let (skipped, all) = (chosen.len() - left.len(), chosen.len());
         story
             .print(format!("{all} cells, {skipped} of them have results in {}", path.display()))?;

@@ -17,8 +17,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use self::report::Report;
-use self::stores::{Running, Store};
+use self::stores::{Store, disk_bytes, used};
 use super::ask::failed;
+use super::process::Server;
 use crate::args::StateBenchArgs;
 use crate::clock;
 use crate::error::{CliError, CliResult};
@@ -120,7 +121,7 @@ impl Bench<'_> {
         &mut self,
         store: &Store,
         doing: &str,
-        measure: impl FnOnce(&Running, &Self) -> CliResult<T>,
+        measure: impl FnOnce(&Server, &Self) -> CliResult<T>,
     ) -> CliResult<T> {
         self.stop.check()?;
         self.progress.show(|| format!("{}: {doing}", store.name));
@@ -151,10 +152,10 @@ impl Bench<'_> {
         let figures = self.with(store, &doing, |running, _| {
             speed::fill(running.url()).map_err(failed)?;
             let background = Background::start(running.url(), pods).map_err(failed)?;
-            let begun = running.cpu_s()?;
+            let begun = used(running)?.cpu_s;
             let put = speed::paced(running.url(), Operation::Put, pace).map_err(failed)?;
             let range = speed::paced(running.url(), Operation::Range, pace).map_err(failed)?;
-            let cpu_s = running.cpu_s()? - begun;
+            let cpu_s = used(running)?.cpu_s - begun;
             drop(background);
             Ok(json!({
                 "put_us": summary(&put.answers),
@@ -163,7 +164,7 @@ impl Bench<'_> {
                 "errors": put.errors + range.errors,
                 "events_missing": put.answers.count - put.events.count,
                 "cpu_s": cpu_s,
-                "anonymous_bytes": running.anonymous_bytes()?,
+                "anonymous_bytes": used(running)?.anonymous_bytes,
             }))
         })?;
         let smoke = self.args.smoke;
@@ -187,12 +188,12 @@ impl Bench<'_> {
                 ("list", Operation::List),
             ] {
                 bench.stop.check()?;
-                let begun = running.cpu_s()?;
+                let begun = used(running)?.cpu_s;
                 let rate = speed::full(running.url(), operation, crowd).map_err(failed)?;
-                let cpu_us = (running.cpu_s()? - begun) * 1e6 / rate.count.max(1) as f64;
+                let cpu_us = (used(running)?.cpu_s - begun) * 1e6 / rate.count.max(1) as f64;
                 figures[name] = of_rate(&rate, cpu_us);
             }
-            figures["anonymous_bytes"] = running.anonymous_bytes()?.into();
+            figures["anonymous_bytes"] = used(running)?.anonymous_bytes.into();
             Ok(figures)
         })?;
         let smoke = self.args.smoke;
@@ -206,14 +207,14 @@ impl Bench<'_> {
         let crowd = Crowd { clients: CROWD, connections: CONNECTIONS, time: Duration::ZERO };
         let figures = self.with(store, "memory", |running, _| {
             let put = || speed::put_each(running.url(), keys, crowd).map_err(failed);
-            let memory = || running.anonymous_bytes();
-            let (empty, disk_empty) = (memory()?, running.disk_bytes()?);
+            let memory = || used(running).map(|used| used.anonymous_bytes);
+            let (empty, disk_empty) = (memory()?, disk_bytes(running)?);
             put()?;
-            let (filled, disk_filled) = (memory()?, running.disk_bytes()?);
+            let (filled, disk_filled) = (memory()?, disk_bytes(running)?);
             for _ in 0..OLD_REVISIONS {
                 put()?;
             }
-            let (old, disk_old) = (memory()?, running.disk_bytes()?);
+            let (old, disk_old) = (memory()?, disk_bytes(running)?);
             let revisions = (keys * OLD_REVISIONS) as f64;
             Ok(json!({
                 "keys": keys,

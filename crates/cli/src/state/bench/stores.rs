@@ -2,16 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use helio_state_etcd::client::Client;
+use helio_console::usage::ProcessUse;
 
 use super::super::ask::failed;
-use super::super::process::{Foreign, Node, find_program, free_port};
+use super::super::process::{LISTEN, Server, find_program, free_port};
 use crate::args::{StateBenchArgs, StatePeer};
 use crate::error::{CliError, CliResult};
 use crate::stop::Stop;
-
-/// The unit of CPU times in /proc, on every Linux.
-const TICKS_PER_S: f64 = 100.0;
 
 /// A store that is measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,20 +89,12 @@ fn how(
     })
 }
 
-/// A running store; dropping it kills it.
-pub(super) enum Running {
-    Own(Node),
-    Foreign(Foreign),
-}
-
 impl Store {
     /// Starts it, empty, with its files in a folder.
-    pub(super) fn start(&self, folder: &Path, stop: &Stop) -> CliResult<Running> {
+    pub(super) fn start(&self, folder: &Path, stop: &Stop) -> CliResult<Server> {
         match &self.how {
-            How::Own(durability) => Node::start(folder, durability, stop).map(Running::Own),
-            How::Etcd(program, more) => {
-                Foreign::etcd(program, more, folder, stop).map(Running::Foreign)
-            }
+            How::Own(durability) => Server::serve(folder, durability, LISTEN, stop),
+            How::Etcd(program, more) => Server::etcd(program, more, folder, stop),
             How::Kine(program, endpoint) => {
                 let port = free_port()?;
                 let arguments = vec![
@@ -113,60 +102,19 @@ impl Store {
                     format!("--endpoint={endpoint}"),
                     "--metrics-bind-address=0".to_owned(),
                 ];
-                Foreign::start(program, arguments, folder, port, stop).map(Running::Foreign)
+                Server::foreign(program, arguments, folder, port, stop)
             }
         }
     }
 }
 
-impl Running {
-    pub(super) fn url(&self) -> &str {
-        match self {
-            Self::Own(node) => node.url(),
-            Self::Foreign(foreign) => foreign.url(),
-        }
-    }
+/// Bytes on disk, as its status has them.
+pub(super) fn disk_bytes(server: &Server) -> CliResult<i64> {
+    Ok(server.client()?.status().map_err(failed)?.db_size)
+}
 
-    fn id(&self) -> u32 {
-        match self {
-            Self::Own(node) => node.id(),
-            Self::Foreign(foreign) => foreign.id(),
-        }
-    }
-
-    fn client(&self) -> CliResult<Client> {
-        match self {
-            Self::Own(node) => node.client(),
-            Self::Foreign(foreign) => foreign.client(),
-        }
-    }
-
-    /// Bytes on disk, as its status tells.
-    pub(super) fn disk_bytes(&self) -> CliResult<i64> {
-        Ok(self.client()?.status().map_err(failed)?.db_size)
-    }
-
-    /// CPU seconds of its process so far.
-    pub(super) fn cpu_s(&self) -> CliResult<f64> {
-        let text = self.proc("stat")?;
-        // The program's name, in brackets, may contain anything.
-        let fields = text.rsplit_once(')').map_or("", |(_, rest)| rest);
-        let ticks = fields.split_whitespace().skip(11).take(2);
-        let ticks: f64 = ticks.filter_map(|ticks| ticks.parse::<f64>().ok()).sum();
-        Ok(ticks / TICKS_PER_S)
-    }
-
-    /// Its anonymous memory, bytes.
-    pub(super) fn anonymous_bytes(&self) -> CliResult<f64> {
-        let text = self.proc("status")?;
-        let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-        let kib =
-            line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<f64>().ok());
-        Ok(kib.unwrap_or(0.0) * 1024.0)
-    }
-
-    fn proc(&self, file: &str) -> CliResult<String> {
-        let path = PathBuf::from(format!("/proc/{}/{file}", self.id()));
-        std::fs::read_to_string(&path).map_err(|error| CliError::file(&path, &error))
-    }
+/// What its process has used so far.
+pub(super) fn used(server: &Server) -> CliResult<ProcessUse> {
+    let none = || CliError::Failure(format!("the server at {} has ended", server.url()));
+    ProcessUse::of(server.id()).ok_or_else(none)
 }

@@ -7,9 +7,10 @@
 
 mod report;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use helio_console::story::Story;
 use helio_state_etcd::client::{Client, ClientError};
 use helio_state_etcd::proto::etcdserverpb as pb;
 use helio_state_load::audit::{Findings, History, Record, audit};
@@ -19,15 +20,16 @@ use helio_state_load::objects::{self, PREFIX};
 
 use self::report::{Copied, Kill, Outcome, Report, Restored};
 use super::ask::failed;
-use super::process::{Foreign, Node, command, find_program, path};
+use super::process::{LISTEN, Server, command, find_program, path};
 use crate::args::StateDemoArgs;
 use crate::clock;
 use crate::error::{CliError, CliResult};
-use crate::out::{Out, Progress};
 use crate::run_bus::RunBus;
 use crate::stop::Stop;
 use crate::units::human_count;
 
+/// The durability of the stores.
+const DURABILITY: &str = "disk";
 /// Kills during the load; the times between them are equal.
 const KILLS: u32 = 4;
 /// The kills after which revisions are compacted, and a snapshot is saved.
@@ -53,21 +55,15 @@ pub(super) fn run(args: &StateDemoArgs, stop: &Stop) -> CliResult {
     let etcd = find_program("etcd", args.etcd.as_deref())?;
     let begun = Instant::now();
     let before = clock::load();
-    let mut demo = Demo {
-        folder,
-        stop,
-        story: Story { is_told: !args.output.json, lines: Vec::new() },
-        progress: Progress::new(),
-    };
+    let mut demo = Demo { folder, stop, story: Story::of(&args.output) };
     let imported = match &etcd {
         Some(program) => Some(demo.import(program)?),
         None => None,
     };
     let outcome = demo.play(args.seconds, imported)?;
     let load = [before, clock::load()];
-    drop(demo.progress);
-    let report = Report::of(outcome, demo.story.lines, begun.elapsed(), load);
-    let mut out = Out::new();
+    let (mut out, story) = demo.story.close();
+    let report = Report::of(outcome, story, begun.elapsed(), load);
     if args.output.json {
         out.json(&report)?;
     } else {
@@ -77,35 +73,22 @@ pub(super) fn run(args: &StateDemoArgs, stop: &Stop) -> CliResult {
     report.verdict()
 }
 
-/// What happened, in sentences.
-struct Story {
-    is_told: bool,
-    lines: Vec<String>,
-}
-
 struct Demo<'a> {
     folder: &'a Path,
     stop: &'a Stop,
     story: Story,
-    progress: Progress,
 }
 
 impl Demo<'_> {
-    fn tell(&mut self, text: String) -> CliResult {
-        self.progress.clear();
-        if self.story.is_told {
-            let mut out = Out::new();
-            out.line(&text)?;
-            out.flush()?;
-        }
-        self.story.lines.push(text);
-        Ok(())
+    /// The folder of the store that is killed.
+    fn node(&self) -> PathBuf {
+        self.folder.join("node")
     }
 
     /// Writes to a real etcd, and makes the store of it.
     fn import(&mut self, program: &Path) -> CliResult<Copied> {
-        self.tell(format!("etcd is started: {}", program.display()))?;
-        let etcd = Foreign::etcd(program, &[], &self.folder.join("etcd"), self.stop)?;
+        self.story.print(format!("etcd is started: {}", program.display()))?;
+        let etcd = Server::etcd(program, &[], &self.folder.join("etcd"), self.stop)?;
         let client = etcd.client()?;
         let version = client.status().map_err(failed)?.version;
         let load = start(etcd.url(), ETCD_SEED, Listing { revision: 1, keys: Vec::new() })?;
@@ -113,10 +96,9 @@ impl Demo<'_> {
         self.wait(&load, "filling etcd", |_| begun.elapsed() >= FILL_TIME)?;
         finished(load)?;
         let source = list(&client, 0).map_err(failed)?;
-        let node = self.folder.join("node");
-        let told = command(&["import", etcd.url(), "--dir", path(&node)?], self.stop)?;
-        let revision = told["revision"].as_i64().unwrap_or_default();
-        self.tell(format!(
+        let reply = command(&["import", etcd.url(), "--dir", path(&self.node())?], self.stop)?;
+        let revision = reply["revision"].as_i64().unwrap_or_default();
+        self.story.print(format!(
             "helio state import: {} keys of etcd {version} at revision {}, here at {revision}",
             human_count(source.keys.len() as u64),
             source.revision
@@ -125,7 +107,7 @@ impl Demo<'_> {
     }
 
     fn play(&mut self, time: Duration, mut imported: Option<Copied>) -> CliResult<Outcome> {
-        let mut node = Node::start(&self.folder.join("node"), "disk", self.stop)?;
+        let mut node = Server::serve(&self.node(), DURABILITY, LISTEN, self.stop)?;
         let client = node.client()?;
         let begin = list(&client, 0).map_err(failed)?;
         if let Some(imported) = &mut imported {
@@ -133,7 +115,7 @@ impl Demo<'_> {
         }
         let plan_begin = begin.clone();
         let load = start(node.url(), SEED, plan_begin)?;
-        self.tell(format!(
+        self.story.print(format!(
             "helio state serve at {}: {WRITERS} clients write, five watches read",
             node.url()
         ))?;
@@ -142,8 +124,8 @@ impl Demo<'_> {
         let mut record = finished(load)?;
         let client = node.client()?;
         record.end = list(&client, 0).map_err(failed)?;
-        self.tell(format!("the load has ended at revision {}", record.end.revision))?;
-        self.progress.show(|| "the audit".to_owned());
+        self.story.print(format!("the load has ended at revision {}", record.end.revision))?;
+        self.story.doing(|| "the audit".to_owned());
         let audit = audit(&record);
         let restored = self.restore(&client, &record, &saved)?;
         Ok(Outcome { kills, counters: last, audit, restored, imported })
@@ -152,7 +134,7 @@ impl Demo<'_> {
     /// The load's time, with kills, a compaction and a snapshot.
     fn storm(
         &mut self,
-        node: &mut Node,
+        node: &mut Server,
         load: &Load,
         time: Duration,
     ) -> CliResult<(Vec<Kill>, String)> {
@@ -167,7 +149,8 @@ impl Demo<'_> {
             let before = load.counters();
             let at = Instant::now();
             node.kill()?;
-            node.restart()?;
+            let listen = node.url().trim_start_matches("http://").to_owned();
+            *node = Server::serve(&self.node(), DURABILITY, &listen, self.stop)?;
             let served = at.elapsed();
             acknowledged = before.acknowledged + u64::from(WRITERS);
             self.wait(load, "restarting", |now| now.acknowledged > acknowledged)?;
@@ -177,7 +160,7 @@ impl Demo<'_> {
                 served_s: served.as_secs_f64(),
                 written_s: at.elapsed().as_secs_f64(),
             };
-            self.tell(format!(
+            self.story.print(format!(
                 "SIGKILL at revision {}; it served after {:.2} s, and writes went on after {:.2} s",
                 kill.revision, kill.served_s, kill.written_s
             ))?;
@@ -185,11 +168,11 @@ impl Demo<'_> {
             if number == COMPACT_AFTER {
                 let revision = load.counters().watched;
                 node.client()?.compact(revision).map_err(failed)?;
-                self.tell(format!("revisions below {revision} are compacted under load"))?;
+                self.story.print(format!("revisions below {revision} are compacted under load"))?;
             }
             if number == SNAPSHOT_AFTER {
                 command(&["snapshot", path(&saved)?, "--endpoint", node.url()], self.stop)?;
-                self.tell("helio state snapshot: saved under load".to_owned())?;
+                self.story.print("helio state snapshot: saved under load".to_owned())?;
             }
         }
         self.wait(load, "writing", |now| {
@@ -201,18 +184,17 @@ impl Demo<'_> {
     /// Restores the snapshot to another folder, and compares it with the history at its revision.
     fn restore(&mut self, old: &Client, record: &Record, saved: &str) -> CliResult<Restored> {
         let folder = self.folder.join("restored");
-        let told = command(&["restore", saved, "--dir", path(&folder)?], self.stop)?;
-        let revision = |name: &str| told[name].as_i64().unwrap_or_default();
+        let reply = command(&["restore", saved, "--dir", path(&folder)?], self.stop)?;
+        let revision = |name: &str| reply[name].as_i64().unwrap_or_default();
         let (from, to) = (revision("from_revision"), revision("revision"));
-        let node = Node::start(&folder, "disk", self.stop)?;
+        let node = Server::serve(&folder, DURABILITY, LISTEN, self.stop)?;
         let client = node.client()?;
         let is = list(&client, 0).map_err(failed)?;
         let was = list(old, from).map_err(failed)?;
         let mut wrong = differences(&was.keys, &is.keys);
         let from_watch = History::of(record).differences(from, &is.keys);
-        wrong.count += from_watch.count;
-        wrong.words.extend(from_watch.words);
-        self.tell(format!(
+        wrong.extend(from_watch);
+        self.story.print(format!(
             "helio state restore: {} keys of revision {from}, at revision {to}",
             human_count(is.keys.len() as u64)
         ))?;
@@ -237,7 +219,7 @@ impl Demo<'_> {
             if moved.elapsed() > SILENCE_TIMEOUT {
                 return Err(CliError::Failure(format!("{what}: no write is acknowledged")));
             }
-            self.progress.show(|| {
+            self.story.doing(|| {
                 format!(
                     "{what}: {} writes acknowledged, {} unknown, {} events, revision {}",
                     human_count(now.acknowledged),
