@@ -61,7 +61,7 @@ pub(crate) struct Evaluated {
 
 /// A prepared set of filters.
 pub(crate) struct Prepared {
-    pub(crate) filters: Vec<PreparedFilter>,
+    pub(crate) filters: Arc<[PreparedFilter]>,
     /// The filters in SQL, by their place in the plan.
     sql: Vec<usize>,
     python: Vec<usize>,
@@ -133,7 +133,7 @@ impl Prepared {
             flat: Decoder::new(&stream.columns(&flat.into_iter().collect::<Vec<_>>())?),
             history: Decoder::new(&stream.columns(plan.history_columns())?),
             python_lists,
-            filters,
+            filters: filters.into(),
             sql,
             python,
             plan,

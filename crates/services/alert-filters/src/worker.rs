@@ -23,7 +23,7 @@ use serde::Serialize;
 
 use crate::counters::{Counters, add};
 use crate::decisions::{BUS_TIMEOUT, ControlLog, DecisionLog, decisions_topic, log_start};
-use crate::engine::{Evaluated, MAX_BATCH_ALERTS, Prepared};
+use crate::engine::{Evaluated, MAX_BATCH_ALERTS, Prepared, PreparedFilter};
 use crate::error::ServiceError;
 use crate::lists::json;
 use crate::names::{Topics, spec};
@@ -556,9 +556,9 @@ impl FilterWorker {
         let decode = u64::try_from(evaluated.decode_cpu.as_nanos()).unwrap_or(u64::MAX);
         add(&self.counters.decode_cpu_ns, decode);
         add(&self.counters.alerts_rejected, evaluated.rejected.len() as u64);
-        let matches = self.tally(place, &evaluated, alerts);
+        let filters = Arc::clone(&self.prepared[place].2.filters);
+        let matches = self.tally(&filters, &evaluated, alerts);
         let mut claims: BTreeMap<(i64, u32), Vec<(Claimed, Place)>> = BTreeMap::new();
-        let filters = self.prepared[place].2.filters.clone();
         for ((index, first), found) in matches {
             let (alert, user) = (&alerts[index], &filters[first].id.user);
             let labels = || found.filters.iter().map(|at| filters[*at].id.label());
@@ -602,14 +602,14 @@ impl FilterWorker {
         Ok(self.prepared.len() - 1)
     }
 
-    /// Adds a batch to the statistics; returns the users' matches in the order of the alerts.
+    /// Adds a batch to the statistics; returns the users' matches in the order of the alerts, by
+    /// the alert's index and the place of the user's first filter.
     fn tally(
         &mut self,
-        place: usize,
+        filters: &[PreparedFilter],
         evaluated: &Evaluated,
         alerts: &[Alert],
     ) -> BTreeMap<(usize, usize), UserMatch> {
-        let filters = self.prepared[place].2.filters.clone();
         if filters.is_empty() {
             return BTreeMap::new();
         }
