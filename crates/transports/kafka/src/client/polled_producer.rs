@@ -94,17 +94,19 @@ impl<C: ProducerContext + 'static> Drop for PolledProducer<C> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 
     use rdkafka::ClientConfig;
     use rdkafka::client::ClientContext;
     use rdkafka::mocking::MockCluster;
-    use rdkafka::producer::{BaseRecord, DeliveryResult, Producer as _};
+    use rdkafka::producer::{BaseRecord, DeliveryResult};
 
     use super::*;
 
-    #[derive(Default)]
-    struct Reports(std::sync::Mutex<Vec<usize>>);
+    const HANG_TIMEOUT: Duration = Duration::from_secs(60);
+    const RECORDS: usize = 100;
+
+    struct Reports(SyncSender<usize>);
 
     impl ClientContext for Reports {}
 
@@ -113,7 +115,7 @@ mod tests {
 
         fn delivery(&self, result: &DeliveryResult<'_>, opaque: usize) {
             assert!(result.is_ok());
-            self.0.lock().unwrap().push(opaque);
+            self.0.send(opaque).unwrap();
         }
     }
 
@@ -123,19 +125,18 @@ mod tests {
         broker.create_topic("t", 1, 1).unwrap();
         let mut config = ClientConfig::new();
         config.set("bootstrap.servers", broker.bootstrap_servers());
-        let base: BaseProducer<Reports> = config.create_with_context(Reports::default()).unwrap();
+        let (sender, reports) = sync_channel(RECORDS);
+        let base: BaseProducer<Reports> = config.create_with_context(Reports(sender)).unwrap();
         let producer = PolledProducer::start(base).unwrap();
-        for number in 0..100 {
+        for number in 0..RECORDS {
             let record = BaseRecord::<[u8], [u8], _>::with_opaque_to("t", number).payload(b"x");
             producer.send(record).map_err(|(error, _)| error).unwrap();
         }
-        let until = Instant::now() + Duration::from_secs(60);
-        while producer.context().0.lock().unwrap().len() < 100 {
-            assert!(Instant::now() < until, "reports are missing");
-            std::thread::sleep(Duration::from_millis(1));
+        for number in 0..RECORDS {
+            assert_eq!(reports.recv_timeout(HANG_TIMEOUT), Ok(number));
         }
-        assert_eq!(*producer.context().0.lock().unwrap(), (0..100).collect::<Vec<_>>());
+        // The context, and with it the sender, ends with the last reference to the producer.
         drop(producer);
-        assert!(Instant::now() < until, "it does not end");
+        assert_eq!(reports.recv_timeout(HANG_TIMEOUT), Err(RecvTimeoutError::Disconnected));
     }
 }

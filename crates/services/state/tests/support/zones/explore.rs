@@ -488,7 +488,7 @@ impl Print {
         self.add(u64::from_le_bytes(low.try_into().expect("8 bytes")));
         self.add(u64::from_le_bytes(high.try_into().expect("8 bytes")));
     }
-    /// Bases are told apart as the rules tell them apart.
+    /// Bases are distinguished as the rules distinguish them.
     fn chain(&mut self, chain: Option<&Chain>) {
         let Some(chain) = chain else { return self.add(1) };
         for header in chain.headers() {

@@ -210,7 +210,7 @@ impl Node {
     }
 }
 
-/// A swap at the witness, by a zone: asked, or done and its answer under way.
+/// A swap at the witness, by a zone: asked, or done and its answer in flight.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Swap {
     pub expected: Option<EpochId>,
@@ -225,7 +225,7 @@ pub enum Fence {
     Running,
     /// May still hit, but counts no more.
     Orphaned,
-    /// The status said off; the answer is under way.
+    /// The status was off; the answer is in flight.
     Said,
 }
 
