@@ -473,6 +473,26 @@ impl Segment {
         self.populate(pos, len);
     }
 
+    /// Returns the header of a frame that was checked before, as far as it fits in its log.
+    pub(crate) fn checked(&self, pos: u64, limit: u64) -> Option<FrameHeader> {
+        self.head_at(pos, limit).ok().flatten().map(|(_, header)| header)
+    }
+
+    #[inline]
+    fn head_at(
+        &self,
+        pos: u64,
+        limit: u64,
+    ) -> Result<Option<([u8; FRAME_HEADER_BYTES], FrameHeader)>, FrameFault> {
+        let limit = limit.min(self.head.end());
+        let room = limit.checked_sub(pos).filter(|_| pos >= self.head.base_pos);
+        let room =
+            room.filter(|room| *room >= FRAME_HEADER_BYTES as u64).ok_or(FrameFault::Damaged)?;
+        let raw: [u8; FRAME_HEADER_BYTES] = self.map.array(self.place(pos));
+        let header = FrameHeader::parse(&raw).filter(|h| h.stride() as u64 <= room);
+        Ok(header.map(|header| (raw, header)))
+    }
+
     /// Checks the frame at a position, in a log that ends at `limit`; copies a loose segment's body
     /// to `scratch`.
     #[inline]
@@ -482,17 +502,10 @@ impl Segment {
         limit: u64,
         scratch: &mut Vec<u8>,
     ) -> Result<FrameHeader, FrameFault> {
-        let limit = limit.min(self.head.end());
-        let room = limit.checked_sub(pos).filter(|_| pos >= self.head.base_pos);
-        let room =
-            room.filter(|room| *room >= FRAME_HEADER_BYTES as u64).ok_or(FrameFault::Damaged)?;
-        let at = self.place(pos);
-        let raw: [u8; FRAME_HEADER_BYTES] = self.map.array(at);
-        let header = FrameHeader::parse(&raw).filter(|h| h.stride() as u64 <= room);
-        let Some(header) = header else { return Err(self.fault()) };
+        let Some((raw, header)) = self.head_at(pos, limit)? else { return Err(self.fault()) };
         if self.hold == SegmentHold::Loose {
             scratch.resize(header.len as usize - FRAME_HEADER_BYTES, 0);
-            self.map.read(at + FRAME_HEADER_BYTES, scratch);
+            self.map.read(self.place(pos) + FRAME_HEADER_BYTES, scratch);
         }
         if !frame::verify(&raw, &header, self.body(pos, &header, scratch), self.head.id) {
             return Err(self.fault());

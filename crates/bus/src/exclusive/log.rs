@@ -177,6 +177,11 @@ impl<S: EpochStore> Shared<S> {
         state
     }
 
+    /// The state for a read: only one of durable records needs to know how far the disk is.
+    fn seen(&self, within: Watermark) -> MutexGuard<'_, State> {
+        if within == Watermark::Durable { self.now() } else { locked(&self.state) }
+    }
+
     fn serve(&self) {
         let marks = self.now().marks;
         self.waiters.serve(&marks);
@@ -340,7 +345,7 @@ impl<S: EpochStore> ExclusiveLog for Log<S> {
     }
 
     fn read(&self, offset: u64, within: Watermark) -> Result<Bytes, ExclusiveError> {
-        let state = self.0.now();
+        let state = self.0.seen(within);
         let part = state.parts(&(offset..offset.saturating_add(1)), within)?;
         let Some((epoch, range)) = part.into_iter().next() else {
             let end = state.marks.of(within);
@@ -366,7 +371,7 @@ impl<S: EpochStore> ExclusiveLog for Log<S> {
         within: Watermark,
         visit: &mut dyn FnMut(u64, Bytes) -> ControlFlow<()>,
     ) -> Result<u64, ExclusiveError> {
-        let state = self.0.now();
+        let state = self.0.seen(within);
         let parts = state.parts(&range, within)?;
         let end = range.end.min(state.marks.of(within)).max(range.start);
         drop(state);

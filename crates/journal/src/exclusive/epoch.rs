@@ -236,20 +236,18 @@ impl EpochFiles {
                 Some(place) => place,
                 None => locked(&self.index).find(&self.partition, next)?.ok_or_else(damaged)?,
             };
-            place = here.next();
-            let Some(batch) = here.batch() else { continue };
-            let batch: Batch<'_> = batch.ok_or_else(damaged)?;
-            if batch.end() <= next {
-                continue;
-            }
-            while next < batch.end().min(range.end) {
-                let record = batch.get(next).ok_or_else(damaged)?;
-                let pinned = here.pin(record).ok_or_else(damaged)?;
-                if visit(next, pinned).is_break() {
-                    return Ok(());
+            if let Some(batch) = here.batch() {
+                let batch: Batch<'_> = batch.ok_or_else(damaged)?;
+                while next < batch.end().min(range.end) {
+                    let record = batch.get(next).ok_or_else(damaged)?;
+                    let pinned = here.pin(record).ok_or_else(damaged)?;
+                    next += 1;
+                    if visit(next - 1, pinned).is_break() {
+                        return Ok(());
+                    }
                 }
-                next += 1;
             }
+            place = if next < range.end { here.next() } else { None };
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Where the records of an epoch lie: its segments, and a place every few kilobytes.
 //!
 //! Constraints: places are of frames that this process has checked. Each frame is checked again
-//! when its records are read.
+//! when its records are read, but not where a lookup passes it by.
 //!
 //! Operation: a segment is read from its begin on as far as a lookup needs, once. The newest one is
 //! read on from where the last lookup ended.
@@ -30,6 +30,12 @@ impl Place {
     /// Returns the frame at a position, whose checksum was right before.
     fn at(segment: &Arc<PinnedSegment>, pos: u64, upto: u64) -> Option<Self> {
         let header = segment.segment().check(pos, upto, &mut Vec::new()).ok()?;
+        Some(Self { segment: Arc::clone(segment), pos, upto, header })
+    }
+
+    /// The same without a look at the checksum.
+    fn passed(segment: &Arc<PinnedSegment>, pos: u64, upto: u64) -> Option<Self> {
+        let header = segment.segment().checked(pos, upto)?;
         Some(Self { segment: Arc::clone(segment), pos, upto, header })
     }
 
@@ -264,9 +270,12 @@ impl Index {
         };
         // Passes by the frames before it.
         loop {
-            let Some(place) = Place::at(&places.segment, pos, places.upto) else { return Ok(None) };
+            let place = Place::passed(&places.segment, pos, places.upto);
+            let Some(place) = place else { return Ok(None) };
             match place.batch() {
-                Some(Some(batch)) if batch.end() > offset => return Ok(Some(place)),
+                Some(Some(batch)) if batch.end() > offset => {
+                    return Ok(Place::at(&places.segment, pos, places.upto));
+                }
                 _ => pos += place.header.stride() as u64,
             }
         }

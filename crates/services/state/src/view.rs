@@ -115,9 +115,10 @@ impl View {
         let limit = usize::try_from(request.limit).unwrap_or(0);
         let cut = if needs_all(request) || limit == 0 { usize::MAX } else { limit };
         let cut = if request.content == Content::CountOnly { 0 } else { cut };
-        let mut found = 0;
+        let (mut found, mut is_cut) = (0, false);
         for entry in self.tree.range(&range) {
-            if current && found >= cut {
+            is_cut = current && found >= cut;
+            if is_cut {
                 break;
             }
             let place = if entry.revision <= at {
@@ -131,7 +132,7 @@ impl View {
             }
             found += 1;
         }
-        let count = if current { self.tree.count(&range) } else { found };
+        let count = if is_cut { self.tree.count(&range) } else { found };
         response.count = count as i64;
         if request.content != Content::CountOnly {
             refine(request, &mut response);
