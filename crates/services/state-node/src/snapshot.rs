@@ -47,6 +47,7 @@ pub enum SnapshotError {
 /// A snapshot, mapped.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
+    path: PathBuf,
     bytes: Bytes,
     image: Image,
     keys: usize,
@@ -296,7 +297,7 @@ impl Snapshot {
             return Err(damaged("not its magic or version"));
         }
         let (image, keys, index) = parse_head(&bytes).ok_or(damaged("head or index"))?;
-        Ok(Self { bytes, image, keys, index })
+        Ok(Self { path: path.into(), bytes, image, keys, index })
     }
 
     /// The head.
@@ -323,18 +324,22 @@ impl Snapshot {
     }
 
     /// Calls `with` with each key-value, checked.
-    pub(crate) fn load(&self, mut with: impl FnMut(&KeyValue, StoredPlace)) -> Result<(), Error> {
+    pub(crate) fn load(
+        &self,
+        mut with: impl FnMut(&KeyValue, StoredPlace),
+    ) -> Result<(), SnapshotError> {
+        let damaged = || SnapshotError::Damaged { path: self.path.clone(), what: "a key" };
         for at in 0..self.keys {
-            let (kv, length) = self.entry(at).ok_or(Error::Corrupt)?;
+            let (kv, length) = self.entry(at).ok_or_else(damaged)?;
             let head = kv - ENTRY;
             let sum = crc32c::crc32c(&self.bytes[head + 4..kv + length]);
             if u32_at(&self.bytes, head) != Some(sum) {
-                return Err(Error::Corrupt);
+                return Err(damaged());
             }
             let place = StoredPlace {
-                record: u64_at(&self.bytes, head + 8).ok_or(Error::Corrupt)?,
-                start: u32_at(&self.bytes, head + 16).ok_or(Error::Corrupt)?,
-                length: u32_at(&self.bytes, head + 20).ok_or(Error::Corrupt)?,
+                record: u64_at(&self.bytes, head + 8).ok_or_else(damaged)?,
+                start: u32_at(&self.bytes, head + 16).ok_or_else(damaged)?,
+                length: u32_at(&self.bytes, head + 20).ok_or_else(damaged)?,
             };
             with(&KeyValue::from_trusted(self.bytes.slice(kv..kv + length)), place);
         }

@@ -515,8 +515,7 @@ fn recover(
     let mut sizes = Sizes::default();
     if let Some(snapshot) = &snapshot {
         state.restore(snapshot.image(), now_ms);
-        let loaded = snapshot.load(|kv, place| state.load(kv, place));
-        loaded.map_err(|error| OpenError::Snapshot(error.into()))?;
+        snapshot.load(|kv, place| state.load(kv, place))?;
     }
     let (from, marks) = (state.view().next_record(), log.watermarks());
     if marks.first > from {

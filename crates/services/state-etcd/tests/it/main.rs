@@ -4,6 +4,7 @@
 
 #[path = "../../../../http/tests/client/mod.rs"]
 mod client;
+mod hostile;
 mod limits;
 mod metrics;
 mod probes;

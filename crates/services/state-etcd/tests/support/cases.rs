@@ -30,7 +30,7 @@ pub(crate) fn all() -> Vec<(String, Call)> {
         ("compact", compactions()),
     ];
     let mut all: Vec<(String, Call)> = Vec::new();
-    for (group, calls) in groups.into_iter().chain([("other", others())]) {
+    for (group, calls) in groups.into_iter().chain([("bad", bad()), ("other", others())]) {
         for (number, call) in calls.into_iter().enumerate() {
             all.push((format!("{group}-{:02}", number + 1), call));
         }
@@ -507,5 +507,58 @@ fn others() -> Vec<Call> {
         raw("/etcdserverpb.Auth/AuthEnable", b""),
         raw("/etcdserverpb.Auth/UserList", b""),
         Call::Txn(success(vec![delete_op("s", "\0"), put_op("t")])),
+    ]
+}
+
+/// More operations than any client sends, times that are none, revisions to come, any bytes as keys.
+fn bad() -> Vec<Call> {
+    let grant = |id, ttl| Call::Grant(pb::LeaseGrantRequest { ttl, id });
+    let revoke = |id| Call::Revoke(pb::LeaseRevokeRequest { id });
+    let key = Bytes::from_static(b"\xff\0\xff");
+    let put_any = pb::PutRequest { key: key.clone(), ..put("", "any") };
+    let from = |start: &'static [u8], end: &'static [u8]| pb::RangeRequest {
+        key: Bytes::from_static(start),
+        range_end: Bytes::from_static(end),
+        ..Default::default()
+    };
+    let of_key = |w: &mut pb::WatchCreateRequest| w.key = Bytes::from_static(b"\xff\0\xff");
+    let later = |w: &mut pb::WatchCreateRequest| w.start_revision = 1_000;
+    let foreign = |w: &mut pb::WatchCreateRequest| w.start_revision = i64::MAX;
+    let any_range = |end: &'static [u8]| Call::Range(from(b"\xff", end));
+    vec![
+        Call::Txn(success(vec![range_op("a"); 100_000])),
+        Call::Txn(pb::TxnRequest {
+            compare: vec![pb::Compare { key: b("a"), ..Default::default() }; 100_000],
+            ..Default::default()
+        }),
+        grant(21, 0),
+        grant(22, -1),
+        grant(23, i64::MIN),
+        revoke(21),
+        revoke(22),
+        revoke(23),
+        Call::Put(put_any.clone()),
+        any_range(b"\0"),
+        any_range(b"\xff\0"),
+        any_range(b"\xff\0\xff\0"),
+        any_range(b"\xff\xff"),
+        any_range(b"\xfe"),
+        Call::Watch(vec![
+            create(of_key),
+            Step::Read(1),
+            done(Call::Put(put_any)),
+            Step::Read(1),
+            cancel(0),
+            Step::Read(1),
+        ]),
+        Call::Watch(vec![
+            create(later),
+            Step::Read(1),
+            done(Call::Put(put("later", "before its revision"))),
+            cancel(0),
+            Step::Read(1),
+        ]),
+        Call::Delete(pb::DeleteRangeRequest { key, range_end: Bytes::new(), prev_kv: true }),
+        Call::Watch(vec![create(foreign), Step::Read(1), cancel(0), Step::Read(1)]),
     ]
 }
