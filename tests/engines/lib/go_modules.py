@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +32,8 @@ class GoPrograms:
     linker: str = ""
     # Whether they are written here, so that it is their text that says whether one is built anew.
     is_own: bool = False
+    # Whether a C compiler is needed: Go leaves such parts out where it finds none.
+    needs_c: bool = False
 
     @property
     def file(self) -> Path:
@@ -88,7 +91,8 @@ class GoPrograms:
             made = Path(name) / file.name
             # One compiler at a time: tests run beside it.
             how = ["-mod=readonly", "-trimpath", "-p=1", f"-ldflags={self.flags()}"]
-            _go(self.sources, "build", *how, "-o", str(made), package)
+            more = {"CGO_ENABLED": "1"} if self.needs_c else {}
+            _go(self.sources, "build", *how, "-o", str(made), package, environment=more)
             made.replace(file)
 
 
@@ -107,12 +111,12 @@ def check() -> None:
     raise SkippedError(f"Go {oldest} or newer is needed (https://go.dev/dl); {shown}")
 
 
-def _go(folder: Path, *arguments: str) -> None:
-    environment = os.environ | {"GOFLAGS": "-buildvcs=false", "GOTOOLCHAIN": "local"}
+def _go(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
+    how = {"GOFLAGS": "-buildvcs=false", "GOTOOLCHAIN": "local"}
     done = subprocess.run(
         ["go", *arguments],
         cwd=folder,
-        env=environment,
+        env=os.environ | how | dict(environment or {}),
         capture_output=True,
         text=True,
         check=False,

@@ -10,7 +10,7 @@ from pathlib import Path
 from lib import control_plane, go_modules
 from lib.control_plane import answers_ok
 from lib.errors import FailureError
-from lib.go_modules import GoPrograms
+from lib.go_modules import SOURCES, GoPrograms
 from lib.kind import Node, Plan, make_node_folder
 from lib.ports import HOST, free_ports
 
@@ -21,6 +21,14 @@ TOOLS = GoPrograms(
     "go.etcd.io/etcd/server/v3",
     {"etcd-tap": "./tap", "histories": "./histories"},
     is_own=True,
+)
+# etcd's API on SQL databases, beside which `helio state bench` measures; no start needs it.
+KINE = GoPrograms(
+    "kine",
+    "github.com/k3s-io/kine",
+    {"kine": "github.com/k3s-io/kine"},
+    sources=SOURCES.parent / "kine",
+    needs_c=True,
 )
 
 
@@ -132,9 +140,9 @@ class Kube:
 
 
 def build(_kind: object, _options: Namespace) -> None:
-    """Builds all that a start may need, which takes many minutes, once."""
+    """Builds all that a start or a bench may need, which takes many minutes, once."""
     go_modules.check()
-    for programs in (Kube.lock, TOOLS, control_plane.PROGRAMS):
+    for programs in (Kube.lock, TOOLS, KINE, control_plane.PROGRAMS):
         programs.programs()
 
 
