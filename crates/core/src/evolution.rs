@@ -19,7 +19,8 @@
 //! | label renumbered | no | no |
 //! | array's `length` changed / fixed / freed | no / no / yes | no / yes / no |
 //! | unit changed | no | no |
-//! | unit, labels or logical type newly stated or no longer | yes | yes |
+//! | integer's range or raw array's shape widened / narrowed | yes / no | no / yes |
+//! | unit, labels or other logical type newly stated or no longer | yes | yes |
 //! | default or SAL type changed | yes | yes |
 //!
 //! The order of fields and all documentation do not count.
@@ -30,7 +31,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::resolve::{Answer, answers, sources};
-use crate::schema::{Enum, Field, NodeId, Record, Schema, Type};
+use crate::schema::{Enum, Field, Node, NodeId, Reads, Record, Schema, Type};
 
 /// The limit of differences that are listed for one schema.
 pub const MAX_DIFFERENCES: usize = 10_000;
@@ -300,9 +301,16 @@ impl<'a> Walk<'a> {
             }
             _ => {}
         }
-        let named = |logical: &crate::schema::LogicalType| format!("{logical:?}");
-        let (old, new) = (old.logical.as_ref().map(named), new.logical.as_ref().map(named));
-        self.stated(Change::Logical, old, new, Level::Breaking);
+        let always = |from: &Node, to: &Node| from.reads_as(to).map(|r| r == Reads::Always);
+        let levels = (always(old, new), always(new, old));
+        let named = |logical: &crate::schema::LogicalType| logical.to_string();
+        let names = (old.logical.as_ref().map(named), new.logical.as_ref().map(named));
+        match levels {
+            (Some(backward), Some(forward)) if names.0 != names.1 => {
+                self.add(Change::Logical, names.0, names.1, Level::of(backward, forward));
+            }
+            _ => self.stated(Change::Logical, names.0, names.1, Level::Breaking),
+        }
     }
 
     fn names(&mut self, o: NodeId, n: NodeId) {

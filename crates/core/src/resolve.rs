@@ -16,9 +16,10 @@ use std::collections::HashMap;
 use thiserror::Error;
 
 use crate::codec::decode::{Care, check_length, deeper, enter};
-use crate::codec::wire::{Blocks, close_block, put_length, put_long};
+use crate::codec::elements::check_decoded;
+use crate::codec::wire::{Blocks, close_block, put_bytes, put_length, put_long};
 use crate::codec::{Codec, DecodeError, DecodeProblem, Reader, Step, WireError};
-use crate::schema::{Field, LogicalType, NodeId, Record, Schema, Type};
+use crate::schema::{DType, Field, LogicalType, NdArray, NodeId, Reads, Record, Schema, Type};
 
 /// The limit of pairs of types in one resolution.
 pub const MAX_PAIRS: usize = 200_000;
@@ -155,6 +156,8 @@ enum Op {
     IntToDouble,
     LongToFloat,
     LongToDouble,
+    UintToFloat,
+    UintToDouble,
     FloatToDouble,
     /// Copies bytes that must be UTF-8.
     Text,
@@ -188,6 +191,13 @@ enum Op {
         from: usize,
     },
     /// No value of the writer's type can be read.
+    /// Copies an integer of the reader's range; `bits` is for the writer's `uint64`.
+    Integer {
+        bits: bool,
+        to: DType,
+    },
+    /// Copies bytes that are an array of the reader's type.
+    NdArray(NdArray),
     Fail(String),
 }
 
@@ -386,7 +396,7 @@ impl<'a> Compiler<'a> {
 
     fn types(&self, w: NodeId, r: NodeId) -> ResolveError {
         let (writer, reader) = (self.writer.node(w), self.reader.node(r));
-        let (writer, reader) = (writer.kind.to_string(), reader.kind.to_string());
+        let (writer, reader) = (writer.title(), reader.title());
         ResolveError::Types { at: self.at(), writer, reader }
     }
 
@@ -429,7 +439,19 @@ impl<'a> Compiler<'a> {
         }
         self.check_logical(w, r)?;
         let copy = Op::Copy(w.index());
+        let bits = writer.node(w).integer() == Some(DType::Uint64);
+        let checked = writer.node(w).reads_as(reader.node(r)) == Some(Reads::Sometimes);
         Ok(match (from, to) {
+            (Type::Long, Type::Float) if bits => Op::UintToFloat,
+            (Type::Long, Type::Double) if bits => Op::UintToDouble,
+            (Type::Int, Type::Int | Type::Long) | (Type::Long, Type::Long) if checked => {
+                let to = reader.node(r).integer().unwrap_or(DType::Int64);
+                Op::Integer { bits, to }
+            }
+            (Type::Bytes, Type::Bytes) if checked => match reader.node(r).logical {
+                Some(LogicalType::NdArray(array)) => Op::NdArray(array),
+                _ => copy,
+            },
             (Type::Int, Type::Int | Type::Long)
             | (Type::Null, Type::Null)
             | (Type::Boolean, Type::Boolean)
@@ -470,8 +492,22 @@ impl<'a> Compiler<'a> {
         Ok(op)
     }
 
-    /// Decimals must agree in scale; other different logical types are a caution.
+    /// Decimals must agree in scale, integers of two ranges widen, raw arrays agree in element and
+    /// shape; other different logical types are a caution.
     fn check_logical(&mut self, w: NodeId, r: NodeId) -> Compiled<()> {
+        let (from, to) = (self.writer.node(w), self.reader.node(r));
+        let stated = matches!((from.logical, to.logical), (Some(LogicalType::Integer(_)), Some(_)));
+        match from.reads_as(to) {
+            Some(Reads::Never) => return Err(self.types(w, r)),
+            Some(Reads::Sometimes) if stated => return Err(self.types(w, r)),
+            Some(Reads::Sometimes) => {
+                let (from, to) = (from.title(), to.title());
+                self.caution(format!("some values of the writer's {from} are no {to}"));
+                return Ok(());
+            }
+            Some(Reads::Always) => return Ok(()),
+            None => {}
+        }
         let (from, to) = (self.writer.node(w).logical, self.reader.node(r).logical);
         match (from, to) {
             (
@@ -479,7 +515,7 @@ impl<'a> Compiler<'a> {
                 Some(LogicalType::Decimal { scale: to, .. }),
             ) if from != to => Err(self.types(w, r)),
             (Some(from), Some(to)) if from != to => {
-                self.caution(format!("the writer's values are {from:?}, the reader's {to:?}"));
+                self.caution(format!("the writer's values are {from}, the reader's {to}"));
                 Ok(())
             }
             _ => Ok(()),
@@ -765,6 +801,16 @@ impl Run<'_> {
             Op::IntToDouble => self.out.extend(f64::from(reader.int()?).to_le_bytes()),
             Op::LongToFloat => self.out.extend((reader.long()? as f32).to_le_bytes()),
             Op::LongToDouble => self.out.extend((reader.long()? as f64).to_le_bytes()),
+            Op::UintToFloat => self.out.extend((reader.long()? as u64 as f32).to_le_bytes()),
+            Op::UintToDouble => self.out.extend((reader.long()? as u64 as f64).to_le_bytes()),
+            Op::Integer { bits, to } => {
+                let number = reader.long()?;
+                if !to.holds(if *bits { i128::from(number as u64) } else { number.into() }) {
+                    return Err(DecodeProblem::Range { number, dtype: *to }.into());
+                }
+                put_long(self.out, number);
+            }
+            Op::NdArray(array) => put_bytes(self.out, check_decoded(*array, reader.bytes()?)?),
             Op::FloatToDouble => self.out.extend(f64::from(reader.float()?).to_le_bytes()),
             Op::Text => {
                 let text = reader.string()?;

@@ -8,6 +8,7 @@ use serde::de::{
 use serde::forward_to_deserialize_any;
 
 use super::decode::{Care, check_length, deeper, enter};
+use super::elements::{Elements as RawElements, check_decoded};
 use super::ser::branch_of_variant;
 use super::wire::{Block, Reader};
 use super::{ArrayStep, Codec, DecodeError, DecodeProblem, RecordStep, Step};
@@ -102,9 +103,20 @@ impl<'a, 'de> Deserializer<'de> for Decoder<'a, 'de> {
             Step::Boolean => visitor.visit_bool(self.reader.boolean()?),
             Step::Int => visitor.visit_i32(self.reader.int()?),
             Step::Long => visitor.visit_i64(self.reader.long()?),
+            Step::Integer(integer) => {
+                let number = integer.read(self.reader)?;
+                match i32::try_from(number) {
+                    _ if integer.is_bits() => visitor.visit_u64(number as u64),
+                    Ok(number) if !integer.long => visitor.visit_i32(number),
+                    _ => visitor.visit_i64(number),
+                }
+            }
             Step::Float => visitor.visit_f32(self.reader.float()?),
             Step::Double => visitor.visit_f64(self.reader.double()?),
             Step::Bytes => visitor.visit_borrowed_bytes(self.reader.bytes()?),
+            Step::NdArray(array) => {
+                visitor.visit_borrowed_bytes(check_decoded(*array, self.reader.bytes()?)?)
+            }
             Step::String => visitor.visit_borrowed_str(self.reader.string()?),
             Step::Fixed(size) => visitor.visit_borrowed_bytes(self.reader.take(*size)?),
             Step::Enum(symbols) => visitor.visit_str(self.symbol(*symbols)?),
@@ -165,6 +177,15 @@ impl<'a, 'de> Deserializer<'de> for Decoder<'a, 'de> {
             Step::Union(branches) => return self.branch(branches)?.deserialize_seq(visitor),
             Step::Bytes => self.reader.bytes()?,
             Step::Fixed(size) => self.reader.take(*size)?,
+            Step::NdArray(array) => {
+                let rest = check_decoded(*array, self.reader.bytes()?)?;
+                let mut elements = RawElements { dtype: array.dtype(), rest };
+                let value = visitor.visit_seq(&mut elements)?;
+                return match elements.rest {
+                    [] => Ok(value),
+                    _ => Err(Self::Error::custom("more elements than the type can take")),
+                };
+            }
             _ => return self.deserialize_any(visitor),
         };
         let mut bytes = SeqDeserializer::<_, DecodeError>::new(bytes.iter().copied());

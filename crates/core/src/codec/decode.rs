@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::elements::check_decoded;
 use super::wire::{MAX_VALUE_DEPTH, Reader, WireError};
 use super::{
     ArrayStep, Codec, DecodeError, DecodeProblem, Items, RecordStep, Size, Skip, Step, Value,
@@ -30,9 +31,11 @@ impl Codec {
             Step::Boolean => Value::Boolean(reader.boolean()?),
             Step::Int => Value::Int(reader.int()?),
             Step::Long => Value::Long(reader.long()?),
+            Step::Integer(integer) => integer.value(integer.read(reader)?),
             Step::Float => Value::Float(reader.float()?),
             Step::Double => Value::Double(reader.double()?),
             Step::Bytes => Value::Bytes(reader.bytes()?.to_vec()),
+            Step::NdArray(array) => Value::Bytes(check_decoded(*array, reader.bytes()?)?.to_vec()),
             Step::String => Value::String(reader.string()?.to_owned()),
             Step::Fixed(size) => Value::Bytes(reader.take(*size)?.to_vec()),
             Step::Enum(symbols) => Value::Enum(reader.symbol(*symbols)? as u32),
@@ -116,9 +119,13 @@ impl Codec {
             Step::Boolean => drop(reader.boolean()?),
             Step::Int => drop(reader.int()?),
             Step::Long => drop(reader.long()?),
+            Step::Integer(_) if care == Care::Skip => drop(reader.long()?),
+            Step::Integer(integer) => drop(integer.read(reader)?),
             Step::Float => drop(reader.take(4)?),
             Step::Double => drop(reader.take(8)?),
             Step::Bytes => drop(reader.bytes()?),
+            Step::NdArray(_) if care == Care::Skip => drop(reader.bytes()?),
+            Step::NdArray(array) => drop(check_decoded(*array, reader.bytes()?)?),
             Step::String if care == Care::Skip => drop(reader.bytes()?),
             Step::String => drop(reader.string()?),
             Step::Fixed(size) => drop(reader.take(*size)?),

@@ -1,5 +1,6 @@
 //! Dynamic values to bytes.
 
+use super::elements::check_encoded;
 use super::wire::{
     MAX_VALUE_DEPTH, close_block, put_booleans, put_bytes, put_doubles, put_floats, put_ints,
     put_length, put_long, put_longs,
@@ -25,10 +26,16 @@ impl Codec {
             (Step::Boolean, Value::Boolean(value)) => out.push(u8::from(*value)),
             (Step::Int | Step::Long, Value::Int(number)) => put_long(out, i64::from(*number)),
             (Step::Long, Value::Long(number)) => put_long(out, *number),
+            (Step::Integer(integer), Value::Int(_) | Value::Long(_)) => {
+                put_long(out, integer.number(value).ok_or_else(|| range(value))?);
+            }
             (Step::Float, Value::Float(number)) => out.extend(number.to_le_bytes()),
             (Step::Double, Value::Double(number)) => out.extend(number.to_le_bytes()),
             (Step::Double, Value::Float(number)) => out.extend(f64::from(*number).to_le_bytes()),
             (Step::Bytes, Value::Bytes(bytes)) => put_bytes(out, bytes),
+            (Step::NdArray(array), Value::Bytes(bytes)) => {
+                put_bytes(out, check_encoded(*array, bytes)?);
+            }
             (Step::String, Value::String(text)) => put_bytes(out, text.as_bytes()),
             (Step::Fixed(size), Value::Bytes(bytes)) => put_fixed(*size, bytes, out)?,
             (Step::Enum(_), Value::Enum(_) | Value::String(_)) => {
@@ -155,6 +162,9 @@ impl Codec {
             | (Step::String, Value::String(_))
             | (Step::Enum(_), Value::Enum(_))
             | (Step::Map { .. }, Value::Map(_)) => true,
+            (Step::Integer(of), Value::Int(_)) => !of.long || exact == Exact::No,
+            (Step::Integer(of), Value::Long(_)) => of.long,
+            (Step::NdArray(array), Value::Bytes(bytes)) => array.holds(bytes.len()),
             (Step::Fixed(size), Value::Bytes(bytes)) => *size == bytes.len(),
             (Step::Long, Value::Int(_)) | (Step::Double, Value::Float(_)) => exact == Exact::No,
             (Step::Enum(_), Value::String(_)) => exact == Exact::No,
@@ -195,6 +205,16 @@ impl Codec {
 enum Exact {
     Yes,
     No,
+}
+
+#[cold]
+fn range(value: &Value) -> EncodeError {
+    let number = match value {
+        Value::Int(number) => number.to_string(),
+        Value::Long(number) => number.to_string(),
+        other => other.word().to_owned(),
+    };
+    EncodeError::new(EncodeProblem::Range(number))
 }
 
 #[cold]

@@ -3,7 +3,8 @@
 //! Plain JSON: records and maps are objects, arrays are arrays, enumerations their symbols, `bytes`
 //! and `fixed` texts whose characters U+0000 to U+00FF are the bytes (Avro's own rule), and a
 //! union's value is written bare. If a bare value would be read back as another branch, it is
-//! wrapped as Avro does, `{"type": value}`; wrapped values are always accepted. NaN and the
+//! wrapped as Avro does, `{"type": value}`; wrapped values are always accepted. Raw arrays
+//! are nested arrays of numbers, or texts as `bytes`. NaN and the
 //! infinities, which JSON lacks, are the texts `"NaN"`, `"Infinity"` and `"-Infinity"`. A record's
 //! missing fields take their defaults.
 
@@ -15,7 +16,9 @@ use thiserror::Error;
 
 use super::ser::branch_of_variant;
 use super::wire::MAX_VALUE_DEPTH;
-use super::{ArrayStep, Codec, EncodeError, EncodeProblem, Items, Place, RecordStep, Step, Value};
+use super::{
+    ArrayStep, Codec, EncodeError, EncodeProblem, Items, Place, RecordStep, Step, Value, elements,
+};
 use crate::schema::{Type, number_word, shorten};
 
 /// The limit of steps of one conversion: JSON of a few megabytes, or branches of a union that do
@@ -165,9 +168,14 @@ impl Conversion<'_> {
             (Step::Boolean, Json::Bool(value)) => Some(Value::Boolean(*value)),
             (Step::Int, Json::Number(n)) => int(n).map(Value::Int),
             (Step::Long, Json::Number(n)) => n.as_i64().map(Value::Long),
+            (Step::Integer(integer), Json::Number(_)) => integer.parse(json),
             (Step::Float, json) => real(json).map(|number| Value::Float(number as f32)),
             (Step::Double, json) => real(json).map(Value::Double),
             (Step::Bytes, Json::String(text)) => latin1(text).map(Value::Bytes),
+            (Step::NdArray(array), Json::String(text)) => {
+                latin1(text).filter(|bytes| array.holds(bytes.len())).map(Value::Bytes)
+            }
+            (Step::NdArray(array), json) => elements::from_json(*array, json).map(Value::Bytes),
             (Step::String, Json::String(text)) => Some(Value::String(text.clone())),
             (Step::Fixed(size), Json::String(text)) => {
                 latin1(text).filter(|bytes| bytes.len() == *size).map(Value::Bytes)
@@ -320,9 +328,17 @@ impl Conversion<'_> {
             (Step::Boolean, Value::Boolean(value)) => Json::Bool(*value),
             (Step::Int | Step::Long, Value::Int(number)) => Json::from(*number),
             (Step::Long, Value::Long(number)) => Json::from(*number),
+            (Step::Integer(integer), value) => match integer.number(value) {
+                Some(number) => integer.to_json(number),
+                None => return Err(self.wrong(at, value.word())),
+            },
             (Step::Float | Step::Double, Value::Float(number)) => from_float(*number),
             (Step::Double, Value::Double(number)) => from_double(*number),
             (Step::Bytes | Step::Fixed(_), Value::Bytes(bytes)) => from_bytes(bytes),
+            (Step::NdArray(array), Value::Bytes(bytes)) => {
+                let json = elements::to_json(*array, bytes);
+                json.ok_or_else(|| self.wrong(at, &format!("{} bytes", bytes.len())))?
+            }
             (Step::String | Step::Enum(_), Value::String(text)) => Json::String(text.clone()),
             (Step::Enum(_), Value::Enum(place)) => match codec.kind(at) {
                 Type::Enum(of) if (*place as usize) < of.symbols.len() => {
@@ -441,7 +457,7 @@ fn int(number: &Number) -> Option<i32> {
     number.as_i64().and_then(|number| i32::try_from(number).ok())
 }
 
-fn real(json: &Json) -> Option<f64> {
+pub(super) fn real(json: &Json) -> Option<f64> {
     match json {
         Json::Number(number) => number.as_f64(),
         Json::String(word) => number_word(word),
@@ -457,7 +473,7 @@ fn from_bytes(bytes: &[u8]) -> Json {
     Json::String(bytes.iter().map(|byte| char::from(*byte)).collect())
 }
 
-fn from_double(number: f64) -> Json {
+pub(super) fn from_double(number: f64) -> Json {
     let word = || {
         if number.is_nan() {
             "NaN"
@@ -471,6 +487,6 @@ fn from_double(number: f64) -> Json {
 }
 
 /// Returns the shortest decimal number that is read back as the same 32 bits.
-fn from_float(number: f32) -> Json {
+pub(super) fn from_float(number: f32) -> Json {
     from_double(number.to_string().parse().unwrap_or(f64::from(number)))
 }

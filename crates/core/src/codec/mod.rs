@@ -70,6 +70,7 @@ macro_rules! located {
 
 mod de;
 pub(crate) mod decode;
+pub(crate) mod elements;
 mod encode;
 mod json;
 mod ser;
@@ -87,7 +88,8 @@ use serde::de::Deserialize;
 use thiserror::Error;
 
 use crate::Schema;
-use crate::schema::{Field, NodeId, Type};
+use crate::schema::{DType, Field, LogicalType, NdArray, NodeId, Type};
+use elements::Integer;
 
 pub use json::{JsonError, JsonProblem};
 pub use value::Value;
@@ -130,9 +132,11 @@ pub(crate) enum Step {
     Boolean,
     Int,
     Long,
+    Integer(Integer),
     Float,
     Double,
     Bytes,
+    NdArray(NdArray),
     String,
     Fixed(usize),
     Enum(usize),
@@ -237,6 +241,14 @@ pub enum EncodeProblem {
     /// A number does not fit its type.
     #[error("the number {0} does not fit the type")]
     Range(String),
+    /// The bytes are no array of the type.
+    #[error("{found} bytes, which are no array of {array}")]
+    Shape {
+        /// The number of bytes.
+        found: usize,
+        /// The array's type.
+        array: NdArray,
+    },
     /// There is no such branch or symbol.
     #[error("no {what} {name} in the schema; it has {known}")]
     Unknown {
@@ -281,6 +293,22 @@ pub enum DecodeProblem {
         expected: usize,
         /// The array's length.
         found: usize,
+    },
+    /// A number is outside the range of its logical type.
+    #[error("the number {number}, which is no {dtype}")]
+    Range {
+        /// The number in the base type.
+        number: i64,
+        /// The logical type.
+        dtype: DType,
+    },
+    /// The bytes are no array of the type.
+    #[error("{found} bytes, which are no array of {array}")]
+    Shape {
+        /// The number of bytes.
+        found: usize,
+        /// The array's type.
+        array: NdArray,
     },
     /// The reader's schema cannot represent a value of the writer.
     #[error("the reader's schema cannot represent the writer's {0}")]
@@ -493,7 +521,15 @@ fn compile(schema: &Schema) -> Vec<Step> {
 }
 
 fn step(schema: &Schema, id: NodeId) -> Step {
-    match &schema.node(id).kind {
+    let node = schema.node(id);
+    match (node.logical, &node.kind) {
+        (Some(LogicalType::Integer(dtype)), kind) => {
+            return Step::Integer(Integer { dtype, long: *kind == Type::Long });
+        }
+        (Some(LogicalType::NdArray(array)), _) => return Step::NdArray(array),
+        _ => {}
+    }
+    match &node.kind {
         Type::Null => Step::Null,
         Type::Boolean => Step::Boolean,
         Type::Int => Step::Int,
@@ -505,10 +541,12 @@ fn step(schema: &Schema, id: NodeId) -> Step {
         Type::Fixed(fixed) => Step::Fixed(fixed.size),
         Type::Enum(of) => Step::Enum(of.symbols.len()),
         Type::Array(items) => {
-            let kind = match schema.node(*items).kind {
+            let item = schema.node(*items);
+            let ranged = matches!(item.logical, Some(LogicalType::Integer(_)));
+            let kind = match item.kind {
                 Type::Boolean => Items::Booleans,
-                Type::Int => Items::Ints,
-                Type::Long => Items::Longs,
+                Type::Int if !ranged => Items::Ints,
+                Type::Long if !ranged => Items::Longs,
                 Type::Float => Items::Floats,
                 Type::Double => Items::Doubles,
                 _ => Items::Others,

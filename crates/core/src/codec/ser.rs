@@ -5,12 +5,13 @@ use serde::ser::{
     SerializeTuple, SerializeTupleStruct, SerializeTupleVariant, Serializer,
 };
 
+use super::elements::{Integer, check_encoded, element_step, put_element};
 use super::encode::{check_length, put_fixed, unknown};
 use super::wire::{
     MAX_VALUE_DEPTH, Reader, close_block, put_block, put_bytes, put_length, put_long,
 };
 use super::{ArrayStep, Codec, EncodeError, EncodeProblem, Items, RecordStep, Step};
-use crate::schema::Type;
+use crate::schema::{DType, Type};
 
 type Result<T> = std::result::Result<T, EncodeError>;
 
@@ -38,11 +39,15 @@ fn is_boolean(step: &Step) -> bool {
 }
 
 fn is_int(step: &Step) -> bool {
-    matches!(step, Step::Int)
+    matches!(step, Step::Int | Step::Integer(Integer { long: false, .. }))
 }
 
 fn is_long(step: &Step) -> bool {
-    matches!(step, Step::Long)
+    matches!(step, Step::Long | Step::Integer(Integer { long: true, .. }))
+}
+
+fn is_bits(step: &Step) -> bool {
+    matches!(step, Step::Integer(integer) if integer.is_bits())
 }
 
 fn is_float(step: &Step) -> bool {
@@ -62,7 +67,7 @@ fn is_enum(step: &Step) -> bool {
 }
 
 fn is_bytes(step: &Step) -> bool {
-    matches!(step, Step::Bytes | Step::Fixed(_))
+    matches!(step, Step::Bytes | Step::Fixed(_) | Step::NdArray(_))
 }
 
 fn is_array(step: &Step) -> bool {
@@ -130,7 +135,10 @@ impl<'a> Encoder<'a> {
             Step::Int if i32::try_from(number).is_err() => {
                 Err(EncodeError::new(EncodeProblem::Range(number.to_string())))
             }
-            Step::Int | Step::Long => {
+            Step::Integer(integer) if !integer.dtype.holds(number) => {
+                Err(EncodeError::new(EncodeProblem::Range(number.to_string())))
+            }
+            Step::Int | Step::Long | Step::Integer(_) => {
                 put_long(this.out, number);
                 Ok(())
             }
@@ -157,8 +165,14 @@ impl<'a> Encoder<'a> {
                 let items = array.items;
                 Form::Array { array, items, step: &this.codec.plan[items], announced }
             }
-            Step::Bytes => Form::Bytes(Vec::new(), None),
-            Step::Fixed(size) => Form::Bytes(Vec::new(), Some(*size)),
+            Step::Bytes | Step::Fixed(_) | Step::NdArray(_) => {
+                let dtype = match this.step {
+                    Step::NdArray(array) => array.dtype(),
+                    _ => DType::Uint8,
+                };
+                let element = element_step(dtype);
+                Form::Raw { raw: Vec::new(), dtype, element, of: this.step }
+            }
             _ => return Err(this.codec.wrong(this.at, "a sequence")),
         };
         let Encoder { codec, out, depth, .. } = this;
@@ -260,9 +274,15 @@ impl<'a> Serializer for Encoder<'a> {
     }
 
     fn serialize_u64(self, number: u64) -> Result<()> {
-        let signed = i64::try_from(number);
-        let signed = signed.map_err(|_| EncodeProblem::Range(number.to_string()))?;
-        self.serialize_i64(signed)
+        if let Ok(signed) = i64::try_from(number) {
+            return self.serialize_i64(signed);
+        }
+        let this = self.enter(&[is_bits], "a number of 64 bits without sign")?;
+        if !is_bits(this.step) {
+            return Err(EncodeError::new(EncodeProblem::Range(number.to_string())));
+        }
+        put_long(this.out, number as i64);
+        Ok(())
     }
 
     #[inline]
@@ -311,8 +331,7 @@ impl<'a> Serializer for Encoder<'a> {
     fn serialize_bytes(self, bytes: &[u8]) -> Result<()> {
         let this = self.enter(&[is_bytes], "bytes")?;
         match this.step {
-            Step::Bytes => put_bytes(this.out, bytes),
-            Step::Fixed(size) => put_fixed(*size, bytes, this.out)?,
+            Step::Bytes | Step::Fixed(_) | Step::NdArray(_) => put_raw(this.step, bytes, this.out)?,
             _ => return Err(this.codec.wrong(this.at, "bytes")),
         }
         Ok(())
@@ -418,6 +437,16 @@ impl<'a> Serializer for Encoder<'a> {
     }
 }
 
+/// Writes `bytes`, a `fixed` or a raw array.
+fn put_raw(step: &Step, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    match step {
+        Step::Fixed(size) => return put_fixed(*size, bytes, out),
+        Step::NdArray(array) => put_bytes(out, check_encoded(*array, bytes)?),
+        _ => put_bytes(out, bytes),
+    }
+    Ok(())
+}
+
 fn put_symbol(to: Encoder<'_>, symbol: &str) -> Result<()> {
     let Type::Enum(of) = to.codec.kind(to.at) else { return Err(to.codec.wrong(to.at, "a text")) };
     let place = of.symbols.iter().position(|known| known == symbol);
@@ -437,20 +466,16 @@ pub(super) struct Sequence<'a> {
 
 enum Form<'a> {
     /// `announced` is the number of elements whose block is written already.
-    Array {
-        array: &'a ArrayStep,
-        items: usize,
-        step: &'a Step,
-        announced: Option<usize>,
-    },
-    Bytes(Vec<u8>, Option<usize>),
+    Array { array: &'a ArrayStep, items: usize, step: &'a Step, announced: Option<usize> },
+    /// Bytes, or the elements of a raw array; `of` is their step.
+    Raw { raw: Vec<u8>, dtype: DType, element: Step, of: &'a Step },
 }
 
 impl Sequence<'_> {
     #[inline]
     fn element<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<()> {
         let Self { codec, out, depth, form, count, .. } = self;
-        let Form::Array { items, step, .. } = *form else { return self.byte(value) };
+        let Form::Array { items, step, .. } = *form else { return self.raw_element(value) };
         let encoder = Encoder { codec, out, at: items, step, depth: *depth + 1 };
         if let Err(error) = value.serialize(encoder) {
             return Err(error.in_element(*count));
@@ -459,18 +484,15 @@ impl Sequence<'_> {
         Ok(())
     }
 
-    /// A number that is one of the bytes of `bytes` or `fixed`.
-    fn byte<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<()> {
+    /// A number that is a byte, or an element of a raw array.
+    fn raw_element<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<()> {
         let Self { codec, depth, form, count, .. } = self;
-        let Form::Bytes(bytes, _) = form else { return Ok(()) };
-        // It is written as a number behind the earlier ones, and read again.
-        let start = bytes.len();
-        let encoder = Encoder { codec, out: bytes, at: 0, step: &Step::Int, depth: *depth };
+        let Form::Raw { raw, dtype, element, .. } = form else { return Ok(()) };
+        // It is written as an Avro number first, which checks its type and range.
+        let mut avro = Vec::new();
+        let encoder = Encoder { codec, out: &mut avro, at: 0, step: element, depth: *depth };
         value.serialize(encoder).map_err(|error| error.in_element(*count))?;
-        let number = Reader::new(&bytes[start..]).int().unwrap_or(-1);
-        bytes.truncate(start);
-        let byte = u8::try_from(number);
-        bytes.push(byte.map_err(|_| EncodeProblem::Range(number.to_string()))?);
+        put_element(*dtype, &avro, raw).map_err(EncodeError::custom)?;
         self.count += 1;
         Ok(())
     }
@@ -485,8 +507,7 @@ impl Sequence<'_> {
                 check_length(Some(announced), self.count)?;
                 self.out.push(0);
             }
-            Form::Bytes(bytes, None) => put_bytes(self.out, &bytes),
-            Form::Bytes(bytes, Some(size)) => put_fixed(size, &bytes, self.out)?,
+            Form::Raw { raw, of, .. } => put_raw(of, &raw, self.out)?,
         }
         Ok(())
     }

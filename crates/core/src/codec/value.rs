@@ -12,13 +12,13 @@ pub enum Value {
     Boolean(bool),
     /// `int`; also accepted for `long`.
     Int(i32),
-    /// `long`.
+    /// `long`; of the logical type `uint64` the same 64 bits, which `as u64` gives.
     Long(i64),
     /// `float`; also accepted for `double`.
     Float(f32),
     /// `double`.
     Double(f64),
-    /// `bytes` or `fixed`.
+    /// `bytes` or `fixed`; the little-endian elements of a raw array.
     Bytes(Vec<u8>),
     /// `string`; also accepted for an `enum`'s symbol.
     String(String),

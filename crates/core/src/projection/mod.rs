@@ -219,14 +219,14 @@ pub enum ShapeError {
         reader: String,
     },
     /// A field's numbers have different meanings.
-    #[error("{at}: the writer's values are {writer:?}, the reader's {reader:?}")]
+    #[error("{at}: the writer's values are {writer}, the reader's {reader}")]
     Logical {
         /// The field.
         at: String,
         /// The logical type in one schema.
-        writer: LogicalType,
+        writer: String,
         /// That in the shape.
-        reader: LogicalType,
+        reader: String,
     },
     /// A field's numbers have different units.
     #[error("{at}: the writer's unit is {writer:?}, the reader's {reader:?}")]

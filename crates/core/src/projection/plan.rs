@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::shape::{Member, Node, Part, branch_name, has_names, shown};
 use super::{Kind, Shape, ShapeError};
-use crate::schema::{Enum, NodeId, Record, Schema, Type};
+use crate::codec::elements::Integer;
+use crate::schema::{self, DType, Enum, LogicalType, NdArray, NodeId, Reads, Record, Schema, Type};
 
 /// The operation for a type of the writer.
 #[derive(Debug)]
@@ -67,6 +68,15 @@ pub(super) enum Read {
     Boolean,
     Int,
     IntToLong,
+    /// Checked against the writer's range and the shape's; `long` is the shape's type.
+    Integer {
+        from: Integer,
+        to: DType,
+        long: bool,
+    },
+    UintToFloat,
+    UintToDouble,
+    NdArray(NdArray),
     IntToFloat,
     IntToDouble,
     Long,
@@ -105,6 +115,42 @@ pub(super) fn compile(schema: &Schema, shape: &Shape) -> Result<Op, ShapeError> 
     }
 }
 
+/// Returns whether values of one logical type may be of another.
+fn readable(from: LogicalType, to: LogicalType) -> bool {
+    use LogicalType as L;
+    match (from, to) {
+        (L::Integer(from), L::Integer(to)) => {
+            let bounds = from.range().zip(to.range());
+            bounds.is_some_and(|((low, high), (least, most))| least <= low && high <= most)
+        }
+        (L::NdArray(from), L::NdArray(to)) => from.reads_as(&to) != Reads::Never,
+        (from, to) => from == to,
+    }
+}
+
+/// Returns how a value is read whose logical types decide on its range, bits or shape.
+fn refine(read: Read, writer: &schema::Node, node: &Node) -> Read {
+    use LogicalType as L;
+    let stated = |logical| matches!(logical, Some(L::Integer(_)));
+    let range = writer.integer();
+    match read {
+        Read::LongToFloat if range == Some(DType::Uint64) => Read::UintToFloat,
+        Read::LongToDouble if range == Some(DType::Uint64) => Read::UintToDouble,
+        Read::Int | Read::IntToLong | Read::Long
+            if stated(writer.logical) || stated(node.logical()) =>
+        {
+            let (Some(dtype), Some(to)) = (range, node.range()) else { return read };
+            let from = Integer { dtype, long: writer.kind == Type::Long };
+            Read::Integer { from, to, long: !matches!(read, Read::Int) }
+        }
+        Read::Bytes => match node.logical() {
+            Some(L::NdArray(array)) => Read::NdArray(array),
+            _ => read,
+        },
+        read => read,
+    }
+}
+
 struct Compiler<'a> {
     schema: &'a Schema,
     at: Vec<String>,
@@ -135,14 +181,19 @@ impl<'a> Compiler<'a> {
             }
             (kind, Part::Leaf(to)) => {
                 let read = self.read(kind, to).ok_or_else(|| self.types(id, node))?;
-                let (from, to) = (self.schema.node(id).logical, node.logical());
+                let writer = self.schema.node(id);
+                let (from, to) = (writer.logical, node.logical());
                 match (from, to) {
-                    (Some(from), Some(to)) if from != to => {
-                        Err(ShapeError::Logical { at: shown(&self.at), writer: from, reader: to })
+                    (Some(from), Some(to)) if from != to && !readable(from, to) => {
+                        Err(ShapeError::Logical {
+                            at: shown(&self.at),
+                            writer: from.to_string(),
+                            reader: to.to_string(),
+                        })
                     }
                     _ => {
                         let slot = node.slot.ok_or_else(|| self.types(id, node))?;
-                        Ok(Op::Leaf { slot, read })
+                        Ok(Op::Leaf { slot, read: refine(read, writer, node) })
                     }
                 }
             }

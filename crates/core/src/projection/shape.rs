@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::path::{Segment, parse};
 use super::{Kind, ShapeError, Slot};
-use crate::schema::{Field, LogicalType, NodeId, Schema, Type};
+use crate::schema::{DType, Field, LogicalType, NodeId, Reads, Schema, Type};
 
 /// The limit of columns, members and elements in one shape.
 pub const MAX_SLOTS: usize = 16_384;
@@ -121,11 +121,17 @@ struct About {
     description: Option<String>,
     enumeration: Option<Vec<(String, i64)>>,
     logical: Option<LogicalType>,
+    /// The range of integers without another logical type.
+    range: Option<DType>,
 }
 
 impl Node {
     pub(super) fn logical(&self) -> Option<LogicalType> {
         self.about.logical
+    }
+
+    pub(super) fn range(&self) -> Option<DType> {
+        self.about.range
     }
 
     /// Rejects a field of another unit.
@@ -192,6 +198,39 @@ fn common(one: &Kind, other: &Kind) -> Option<Kind> {
             (one_rank, other_rank) if one_rank < other_rank => other.clone(),
             _ => one.clone(),
         },
+    })
+}
+
+/// The range that has all integers of both.
+fn wider(one: DType, other: DType) -> Option<DType> {
+    let bounds = |dtype: DType| dtype.range().unwrap_or_default();
+    let has = |range: &DType| {
+        [one, other].into_iter().all(|dtype| {
+            let ((low, high), (least, most)) = (bounds(dtype), bounds(*range));
+            least <= low && high <= most
+        })
+    };
+    [one, other, DType::Int32, DType::Int64].into_iter().find(has)
+}
+
+/// The logical type of a leaf for one more schema; the error has none for both.
+fn common_logical(
+    part: &Part,
+    known: Option<LogicalType>,
+    logical: Option<LogicalType>,
+) -> Result<Option<LogicalType>, (LogicalType, LogicalType)> {
+    use LogicalType as L;
+    Ok(match (logical, known) {
+        (Some(L::NdArray(new)), Some(L::NdArray(old))) => match () {
+            () if new.reads_as(&old) == Reads::Always => known,
+            () if old.reads_as(&new) == Reads::Always => logical,
+            () => return Err((L::NdArray(new), L::NdArray(old))),
+        },
+        // Plain bytes in one schema may be no array.
+        (None, Some(L::NdArray(_))) => None,
+        (Some(L::NdArray(_)), None) if matches!(part, Part::Leaf(Kind::Bytes)) => None,
+        (Some(new), Some(old)) if new != old => return Err((new, old)),
+        (logical, known) => known.or(logical),
     })
 }
 
@@ -379,12 +418,25 @@ impl Build<'_> {
     fn leaf(&self, node: &mut Node, id: NodeId) -> Built {
         let (kind, logical) = (&self.schema.node(id).kind, self.schema.node(id).logical);
         let Some(new) = leaf(kind) else { return Err(self.types(node, kind.word())) };
-        if let (Some(writer), Some(reader)) = (logical, node.about.logical)
-            && writer != reader
-        {
-            return Err(ShapeError::Logical { at: self.place(), writer, reader });
+        let integer = |logical| matches!(logical, None | Some(LogicalType::Integer(_)));
+        match self.schema.node(id).integer() {
+            Some(range) if integer(logical) && integer(node.about.logical) => {
+                let known = node.about.range.unwrap_or(range);
+                let both = wider(known, range);
+                let both = both.ok_or_else(|| self.types(node, range.name()))?;
+                node.about.range = Some(both);
+                let stated = Some(both).filter(|b| !matches!(b, DType::Int32 | DType::Int64));
+                node.about.logical = stated.map(LogicalType::Integer);
+            }
+            _ => {
+                let both = common_logical(&node.part, node.about.logical, logical);
+                node.about.logical = both.map_err(|(writer, reader)| ShapeError::Logical {
+                    at: self.place(),
+                    writer: writer.to_string(),
+                    reader: reader.to_string(),
+                })?;
+            }
         }
-        node.about.logical = node.about.logical.or(logical);
         let merged = match &node.part {
             Part::Empty => Some(new),
             Part::Leaf(known) => common(known, &new),
@@ -558,7 +610,7 @@ impl Slots {
             return Err(ShapeError::Limit { at: name.to_owned() });
         }
         node.slot = Some(slot);
-        let About { units, description, enumeration, logical } = node.about.clone();
+        let About { units, description, enumeration, logical, .. } = node.about.clone();
         let name = name.to_owned();
         let children = Vec::new();
         self.0.push(Slot { name, kind, children, logical, units, description, enumeration });

@@ -3,8 +3,10 @@
 use super::Sink;
 use super::plan::{Fields, Op, Read, RecordOp, Symbols};
 use crate::codec::decode::{check_length, deeper, enter};
+use crate::codec::elements::{Integer, check_decoded};
 use crate::codec::wire::Block;
 use crate::codec::{Codec, DecodeError, DecodeProblem, Reader, Step};
+use crate::schema::DType;
 
 type Done = Result<(), DecodeError>;
 
@@ -60,6 +62,16 @@ impl<'a, S: Sink<'a>> Walk<'_, S> {
             Read::Long => sink.long(slot, reader.long()?),
             Read::LongToFloat => sink.float(slot, reader.long()? as f32),
             Read::LongToDouble => sink.double(slot, reader.long()? as f64),
+            Read::Integer { from, to, long } => {
+                let number = integer(*from, *to, reader)?;
+                match i32::try_from(number) {
+                    Ok(number) if !long => sink.int(slot, number),
+                    _ => sink.long(slot, number),
+                }
+            }
+            Read::UintToFloat => sink.float(slot, reader.long()? as u64 as f32),
+            Read::UintToDouble => sink.double(slot, reader.long()? as u64 as f64),
+            Read::NdArray(array) => sink.bytes(slot, check_decoded(*array, reader.bytes()?)?),
             Read::Float => sink.float(slot, reader.float()?),
             Read::FloatToDouble => sink.double(slot, reader.float()?.into()),
             Read::Double => sink.double(slot, reader.double()?),
@@ -151,6 +163,16 @@ impl<'a, S: Sink<'a>> Walk<'_, S> {
         }
         Ok(())
     }
+}
+
+/// Reads an integer in the writer's range, and checks the shape's.
+fn integer(from: Integer, to: DType, reader: &mut Reader<'_>) -> Result<i64, DecodeError> {
+    let number = from.read(reader)?;
+    let exact = if from.is_bits() { i128::from(number as u64) } else { number.into() };
+    if to.holds(exact) {
+        return Ok(number);
+    }
+    Err(DecodeError::new(DecodeProblem::Range { number, dtype: to }))
 }
 
 fn symbol(symbols: &Symbols, reader: &mut Reader<'_>) -> Result<u32, DecodeError> {

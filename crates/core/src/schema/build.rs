@@ -18,7 +18,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Map, Value as Json, json};
 
-use super::{Schema, SchemaError};
+#[cfg(doc)]
+use super::NdArray;
+use super::{DType, Schema, SchemaError};
 
 /// A type that is not checked yet. The same record, enumeration or fixed may be used many times.
 #[derive(Debug, Clone, PartialEq)]
@@ -109,6 +111,33 @@ plain! {
     double "double"
     bytes "bytes"
     string "string"
+}
+
+macro_rules! integers {
+    ($($name:ident $word:literal $base:literal)*) => {$(
+        #[doc = concat!("An integer of the range of `", $word, "`, in a `", $base, "`.")]
+        #[must_use]
+        pub fn $name() -> TypeSpec {
+            TypeSpec(json!({"type": $base, "logicalType": $word}))
+        }
+    )*};
+}
+
+integers! {
+    int8 "int8" "int"
+    uint8 "uint8" "int"
+    int16 "int16" "int"
+    uint16 "uint16" "int"
+    uint32 "uint32" "long"
+    uint64 "uint64" "long"
+}
+
+/// An array of raw elements, in `bytes`; one dimension may be -1. See [`NdArray::new`] for the
+/// limits: without them it is plain bytes.
+#[must_use]
+pub fn ndarray(dtype: DType, shape: &[i32]) -> TypeSpec {
+    let dtype = dtype.name();
+    TypeSpec(json!({"type": "bytes", "logicalType": "ndarray", "dtype": dtype, "shape": shape}))
 }
 
 /// An array of any number of `items`; [`RecordSpec::length`] fixes the number.
@@ -277,6 +306,7 @@ has_plain_schema! {
     u16 => int
     i64 => long
     u32 => long
+    u64 => uint64
     f32 => float
     f64 => double
     String => string

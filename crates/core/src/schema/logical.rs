@@ -1,8 +1,11 @@
 //! Avro's logical types.
 
+use std::fmt;
+
 use serde_json::{Map, Value as Json};
 
-use super::Type;
+use super::ndarray::{DType, NdArray, Reads};
+use super::{Node, Type};
 
 /// A logical type that is valid on its base type; others stay plain attributes, as Avro requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -37,6 +40,21 @@ pub enum LogicalType {
     /// Months, days and milliseconds as three little-endian 32-bit numbers in a `fixed` of 12
     /// bytes.
     Duration,
+    /// An integer of another range than its base type's: `int8`, `uint8`, `int16`, `uint16` in an
+    /// `int`, `uint32` in a `long`; `uint64` is the `long` of the same 64 bits.
+    Integer(DType),
+    /// An n-dimensional array of raw elements in `bytes`.
+    NdArray(NdArray),
+}
+
+impl fmt::Display for LogicalType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Integer(dtype) => write!(f, "{dtype}"),
+            Self::NdArray(array) => write!(f, "ndarray {array}"),
+            other => write!(f, "{other:?}"),
+        }
+    }
 }
 
 /// Returns the logical type that `attributes` name, if it is valid on `base`.
@@ -57,8 +75,61 @@ pub(super) fn logical(base: &Type, attributes: &Map<String, Json>) -> Option<Log
         ("local-timestamp-micros", Type::Long) => L::LocalTimestampMicros,
         ("local-timestamp-nanos", Type::Long) => L::LocalTimestampNanos,
         ("duration", Type::Fixed(fixed)) if fixed.size == 12 => L::Duration,
+        ("int8" | "uint8" | "int16" | "uint16", Type::Int) | ("uint32" | "uint64", Type::Long) => {
+            L::Integer(DType::from_name(name)?)
+        }
+        ("ndarray", Type::Bytes) => {
+            L::NdArray(NdArray::from_json(attributes.get("dtype")?, attributes.get("shape")?)?)
+        }
         _ => return None,
     })
+}
+
+impl Node {
+    /// Returns the range of an integer: its base type's, or its logical type's.
+    pub(crate) fn integer(&self) -> Option<DType> {
+        match (&self.kind, self.logical) {
+            (Type::Int | Type::Long, Some(LogicalType::Integer(dtype))) => Some(dtype),
+            (Type::Int, _) => Some(DType::Int32),
+            (Type::Long, _) => Some(DType::Int64),
+            _ => None,
+        }
+    }
+
+    /// Returns which of this writer's values a reader's type has, if one of the two is an integer
+    /// of another range or an array of raw elements.
+    pub(crate) fn reads_as(&self, reader: &Self) -> Option<Reads> {
+        use LogicalType as L;
+        match (self.logical, reader.logical) {
+            (Some(L::NdArray(from)), Some(L::NdArray(to))) => Some(from.reads_as(&to)),
+            (Some(L::NdArray(_)), _) if reader.kind == Type::Bytes => Some(Reads::Always),
+            (_, Some(L::NdArray(_))) if self.kind == Type::Bytes => Some(Reads::Sometimes),
+            (Some(L::NdArray(_)), _) | (_, Some(L::NdArray(_))) => Some(Reads::Never),
+            (Some(L::Integer(from)), to) => match (reader.integer(), to) {
+                (Some(to), None | Some(L::Integer(_))) => Some(integers(from, to)),
+                _ => None,
+            },
+            (None, Some(L::Integer(to))) => self.integer().map(|from| integers(from, to)),
+            _ => None,
+        }
+    }
+
+    /// Returns the type's name in messages: the logical one where it decides on compatibility.
+    pub(crate) fn title(&self) -> String {
+        match self.logical {
+            Some(logical @ (LogicalType::Integer(_) | LogicalType::NdArray(_))) => {
+                logical.to_string()
+            }
+            _ => self.kind.to_string(),
+        }
+    }
+}
+
+fn integers(from: DType, to: DType) -> Reads {
+    let (Some((least, most)), Some((low, high))) = (from.range(), to.range()) else {
+        return Reads::Never;
+    };
+    if low <= least && most <= high { Reads::Always } else { Reads::Sometimes }
 }
 
 fn decimal(attributes: &Map<String, Json>) -> Option<LogicalType> {

@@ -13,11 +13,15 @@
 //! may have `units` (text), `description` (text; `doc` is accepted too), `length` (number of
 //! elements of its array), `enumeration` (labels and their numbers, for integers) and `salType`
 //! (text). All other attributes are stored unchanged.
+//!
+//! Beside Avro's logical types there are integers of other ranges and arrays of raw elements:
+//! [`LogicalType::Integer`], [`LogicalType::NdArray`].
 
 pub mod build;
 mod default;
 mod fingerprint;
 mod logical;
+mod ndarray;
 mod parse;
 mod set;
 mod write;
@@ -39,6 +43,8 @@ pub use build::HasSchema;
 pub(crate) use default::number_word;
 pub use fingerprint::crc64_avro;
 pub use logical::LogicalType;
+pub(crate) use ndarray::Reads;
+pub use ndarray::{DType, MAX_DIMENSIONS, NdArray};
 pub(crate) use parse::shorten;
 pub use set::SchemaSet;
 

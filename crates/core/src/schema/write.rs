@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value as Json, json};
 
-use super::{Field, Node, NodeId, Order, Schema, Type};
+use super::{Field, LogicalType, Node, NodeId, Order, Schema, Type};
 
 /// The canonical forms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,7 +114,11 @@ impl Canonical<'_> {
     fn logical(&self, node: &Node) -> String {
         let mut out = String::new();
         if self.form == Form::Extended && node.attributes.contains_key("logicalType") {
-            for key in ["logicalType", "precision", "scale"] {
+            let mut keys = vec!["logicalType", "precision", "scale"];
+            if let Some(LogicalType::NdArray(_)) = node.logical {
+                keys.extend(["dtype", "shape"]);
+            }
+            for key in keys {
                 if let Some(value) = node.attributes.get(key) {
                     let _ = write!(out, ",\"{key}\":{value}");
                 }

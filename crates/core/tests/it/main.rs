@@ -13,6 +13,7 @@ mod container;
 mod evolution;
 mod hostile;
 mod idl;
+mod numbers;
 mod projection;
 mod resolve;
 mod sal_golden;

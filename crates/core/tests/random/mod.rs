@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use helio_core::codec::Value;
-use helio_core::schema::{Field, NodeId, Schema, Type};
+use helio_core::schema::{DType, Field, LogicalType, NdArray, NodeId, Schema, Type};
 use serde_json::{Value as Json, json};
 
 /// A small generator of numbers (splitmix64), so that a seed reproduces a failing case.
@@ -35,6 +35,15 @@ impl Random {
 }
 
 const PLAIN: [&str; 8] = ["null", "boolean", "int", "long", "float", "double", "bytes", "string"];
+
+const INTEGERS: [(&str, &str); 6] = [
+    ("int", "int8"),
+    ("int", "uint8"),
+    ("int", "int16"),
+    ("int", "uint16"),
+    ("long", "uint32"),
+    ("long", "uint64"),
+];
 
 /// A random schema, with namespaces, reused named types, and recursion.
 pub(crate) fn any_schema(random: &mut Random) -> Json {
@@ -95,7 +104,7 @@ impl Made<'_> {
         if depth == 0 || self.random.chance(2) {
             return json!(PLAIN[self.random.below(PLAIN.len())]);
         }
-        match self.random.below(7) {
+        match self.random.below(9) {
             0 => json!({"type": "array", "items": self.any(depth - 1, space)}),
             1 => json!({"type": "map", "values": self.any(depth - 1, space)}),
             2 => self.union(depth - 1, space),
@@ -111,6 +120,16 @@ impl Made<'_> {
                 let count = self.random.below(5) + 1;
                 let symbols: Vec<_> = (0..count).map(|i| format!("S{i}")).collect();
                 json!({"type": "enum", "name": full, "symbols": symbols})
+            }
+            6 => {
+                let (base, name) = INTEGERS[self.random.below(INTEGERS.len())];
+                json!({"type": base, "logicalType": name})
+            }
+            7 => {
+                let dtype = DType::ALL[self.random.below(DType::ALL.len())].name();
+                let shape = [json!([]), json!([-1]), json!([3]), json!([2, -1, 2]), json!([0, 4])];
+                let shape = &shape[self.random.below(shape.len())];
+                json!({"type": "bytes", "logicalType": "ndarray", "dtype": dtype, "shape": shape})
             }
             // A name without namespace cannot be used within one.
             _ => match self.names.last().filter(|name| name.contains('.') || space.is_empty()) {
@@ -189,7 +208,7 @@ impl Made<'_> {
             let branch = self.any(depth, space);
             let key = match &branch {
                 Json::Object(object) => match object["type"].as_str().unwrap() {
-                    word @ ("array" | "map") => word.to_owned(),
+                    word @ ("array" | "map" | "int" | "long" | "bytes") => word.to_owned(),
                     _ => self.names.last().unwrap().clone(),
                 },
                 Json::String(word) => word.clone(),
@@ -225,17 +244,31 @@ fn counted(
     match &schema.node(id).kind {
         Type::Null => Value::Null,
         Type::Boolean => random.chance(2).into(),
-        Type::Int => int(random).into(),
-        Type::Long => long(random).into(),
+        Type::Int => match schema.node(id).logical {
+            Some(LogicalType::Integer(dtype)) => Value::Int(ranged(random, dtype) as i32),
+            _ => int(random).into(),
+        },
+        Type::Long => match schema.node(id).logical {
+            Some(LogicalType::Integer(dtype)) => ranged(random, dtype),
+            _ => long(random),
+        }
+        .into(),
         Type::Float => float(random).into(),
         Type::Double => double(random).into(),
-        Type::Bytes => (0..count).map(|_| random.next() as u8).collect::<Vec<u8>>().into(),
+        Type::Bytes => match schema.node(id).logical {
+            Some(LogicalType::NdArray(of)) => elements(random, of, count),
+            _ => (0..count).map(|_| random.next() as u8).collect(),
+        }
+        .into(),
         Type::String => text(random, count).into(),
         Type::Fixed(fixed) => {
             (0..fixed.size).map(|_| random.next() as u8).collect::<Vec<u8>>().into()
         }
         Type::Enum(of) => Value::Enum(random.below(of.symbols.len()) as u32),
         Type::Array(item) => match schema.node(*item).kind {
+            _ if schema.node(*item).logical.is_some() => {
+                Value::Array((0..count).map(|_| value(random, schema, *item, depth + 1)).collect())
+            }
             Type::Boolean => Value::Booleans((0..count).map(|_| random.chance(2)).collect()),
             Type::Int => Value::Ints((0..count).map(|_| int(random)).collect()),
             Type::Long => Value::Longs((0..count).map(|_| long(random)).collect()),
@@ -266,6 +299,30 @@ fn counted(
             Value::Record(record.fields.iter().map(field).collect())
         }
     }
+}
+
+/// An integer of a range, as the base type has it.
+fn ranged(random: &mut Random, dtype: DType) -> i64 {
+    let (least, most) = dtype.range().unwrap();
+    match random.below(4) {
+        0 => least as i64,
+        1 => most as i64,
+        _ => (least + (random.next() as i128).rem_euclid(most - least + 1)) as i64,
+    }
+}
+
+/// The bytes of an array with so many rows; JSON has one NaN only, which `float` avoids.
+fn elements(random: &mut Random, of: NdArray, rows: usize) -> Vec<u8> {
+    let sizes = of.shape().iter().map(|size| usize::try_from(*size).unwrap_or(rows));
+    let mut out = Vec::new();
+    for _ in 0..sizes.product::<usize>() {
+        match of.dtype() {
+            DType::Float32 => out.extend(float(random).to_le_bytes()),
+            DType::Float64 => out.extend(double(random).to_le_bytes()),
+            dtype => out.extend_from_slice(&random.next().to_le_bytes()[..dtype.size()]),
+        }
+    }
+    out
 }
 
 fn int(random: &mut Random) -> i32 {

@@ -12,7 +12,7 @@ use helio_core::resolve::Resolution;
 use helio_core::schema::Schema;
 
 /// Schemas whose datums are attacked; each is also resolved into the next.
-pub(crate) const SCHEMAS: [&str; 8] = [
+pub(crate) const SCHEMAS: [&str; 10] = [
     r#"{"type": "record", "name": "T", "fields": [
         {"name": "a", "type": "int"}, {"name": "b", "type": "string"},
         {"name": "c", "type": {"type": "array", "items": "float"}},
@@ -36,6 +36,28 @@ pub(crate) const SCHEMAS: [&str; 8] = [
     r#"["string", "null", {"type": "map", "values": "null"}, {"type": "array", "items": "long"}]"#,
     r#"{"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]}"#,
     r#"{"type": "record", "name": "L", "fields": [{"name": "next", "type": ["L", "null"]}]}"#,
+    r#"{"type": "record", "name": "N", "fields": [
+        {"name": "a", "type": {"type": "int", "logicalType": "uint16"}},
+        {"name": "b", "type": ["null", {"type": "long", "logicalType": "uint64"}]},
+        {"name": "c", "type": {"type": "long", "logicalType": "uint64"}},
+        {"name": "d", "type": {"type": "bytes", "logicalType": "ndarray",
+            "dtype": "uint16", "shape": [-1, 2]}},
+        {"name": "e", "type": {"type": "bytes", "logicalType": "ndarray",
+            "dtype": "float32", "shape": [2]}},
+        {"name": "f", "type": {"type": "array", "items":
+            {"type": "int", "logicalType": "int8"}}},
+        {"name": "g", "type": "bytes"}, {"name": "h", "type": "long"}]}"#,
+    r#"{"type": "record", "name": "N", "fields": [
+        {"name": "a", "type": "int"},
+        {"name": "b", "type": ["long", "null"]},
+        {"name": "c", "type": "long"},
+        {"name": "d", "type": {"type": "bytes", "logicalType": "ndarray",
+            "dtype": "uint16", "shape": [1, 2]}},
+        {"name": "e", "type": "bytes"},
+        {"name": "f", "type": {"type": "array", "items": "int"}},
+        {"name": "g", "type": {"type": "bytes", "logicalType": "ndarray",
+            "dtype": "int32", "shape": [-1]}},
+        {"name": "h", "type": {"type": "long", "logicalType": "uint64"}}]}"#,
 ];
 
 /// Any bytes as a schema's text.
@@ -103,6 +125,8 @@ pub(crate) fn resolution(data: &[u8]) {
                 error.problem(),
                 DecodeProblem::NoCounterpart(_)
                     | DecodeProblem::Length { .. }
+                    | DecodeProblem::Range { .. }
+                    | DecodeProblem::Shape { .. }
                     | DecodeProblem::Wire(_)
             ),
             "{error}"
@@ -111,7 +135,7 @@ pub(crate) fn resolution(data: &[u8]) {
 }
 
 /// Columns of each of [`SCHEMAS`]; the second byte selects some. `L` has none.
-const COLUMNS: [&[&str]; 8] = [
+const COLUMNS: [&[&str]; 10] = [
     &["a", "c", "d.T.f", "d.double", "f", "g", "h", "i", "d.T.d.T.b", "e", "d.T.c"],
     &["g", "x", "c", "d.double", "d.T.i", "f", "e", "b", "a"],
     &["value"],
@@ -120,6 +144,8 @@ const COLUMNS: [&[&str]; 8] = [
     &["array[]", "*"],
     &[],
     &[],
+    &["a", "b", "c", "d", "e", "f", "g", "h"],
+    &["a", "b", "c", "d", "e", "f", "g", "h"],
 ];
 
 /// Any bytes as a datum of the schema that the first byte names, of which the columns that the
@@ -141,10 +167,10 @@ pub(crate) fn projection(data: &[u8]) {
         if Codec::new(&schema).check(bytes).is_ok()
             && let Err(error) = done
         {
-            use DecodeProblem::{NoCounterpart, Wire};
+            use DecodeProblem::{NoCounterpart, Range, Shape as Array, Wire};
             let problem = error.error().problem();
             let allowed = match problem {
-                NoCounterpart(_) => of != place,
+                NoCounterpart(_) | Range { .. } | Array { .. } => of != place,
                 // Bytes that are read as a text; nulls of what is not there.
                 Wire(error) => matches!(error, WireError::Utf8 | WireError::Budget),
                 _ => false,
