@@ -510,7 +510,7 @@ fn others() -> Vec<Call> {
     ]
 }
 
-/// More operations than any client sends, times that are none, revisions to come, any bytes as keys.
+/// More operations than clients send, times that are none, revisions to come, any bytes as keys.
 fn bad() -> Vec<Call> {
     let grant = |id, ttl| Call::Grant(pb::LeaseGrantRequest { ttl, id });
     let revoke = |id| Call::Revoke(pb::LeaseRevokeRequest { id });
