@@ -7,17 +7,24 @@ use std::sync::Arc;
 
 use arrow_array::builder::BooleanBufferBuilder;
 use arrow_array::types::{
-    ArrowPrimitiveType, Date32Type, Float32Type, Float64Type, Int32Type, Int64Type,
-    Time32MillisecondType, Time64MicrosecondType, TimestampMicrosecondType,
-    TimestampMillisecondType, TimestampNanosecondType,
+    ArrowPrimitiveType, Date32Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
+    Int64Type, Time32MillisecondType, Time64MicrosecondType, TimestampMicrosecondType,
+    TimestampMillisecondType, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type,
+    UInt64Type,
 };
 use arrow_array::{
     ArrayRef, BinaryArray, BooleanArray, DictionaryArray, FixedSizeBinaryArray, ListArray,
     MapArray, NullArray, PrimitiveArray, StringArray, StructArray,
 };
-use arrow_buffer::{NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
+use arrow_buffer::{
+    Buffer, MutableBuffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer,
+};
 use arrow_schema::{ArrowError, DataType, Field, Fields, TimeUnit};
-use helio_core::projection::{Kind, Shape, Sink};
+use helio_core::projection::{Kind, Shape, Sink, Slot};
+use helio_core::schema::{DType, LogicalType};
+
+#[cfg(target_endian = "big")]
+compile_error!("raw arrays are moved as blocks: a little-endian machine is needed");
 
 /// The limit of bytes and of elements in one column: Arrow counts them with 31 bits.
 pub(crate) const MAX_COLUMN: usize = i32::MAX as usize;
@@ -46,6 +53,8 @@ enum Values {
     Long(Vec<i64>),
     Float(Vec<f32>),
     Double(Vec<f64>),
+    /// The elements of raw arrays: the ends of the arrays after a zero, and all bytes.
+    Elements(Vec<i32>, MutableBuffer, DType),
     /// The ends of the values, after a zero.
     Bytes(Vec<i32>, Vec<u8>),
     Fixed(usize, Vec<u8>),
@@ -59,8 +68,8 @@ enum Values {
 
 impl Builders {
     pub(crate) fn new(shape: &Shape) -> Self {
-        let builder = |slot: &helio_core::projection::Slot| Builder {
-            values: Values::new(&slot.kind),
+        let builder = |slot: &Slot| Builder {
+            values: Values::new(slot),
             nulls: NullBufferBuilder::new(0),
             children: slot.children.clone(),
         };
@@ -71,6 +80,7 @@ impl Builders {
     pub(crate) fn largest(&self) -> usize {
         let size = |builder: &Builder| match &builder.values {
             Values::Bytes(_, bytes) => bytes.len().max(builder.nulls.len()),
+            Values::Elements(_, bytes, _) => bytes.len().max(builder.nulls.len()),
             Values::Map(_, keys, bytes) => bytes.len().max(keys.len()),
             _ => builder.nulls.len(),
         };
@@ -103,8 +113,11 @@ impl Builders {
 }
 
 impl Values {
-    fn new(kind: &Kind) -> Self {
-        match kind {
+    fn new(slot: &Slot) -> Self {
+        if let (Kind::Bytes, Some(LogicalType::NdArray(array))) = (&slot.kind, slot.logical) {
+            return Self::Elements(vec![0], MutableBuffer::new(0), array.dtype());
+        }
+        match &slot.kind {
             Kind::Null | Kind::Record => Self::None,
             Kind::Boolean => Self::Boolean(BooleanBufferBuilder::new(0)),
             Kind::Int => Self::Int(Vec::new()),
@@ -131,7 +144,10 @@ impl Values {
             Self::Long(values) => values.push(0),
             Self::Float(values) => values.push(0.0),
             Self::Double(values) => values.push(0.0),
-            Self::Bytes(ends, _) | Self::List(ends) | Self::Map(ends, ..) => repeat_last(ends),
+            Self::Bytes(ends, _)
+            | Self::List(ends)
+            | Self::Elements(ends, ..)
+            | Self::Map(ends, ..) => repeat_last(ends),
             Self::Fixed(size, bytes) => bytes.resize(bytes.len() + *size, 0),
         }
     }
@@ -159,6 +175,10 @@ impl Builder {
             Values::Bytes(ends, bytes) => {
                 ends.truncate(length + 1);
                 bytes.truncate(last(ends) as usize);
+            }
+            Values::Elements(ends, bytes, dtype) => {
+                ends.truncate(length + 1);
+                bytes.truncate(last(ends) as usize * dtype.size());
             }
             Values::Fixed(size, bytes) => bytes.truncate(length * *size),
             Values::List(ends) => {
@@ -194,6 +214,10 @@ impl Builder {
                 match kind {
                     DataType::Date32 => primitive::<Date32Type>(values, nulls, kind)?,
                     DataType::Time32(_) => primitive::<Time32MillisecondType>(values, nulls, kind)?,
+                    DataType::Int8 => narrow::<Int8Type, _>(&values, nulls, |n| n as i8),
+                    DataType::UInt8 => narrow::<UInt8Type, _>(&values, nulls, |n| n as u8),
+                    DataType::Int16 => narrow::<Int16Type, _>(&values, nulls, |n| n as i16),
+                    DataType::UInt16 => narrow::<UInt16Type, _>(&values, nulls, |n| n as u16),
                     _ => primitive::<Int32Type>(values, nulls, kind)?,
                 }
             }
@@ -210,6 +234,11 @@ impl Builder {
                     DataType::Utf8 => Arc::new(StringArray::try_new(ends, bytes, nulls)?),
                     _ => Arc::new(BinaryArray::try_new(ends, bytes, nulls)?),
                 }
+            }
+            Values::Elements(ends, bytes, dtype) => {
+                let DataType::List(item) = kind else { return Err(unexpected(kind)) };
+                let items = elements(std::mem::replace(bytes, MutableBuffer::new(0)), *dtype);
+                Arc::new(ListArray::try_new(item.clone(), offsets(ends), items, nulls)?)
             }
             Values::Fixed(size, bytes) => {
                 let bytes = std::mem::take(bytes).into();
@@ -277,7 +306,39 @@ fn longs(
         DataType::Timestamp(TimeUnit::Nanosecond, _) => {
             primitive::<TimestampNanosecondType>(values, nulls, kind)
         }
+        DataType::UInt32 => Ok(narrow::<UInt32Type, _>(&values, nulls, |n| n as u32)),
+        DataType::UInt64 => Ok(narrow::<UInt64Type, _>(&values, nulls, |n| n as u64)),
         _ => primitive::<Int64Type>(values, nulls, kind),
+    }
+}
+
+/// Numbers that were checked to be of a narrower range, or the bits of one without sign.
+fn narrow<T: ArrowPrimitiveType, N: Copy>(
+    values: &[N],
+    nulls: Option<NullBuffer>,
+    cast: impl Fn(N) -> T::Native,
+) -> ArrayRef {
+    let values: Vec<T::Native> = values.iter().map(|value| cast(*value)).collect();
+    Arc::new(PrimitiveArray::<T>::new(values.into(), nulls))
+}
+
+/// The elements of raw arrays as numbers: their memory.
+fn elements(bytes: MutableBuffer, dtype: DType) -> ArrayRef {
+    fn of<T: ArrowPrimitiveType>(bytes: MutableBuffer) -> ArrayRef {
+        let buffer: Buffer = bytes.into();
+        Arc::new(PrimitiveArray::<T>::new(ScalarBuffer::from(buffer), None))
+    }
+    match dtype {
+        DType::Int8 => of::<Int8Type>(bytes),
+        DType::Uint8 => of::<UInt8Type>(bytes),
+        DType::Int16 => of::<Int16Type>(bytes),
+        DType::Uint16 => of::<UInt16Type>(bytes),
+        DType::Int32 => of::<Int32Type>(bytes),
+        DType::Uint32 => of::<UInt32Type>(bytes),
+        DType::Int64 => of::<Int64Type>(bytes),
+        DType::Uint64 => of::<UInt64Type>(bytes),
+        DType::Float32 => of::<Float32Type>(bytes),
+        DType::Float64 => of::<Float64Type>(bytes),
     }
 }
 
@@ -359,6 +420,10 @@ impl<'a> Sink<'a> for Builders {
                 ends.push(bytes.len() as i32);
             }
             Values::Fixed(_, bytes) => bytes.extend_from_slice(value),
+            Values::Elements(ends, bytes, dtype) => {
+                bytes.extend_from_slice(value);
+                ends.push((bytes.len() / dtype.size()) as i32);
+            }
             _ => {}
         });
     }

@@ -14,6 +14,8 @@
 //! | union of several types | as a record of its branches, of which all but one are null |
 //! | `date`, `time-millis`, `time-micros` | Date32, Time32, Time64 |
 //! | `timestamp-…`, `local-timestamp-…` | Timestamp with the zone UTC, or without one |
+//! | `int8` to `uint64` | Int8, UInt8, Int16, UInt16, UInt32, UInt64 |
+//! | `ndarray` | List of the elements, last index first to vary; metadata `dtype` and `shape` |
 //! | other logical types | the type below, and the metadata `logicalType` |
 //!
 //! A field's `units` and `description` are the metadata of the same names; `enumeration` is the
@@ -24,7 +26,7 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Fields, Schema as ArrowSchema, SchemaRef, TimeUnit};
 use helio_core::projection::{Kind, Shape, ShapeError, Slot};
-use helio_core::schema::{LogicalType, Schema};
+use helio_core::schema::{DType, LogicalType, Schema};
 
 use crate::builders::MAX_FIXED;
 
@@ -128,6 +130,10 @@ fn data_type(slot: &Slot, children: Fields) -> DataType {
         (Kind::Long, Some(L::LocalTimestampNanos)) => {
             DataType::Timestamp(TimeUnit::Nanosecond, None)
         }
+        (Kind::Int | Kind::Long, Some(L::Integer(dtype))) => number(dtype),
+        (Kind::Bytes, Some(L::NdArray(array))) => {
+            DataType::List(Field::new("item", number(array.dtype()), false).into())
+        }
         (Kind::Null, _) => DataType::Null,
         (Kind::Boolean, _) => DataType::Boolean,
         (Kind::Int, _) => DataType::Int32,
@@ -150,6 +156,22 @@ fn data_type(slot: &Slot, children: Fields) -> DataType {
     }
 }
 
+/// The Arrow type of a number.
+fn number(dtype: DType) -> DataType {
+    match dtype {
+        DType::Int8 => DataType::Int8,
+        DType::Uint8 => DataType::UInt8,
+        DType::Int16 => DataType::Int16,
+        DType::Uint16 => DataType::UInt16,
+        DType::Int32 => DataType::Int32,
+        DType::Uint32 => DataType::UInt32,
+        DType::Int64 => DataType::Int64,
+        DType::Uint64 => DataType::UInt64,
+        DType::Float32 => DataType::Float32,
+        DType::Float64 => DataType::Float64,
+    }
+}
+
 /// The only child of a list or map.
 fn item(children: &Fields) -> Arc<Field> {
     let none = || Arc::new(Field::new("item", DataType::Null, true));
@@ -166,10 +188,17 @@ fn metadata(slot: &Slot) -> HashMap<String, String> {
             Some(format!("decimal({precision}, {scale})"))
         }
         Some(LogicalType::Uuid) => Some("uuid".to_owned()),
+        Some(LogicalType::NdArray(_)) => Some("ndarray".to_owned()),
         Some(LogicalType::Duration) => Some("duration".to_owned()),
         _ => None,
     };
+    let array = match slot.logical {
+        Some(LogicalType::NdArray(array)) => Some(array),
+        _ => None,
+    };
     let known = [
+        ("dtype", array.map(|array| array.dtype().to_string())),
+        ("shape", array.map(|array| format!("{:?}", array.shape()))),
         ("logicalType", logical),
         ("units", slot.units.clone()),
         ("description", slot.description.clone()),

@@ -7,5 +7,6 @@ mod random;
 mod batches;
 mod export;
 mod framing;
+mod numbers;
 mod types;
 mod whole;
