@@ -209,18 +209,7 @@ impl Builder {
                 _ => Arc::new(NullArray::new(length)),
             },
             Values::Boolean(values) => Arc::new(BooleanArray::new(values.finish(), nulls)),
-            Values::Int(values) => {
-                let values = take(values).into();
-                match kind {
-                    DataType::Date32 => primitive::<Date32Type>(values, nulls, kind)?,
-                    DataType::Time32(_) => primitive::<Time32MillisecondType>(values, nulls, kind)?,
-                    DataType::Int8 => narrow::<Int8Type, _>(&values, nulls, |n| n as i8),
-                    DataType::UInt8 => narrow::<UInt8Type, _>(&values, nulls, |n| n as u8),
-                    DataType::Int16 => narrow::<Int16Type, _>(&values, nulls, |n| n as i16),
-                    DataType::UInt16 => narrow::<UInt16Type, _>(&values, nulls, |n| n as u16),
-                    _ => primitive::<Int32Type>(values, nulls, kind)?,
-                }
-            }
+            Values::Int(values) => ints(take(values).into(), nulls, kind)?,
             Values::Long(values) => longs(std::mem::take(values).into(), nulls, kind)?,
             Values::Float(values) => {
                 primitive::<Float32Type>(std::mem::take(values).into(), nulls, kind)?
@@ -288,6 +277,22 @@ fn struct_of(
 /// Takes ends as offsets, and leaves a zero.
 fn offsets(ends: &mut Vec<i32>) -> OffsetBuffer<i32> {
     OffsetBuffer::new(std::mem::replace(ends, vec![0]).into())
+}
+
+fn ints(
+    values: ScalarBuffer<i32>,
+    nulls: Option<NullBuffer>,
+    kind: &DataType,
+) -> Result<ArrayRef, ArrowError> {
+    Ok(match kind {
+        DataType::Date32 => primitive::<Date32Type>(values, nulls, kind)?,
+        DataType::Time32(_) => primitive::<Time32MillisecondType>(values, nulls, kind)?,
+        DataType::Int8 => narrow::<Int8Type, _>(&values, nulls, |n| n as i8),
+        DataType::UInt8 => narrow::<UInt8Type, _>(&values, nulls, |n| n as u8),
+        DataType::Int16 => narrow::<Int16Type, _>(&values, nulls, |n| n as i16),
+        DataType::UInt16 => narrow::<UInt16Type, _>(&values, nulls, |n| n as u16),
+        _ => primitive::<Int32Type>(values, nulls, kind)?,
+    })
 }
 
 fn longs(
