@@ -18,7 +18,7 @@ bin := $(CURDIR)/$(venv)/bin
 
 conformance_page := cargo run --quiet --locked --package helio-bus --example conformance -- \
   --page docs/conformance.md --results docs/conformance
-bench_python := bench/run bench/report bench/figures.py bench/python_speed.py bench/alerts_speed.py bench/alerts_rows.py bench/alerts_report bench/confluent_speed.py bench/rsyslog_speed.py bench/otlp_speed.py bench/feed.py \
+bench_python := bench/run bench/report bench/figures.py bench/python_speed.py bench/alerts_speed.py bench/alerts_rows.py bench/alerts_report bench/state_report bench/page.py bench/confluent_speed.py bench/rsyslog_speed.py bench/otlp_speed.py bench/feed.py \
   bench/tests
 engines_python := tests/engines tests/engines/kafka tests/engines/apicurio tests/engines/kube \
   crates/transports/dds/tests/others crates/services/log-otlp/tests/others crates/services/alerts/tests/others crates/alerts-cli/tests/others crates/core/tests/golden/cdr \
@@ -76,7 +76,7 @@ lint: $(venv)/.tools ## Format, warnings, types, layers, style limits, links.
 	$(bin)/ruff check python scripts scripts/soak $(bench_python) $(engines_python)
 	$(bin)/ruff format --check python scripts scripts/soak $(bench_python) $(engines_python)
 	cd python && $(bin)/mypy
-	cd bench && $(bin)/mypy --strict --scripts-are-modules run report figures.py alerts_rows.py rsyslog_speed.py otlp_speed.py
+	cd bench && $(bin)/mypy --strict --scripts-are-modules run report alerts_report state_report page.py figures.py alerts_rows.py rsyslog_speed.py otlp_speed.py
 	cd scripts && $(bin)/mypy --strict --scripts-are-modules soak reach.py
 	cd tests/engines && $(bin)/mypy --strict --scripts-are-modules kafka apicurio kube lib
 
@@ -86,6 +86,7 @@ docs: $(venv)/.rust ## Rust reference in the target folder, with links checked, 
 	$(conformance_page) --check
 	bench/report --check docs/benchmarks.md
 	bench/alerts_report --check docs/alerts-benchmarks.md
+	bench/state_report --check docs/state-benchmarks.md
 	@echo "Rust reference: $(CARGO_TARGET_DIR)/doc/helio_bus/index.html; the rest: docs/README.md"
 
 build: $(venv)/.rust ## The programs `helio` and `helio-alerts`, optimised.

@@ -4,6 +4,9 @@ use serde::Serialize;
 
 use crate::out::text_table;
 
+/// What is said of a figure that was not measured.
+pub const NOT_MEASURED: &str = "not measured";
+
 /// One requirement.
 #[derive(Debug, Serialize)]
 pub struct Requirement {
@@ -24,10 +27,15 @@ impl Requirement {
         wrong.map(|one| format!("{}: {}", one.name, one.measured)).collect()
     }
 
-    /// A table for people.
+    /// A table for people. What was not measured is neither met nor missed.
     pub fn table(all: &[Self]) -> Vec<String> {
-        let word = |one: &Self| if one.met { "met" } else { "MISSED" }.to_owned();
-        let row = |one: &Self| vec![one.name.to_owned(), word(one), one.measured.clone()];
+        let word = |one: &Self| match one.met {
+            true => "met",
+            false if one.measured == NOT_MEASURED => "",
+            false => "MISSED",
+        };
+        let row =
+            |one: &Self| vec![one.name.to_owned(), word(one).to_owned(), one.measured.clone()];
         let rows: Vec<Vec<String>> = all.iter().map(row).collect();
         text_table(&["requirement", "", "measured"], &rows)
     }

@@ -3,6 +3,9 @@
 
 mod archive;
 mod audit;
+#[cfg(feature = "state")]
+#[path = "../../../services/state-etcd/tests/support/authority.rs"]
+mod authority;
 mod bench;
 mod bridge;
 mod bus;
@@ -23,6 +26,8 @@ mod log_watch;
 mod outage;
 mod schema;
 mod shell;
+#[cfg(feature = "state")]
+mod state;
 #[path = "../support/mod.rs"]
 mod support;
 mod topic;

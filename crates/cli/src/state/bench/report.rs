@@ -1,11 +1,12 @@
 //! The report of a bench: tables of stores, and the goals of the store against its peers.
 
-use helio_console::requirement::Requirement;
+use helio_console::requirement::{NOT_MEASURED, Requirement};
 use helio_state_load::speed::UPDATES;
 use helio_state_load::summary::Summary;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use self::Limit::{AtLeast, AtMost};
 use super::Row;
 use super::stores::Absent;
 use crate::error::{CliError, CliResult};
@@ -16,6 +17,34 @@ const INTERVAL: &str = "helio-interval";
 const DISK: &str = "helio-disk";
 const ETCD: &str = "etcd";
 const NO_FSYNC: &str = "etcd-nofsync";
+/// What a figure is held against.
+#[derive(Debug, Clone, Copy)]
+enum Limit {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+/// Rows of equal durability: each of ours, and its peer.
+const ON_DISK: [&str; 2] = [DISK, ETCD];
+const BY_INTERVAL: [&str; 2] = [INTERVAL, NO_FSYNC];
+
+/// A goal, the rows whose ratio is taken, and of which figure.
+type Ratio = (&'static str, [&'static str; 2], &'static str, Limit);
+const RATIOS: [Ratio; 13] = [
+    ("put mean, interval / etcd without fsync", BY_INTERVAL, "put_us.mean", AtMost(0.6)),
+    ("put p99, interval / etcd without fsync", BY_INTERVAL, "put_us.p99", AtMost(0.6)),
+    ("put mean, disk / etcd", ON_DISK, "put_us.mean", AtMost(0.8)),
+    ("put p99, disk / etcd", ON_DISK, "put_us.p99", AtMost(0.8)),
+    ("range mean, disk / etcd", ON_DISK, "range_us.mean", AtMost(0.8)),
+    ("range mean, interval / etcd without fsync", BY_INTERVAL, "range_us.mean", AtMost(0.8)),
+    ("puts/s, interval / etcd without fsync", BY_INTERVAL, "put.per_s", AtLeast(2.5)),
+    ("ranges/s, disk / etcd", ON_DISK, "range.per_s", AtLeast(1.2)),
+    ("ranges/s, interval / etcd without fsync", BY_INTERVAL, "range.per_s", AtLeast(1.2)),
+    ("updates/s, disk / etcd", ON_DISK, "update.per_s", AtLeast(1.5)),
+    ("updates/s, interval / etcd without fsync", BY_INTERVAL, "update.per_s", AtLeast(1.5)),
+    ("lists of 500/s, disk / etcd", ON_DISK, "list.per_s", AtLeast(2.0)),
+    ("lists of 500/s, interval / etcd without fsync", BY_INTERVAL, "list.per_s", AtLeast(2.0)),
+];
 /// The bytes of a measured key.
 const KEY_BYTES: f64 = 32.0;
 /// The bytes of a measured value.
@@ -29,6 +58,8 @@ pub(super) struct Report {
     memory: Vec<Value>,
     in_process: Value,
     not_run: Vec<String>,
+    /// Whether it was run in miniature.
+    smoke: bool,
     goals: Vec<Requirement>,
 }
 
@@ -99,7 +130,9 @@ impl Report {
         let rates: Vec<_> = groups(rows, "full").into_iter().map(rate).collect();
         let memory: Vec<_> = groups(rows, "memory").into_iter().map(memory).collect();
         let not_run = absent.iter().map(|one| format!("{}: {}", one.name, one.why)).collect();
-        let mut report = Self { latencies, rates, memory, in_process, not_run, goals: Vec::new() };
+        let smoke = rows.iter().any(|row| row.smoke);
+        let goals = Vec::new();
+        let mut report = Self { latencies, rates, memory, in_process, not_run, smoke, goals };
         report.goals = report.goals();
         report
     }
@@ -171,53 +204,31 @@ impl Report {
     }
 
     fn goals(&self) -> Vec<Requirement> {
-        let latency = |name, own: &str, peer: &str, path: &str, most: f64| {
-            let ratio = self.at(own, path) / self.at(peer, path);
-            goal(name, ratio <= most, ratio, format!("{ratio:.2}, at most {most}"))
-        };
-        let speed = |name, own: &str, peer: &str, path: &str, least: f64| {
-            let ratio = self.at(own, path) / self.at(peer, path);
-            goal(name, ratio >= least, ratio, format!("{ratio:.2}, at least {least}"))
-        };
         let mut goals = Vec::from(self.complete());
-        goals.extend([
-            latency(
-                "put mean, interval / etcd without fsync",
-                INTERVAL,
-                NO_FSYNC,
-                "put_us.mean",
-                0.6,
-            ),
-            latency(
-                "put p99, interval / etcd without fsync",
-                INTERVAL,
-                NO_FSYNC,
-                "put_us.p99",
-                0.6,
-            ),
-            latency("put mean, disk / etcd", DISK, ETCD, "put_us.mean", 0.8),
-            latency("put p99, disk / etcd", DISK, ETCD, "put_us.p99", 0.8),
-            latency("range mean / etcd", DISK, ETCD, "range_us.mean", 0.8),
-            speed(
-                "full speed puts, interval / etcd without fsync",
-                INTERVAL,
-                NO_FSYNC,
-                "put.per_s",
-                2.5,
-            ),
-            speed("full speed ranges / etcd", DISK, ETCD, "range.per_s", 1.2),
-            speed("full speed updates / etcd", DISK, ETCD, "update.per_s", 1.5),
-            speed("full speed lists of 500 / etcd", DISK, ETCD, "list.per_s", 2.0),
-        ]);
+        goals.extend(RATIOS.iter().map(|(name, [own, peer], path, limit)| {
+            self.goal(name, self.at(own, path) / self.at(peer, path), *limit)
+        }));
         goals.extend(self.costs());
         goals
     }
 
+    /// A figure held against its limit; a run in miniature has none.
+    fn goal(&self, name: &'static str, value: f64, limit: Limit) -> Requirement {
+        let (met, sense, limit) = match limit {
+            AtMost(limit) => (value <= limit, "most", limit),
+            AtLeast(limit) => (value >= limit, "least", limit),
+        };
+        let is_measured = !self.smoke && !value.is_nan();
+        let measured = match is_measured {
+            true => format!("{value:.2}, at {sense} {limit}"),
+            false => NOT_MEASURED.to_owned(),
+        };
+        Requirement { name, must: false, met: met && is_measured, measured }
+    }
+
     /// Processor time, memory, disk, and times without gRPC.
     fn costs(&self) -> [Requirement; 7] {
-        let most = |name, value: f64, most: f64| {
-            goal(name, value <= most, value, format!("{value:.2}, at most {most}"))
-        };
+        let most = |name, value: f64, most: f64| self.goal(name, value, AtMost(most));
         let memory = |name: &str| {
             let of = self.memory.iter().find(|of| of["store"] == DISK);
             of.map_or(f64::NAN, |of| figure(&of["of"], name))
@@ -270,11 +281,6 @@ impl Report {
             },
         ]
     }
-}
-
-fn goal(name: &'static str, met: bool, value: f64, measured: String) -> Requirement {
-    let measured = if value.is_nan() { "not measured".to_owned() } else { measured };
-    Requirement { name, must: false, met, measured }
 }
 
 fn text(of: &Value, name: &str) -> String {

@@ -2,8 +2,7 @@
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::sync::Arc;
 
 use helio_state_etcd::{TlsError, TlsFiles, listen};
@@ -12,82 +11,48 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
+use crate::support::authority::Authority;
 use crate::support::serve;
 
-/// An authority and what it vouches for, made by `openssl`.
-struct Authority(tempfile::TempDir);
-
-impl Authority {
-    fn new() -> Self {
-        let authority = Self(tempfile::tempdir().unwrap());
-        authority.openssl(
-            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 \
-             -subj /CN=authority -keyout ca.key -out ca.crt",
-        );
-        authority
+fn files(authority: &Authority, allowed_names: &[&str]) -> TlsFiles {
+    TlsFiles {
+        certificate: authority.path("server.crt"),
+        key: authority.path("server.key"),
+        client_authorities: Some(authority.path("ca.crt")),
+        allowed_names: allowed_names.iter().map(|name| (*name).to_owned()).collect(),
     }
+}
 
-    fn openssl(&self, arguments: &str) {
-        let done = Command::new("openssl")
-            .args(arguments.split_whitespace())
-            .current_dir(self.0.path())
-            .output()
-            .expect("openssl is on PATH");
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    /// Makes NAME.crt and NAME.key.
-    fn vouch(&self, name: &str, extensions: &str) {
-        fs::write(self.path("extensions"), extensions).unwrap();
-        self.openssl(&format!(
-            "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /O=observatory/CN={name} \
-             -keyout {name}.key -out {name}.csr"
-        ));
-        self.openssl(&format!(
-            "x509 -req -in {name}.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 30 \
-             -extfile extensions -out {name}.crt"
-        ));
-    }
-
-    fn files(&self, allowed_names: &[&str]) -> TlsFiles {
-        TlsFiles {
-            certificate: self.path("server.crt"),
-            key: self.path("server.key"),
-            client_authorities: Some(self.path("ca.crt")),
-            allowed_names: allowed_names.iter().map(|name| (*name).to_owned()).collect(),
+/// The status line of `/health` for a client with a certificate, and the server's certificate.
+fn get_from(
+    authority: &Authority,
+    address: SocketAddr,
+    client: Option<&str>,
+) -> Option<(String, Vec<u8>)> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(authority.path("ca.crt")).unwrap()).unwrap();
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let config = match client {
+        None => builder.with_no_client_auth(),
+        Some(name) => {
+            let crt =
+                CertificateDer::from_pem_file(authority.path(&format!("{name}.crt"))).unwrap();
+            let key = PrivateKeyDer::from_pem_file(authority.path(&format!("{name}.key"))).unwrap();
+            builder.with_client_auth_cert(vec![crt], key).unwrap()
         }
-    }
-
-    /// The status line of `/health` for a client with a certificate, and the server's certificate.
-    fn get(&self, address: SocketAddr, client: Option<&str>) -> Option<(String, Vec<u8>)> {
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_file(self.path("ca.crt")).unwrap()).unwrap();
-        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots);
-        let config = match client {
-            None => builder.with_no_client_auth(),
-            Some(name) => {
-                let crt = CertificateDer::from_pem_file(self.path(&format!("{name}.crt"))).unwrap();
-                let key = PrivateKeyDer::from_pem_file(self.path(&format!("{name}.key"))).unwrap();
-                builder.with_client_auth_cert(vec![crt], key).unwrap()
-            }
-        };
-        let name = ServerName::try_from("localhost").unwrap();
-        let connection = ClientConnection::new(Arc::new(config), name).unwrap();
-        let mut stream = StreamOwned::new(connection, TcpStream::connect(address).unwrap());
-        let request = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-        std::io::Write::write_all(&mut stream, request.as_bytes()).ok()?;
-        let mut answer = [0; 15];
-        std::io::Read::read_exact(&mut stream, &mut answer).ok()?;
-        let certificate = stream.conn.peer_certificates()?.first()?.to_vec();
-        Some((String::from_utf8_lossy(&answer).into_owned(), certificate))
-    }
+    };
+    let name = ServerName::try_from("localhost").unwrap();
+    let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut stream = StreamOwned::new(connection, TcpStream::connect(address).unwrap());
+    let request = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    std::io::Write::write_all(&mut stream, request.as_bytes()).ok()?;
+    let mut answer = [0; 15];
+    std::io::Read::read_exact(&mut stream, &mut answer).ok()?;
+    let certificate = stream.conn.peer_certificates()?.first()?.to_vec();
+    Some((String::from_utf8_lossy(&answer).into_owned(), certificate))
 }
 
 const SERVER: &str = "subjectAltName=DNS:localhost\n";
@@ -108,8 +73,8 @@ fn only_named_clients_of_the_authority_are_admitted() {
         let from = foreign.path(&format!("apiserver.{part}"));
         fs::copy(from, ours.path(&format!("foreign.{part}"))).unwrap();
     }
-    let server = serve(Some(ours.files(&["apiserver", "telescope-1"])));
-    let get = |client| status(ours.get(server.address(), client));
+    let server = serve(Some(files(&ours, &["apiserver", "telescope-1"])));
+    let get = |client| status(get_from(&ours, server.address(), client));
     assert_eq!(get(Some("apiserver")).as_deref(), Some("HTTP/1.1 200 OK"));
     assert_eq!(get(Some("named")).as_deref(), Some("HTTP/1.1 200 OK"));
     assert_eq!(get(Some("other")), None);
@@ -121,9 +86,9 @@ fn only_named_clients_of_the_authority_are_admitted() {
 fn a_renewed_certificate_is_used_without_a_restart_and_a_broken_one_is_not() {
     let authority = Authority::new();
     authority.vouch("server", SERVER);
-    let files = TlsFiles { client_authorities: None, ..authority.files(&[]) };
+    let files = TlsFiles { client_authorities: None, ..files(&authority, &[]) };
     let server = serve(Some(files.clone()));
-    let get = || authority.get(server.address(), None).unwrap().1;
+    let get = || get_from(&authority, server.address(), None).unwrap().1;
     let first = get();
     authority.vouch("server", SERVER);
     let second = get();
@@ -142,8 +107,8 @@ fn files_that_cannot_be_used_are_named() {
         Err(error) => error.to_string(),
     };
     let files = |change: fn(&mut TlsFiles, &Path)| {
-        let mut files = authority.files(&[]);
-        change(&mut files, authority.0.path());
+        let mut files = files(&authority, &[]);
+        change(&mut files, &authority.path(""));
         files
     };
     let told = refused(files(|files, folder| files.key = folder.join("none.key")));

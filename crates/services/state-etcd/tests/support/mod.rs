@@ -1,5 +1,6 @@
 //! What both binaries of tests share.
 
+pub(crate) mod authority;
 pub(crate) mod cases;
 pub(crate) mod memory;
 pub(crate) mod metrics;
