@@ -44,11 +44,15 @@ def cell(given: argparse.Namespace, name: str, *options: str) -> Line:
         return dict(result)
 
 
-def example(package: str, name: str, *arguments: str) -> str:
-    """What an example prints, in the build of releases."""
-    command = ["cargo", "run", "--quiet", "--locked"]
-    command += [] if os.environ.get("HELIO_BENCH_DEV") else ["--release"]
-    command += ["--package", package, "--example", name, "--", *arguments]
+def example(name: str, *arguments: str) -> str:
+    """What an example prints, in the build of releases; all examples share one build."""
+    build = ["cargo", "build", "--quiet", "--locked", "--workspace", "--message-format=json"]
+    build += ["--example", name, *([] if os.environ.get("HELIO_BENCH_DEV") else ["--release"])]
+    built = subprocess.run(build, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    if built.returncode != 0:
+        sys.exit(f"bench/alerts_rows: {' '.join(build)} ended with {built.returncode}")
+    made = [json.loads(line).get("executable") for line in built.stdout.splitlines()]
+    command = [next(program for program in made if program), *arguments]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         sys.exit(f"bench/alerts_rows: {' '.join(command)} ended with {done.returncode}")
@@ -81,7 +85,7 @@ def shared_data() -> Path:
 def visits_published(given: argparse.Namespace, url: str, threads: int, *rest: str) -> list[Line]:
     """What one process took for each visit to serialise and publish it, after the first."""
     alerts = str(max(int(10_000 * given.scale), 400))
-    text = example("helio-alerts-cli", "publish_speed", url, alerts, str(threads), *rest)
+    text = example("publish_speed", url, alerts, str(threads), *rest)
     return [json.loads(line) for line in text.splitlines()][1:]
 
 
@@ -218,7 +222,7 @@ def decode(_: argparse.Namespace) -> Line:
     schemas = Path(found.origin).parent / "schema" / "9" / "0"
     if not packet.exists() or not schemas.exists():
         sys.exit(NOT_THERE)
-    text = example("helio-columns", "decode_speed", str(packet), str(schemas), sys.executable)
+    text = example("decode_speed", str(packet), str(schemas), sys.executable)
     figures: Line = {}
     kinds = {"the packet,": "plain", "with history, sized": "sized", "with history, uns": "unsized"}
     kind = ""
@@ -236,7 +240,7 @@ def decode(_: argparse.Namespace) -> Line:
 
 def encode(_: argparse.Namespace) -> Line:
     """A packet with 200 points without FITS making, in Rust and in Python, beside fastavro."""
-    rust = example("helio-alerts", "encode")
+    rust = example("encode")
     python = subprocess.run(
         [sys.executable, str(ROOT / "bench" / "alerts_speed.py")],
         stdout=subprocess.PIPE,
@@ -264,10 +268,10 @@ def filters(given: argparse.Namespace) -> Line:
 
     The kernels alone are beside it: on columns in memory, all 97 of them in use.
     """
-    kernels = [json.loads(line) for line in example("helio-filter", "filter_speed").splitlines()]
+    kernels = [json.loads(line) for line in example("filter_speed").splitlines()]
     alone = {line["case"]: line["median_ms"] for line in kernels}
     alerts = str(max(int(10_000 * given.scale), 400))
-    text = example("helio-alert-filters", "visit_speed", alerts, str(given.dir))
+    text = example("visit_speed", alerts, str(given.dir))
     lines = [json.loads(line) for line in text.splitlines()]
 
     def of(case: str, *parts: str) -> float:
@@ -287,7 +291,7 @@ def filters(given: argparse.Namespace) -> Line:
 def winners(given: argparse.Namespace) -> Line:
     """2,000 results after the visit's end, and the decoding that 100 flat filters need."""
     alerts = str(max(int(10_000 * given.scale), 400))
-    text = example("helio-alert-filters", "results_speed", alerts, str(given.dir))
+    text = example("results_speed", alerts, str(given.dir))
     lines = {line["content"]: line for line in map(json.loads, text.splitlines())}
     return {
         "references_ms": lines["reference"]["ms"],

@@ -265,7 +265,10 @@ impl Leading {
         }
         if records == 0 {
             let next = self.set.next_timeout(timeout).map_err(|error| error.source)?;
-            let Some((member, event)) = next else { return Ok(Progress::Idle) };
+            let Some((member, event)) = next else {
+                self.open_ahead()?;
+                return Ok(Progress::Idle);
+            };
             if member == self.decisions {
                 self.take(event, &mut chosen, &mut ended);
             } else {
@@ -491,6 +494,18 @@ impl Leading {
         Ok(())
     }
 
+    /// Opens topics of users with active filters, so that no first result waits for that.
+    fn open_ahead(&mut self) -> Result<(), ServiceError> {
+        self.store.refresh()?;
+        let definitions = self.store.definitions();
+        let is_active = |user: &String| {
+            definitions.active(user).is_some_and(|active| !active.filters.is_empty())
+        };
+        let closed = definitions.users().filter(|user| !self.targets.contains_key(*user));
+        let closed: Vec<String> = closed.filter(|user| is_active(user)).cloned().collect();
+        closed.iter().try_for_each(|user| self.open_target(user))
+    }
+
     fn publish_group(&mut self, group: Vec<Chosen>) -> Result<(), ServiceError> {
         let packets = self.read_packets(&group)?;
         let mut by_user: BTreeMap<&str, Vec<Outgoing>> = BTreeMap::new();
@@ -654,7 +669,7 @@ impl Leading {
         } else {
             self.selectors.select(&mut self.store, &id, stored)?
         };
-        data.into_iter().map(|datum| results::encode(datum, delivery.format)).collect()
+        results::encode(data, delivery.format)
     }
 
     fn reference(&self, visit: i64, alert: i64, delivery: Delivery) -> Encoded {
@@ -668,8 +683,8 @@ impl Leading {
             partition: partition.and_then(|p| i32::try_from(p).ok()).unwrap_or(-1),
             offset: place.and_then(|p: Place| i64::try_from(p.offset).ok()).unwrap_or(-1),
         };
-        let datum = results::reference(&reference);
-        results::encode(datum, delivery.format).expect("a reference has all encodings")
+        let encoded = results::encode(vec![results::reference(&reference)], delivery.format);
+        encoded.expect("a reference has all encodings").remove(0)
     }
 
     fn headers(&self, chosen: &Chosen, rank: usize, candidate: &Candidate) -> Headers {

@@ -1,7 +1,7 @@
 //! Results: what a user gets of a chosen alert, in the user's encoding.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{ArrowPrimitiveType, Float32Type, Float64Type, Int32Type, Int64Type};
@@ -64,31 +64,67 @@ pub(crate) struct Encoded {
     pub(crate) payload: Bytes,
 }
 
-/// Encodes a datum as a user wants it.
-pub(crate) fn encode(datum: Datum, format: Format) -> Result<Encoded, String> {
-    let Datum { schema, bytes } = datum;
-    Ok(match format {
-        Format::Confluent => Encoded { schema: Some(schema), key: Bytes::new(), payload: bytes },
-        Format::Fink => {
-            let key = Bytes::from(schema.to_json().to_string());
-            Encoded { schema: None, key, payload: bytes }
-        }
-        Format::Json => {
-            let codec = Codec::new(&schema);
-            let value = codec.decode(&bytes).map_err(|error| error.to_string())?;
-            let json = codec.value_to_json(&value).map_err(|error| error.to_string())?;
-            Encoded { schema: None, key: Bytes::new(), payload: json.to_string().into() }
-        }
-    })
+/// Encodes data as a user wants them.
+pub(crate) fn encode(data: Vec<Datum>, format: Format) -> Result<Vec<Encoded>, String> {
+    let mut last: Option<Encoder> = None;
+    let encoded = data.into_iter().map(|Datum { schema, bytes }| {
+        let encoder = match last.take() {
+            Some(known) if known.schema == schema => known,
+            _ => Encoder::new(schema, format),
+        };
+        last.insert(encoder).encode(bytes)
+    });
+    encoded.collect()
+}
+
+/// Encodes data of a schema.
+struct Encoder {
+    schema: Arc<Schema>,
+    format: Encoding,
+}
+
+enum Encoding {
+    Confluent,
+    Fink { key: Bytes },
+    Json(Codec),
+}
+
+impl Encoder {
+    fn new(schema: Arc<Schema>, format: Format) -> Self {
+        let format = match format {
+            Format::Confluent => Encoding::Confluent,
+            Format::Fink => Encoding::Fink { key: schema.to_json().to_string().into() },
+            Format::Json => Encoding::Json(Codec::new(&schema)),
+        };
+        Self { schema, format }
+    }
+
+    fn encode(&self, payload: Bytes) -> Result<Encoded, String> {
+        Ok(match &self.format {
+            Encoding::Confluent => {
+                Encoded { schema: Some(Arc::clone(&self.schema)), key: Bytes::new(), payload }
+            }
+            Encoding::Fink { key } => Encoded { schema: None, key: key.clone(), payload },
+            Encoding::Json(codec) => {
+                let value = codec.decode(&payload).map_err(|error| error.to_string())?;
+                let json = codec.value_to_json(&value).map_err(|error| error.to_string())?;
+                Encoded { schema: None, key: Bytes::new(), payload: json.to_string().into() }
+            }
+        })
+    }
 }
 
 /// A reference as a datum.
 pub(crate) fn reference(reference: &Reference) -> Datum {
-    let schema = Reference::schema().expect("the schema is compiled in");
+    static REFERENCE: LazyLock<(Arc<Schema>, Codec)> = LazyLock::new(|| {
+        let schema = Reference::schema().expect("the schema is compiled in");
+        let codec = Codec::new(&schema);
+        (Arc::new(schema), codec)
+    });
+    let (schema, codec) = &*REFERENCE;
     let mut bytes = Vec::new();
-    let codec = Codec::new(&schema);
     codec.serialize(reference, &mut bytes).expect("a reference fits its schema");
-    Datum { schema: Arc::new(schema), bytes: bytes.into() }
+    Datum { schema: Arc::clone(schema), bytes: bytes.into() }
 }
 
 /// A packet as it lies in the log.
@@ -372,13 +408,13 @@ mod tests {
     #[test]
     fn a_reference_has_three_encodings() {
         let one = Reference { alert: 7, visit: 5, partition: 1, offset: 900 };
-        let datum = reference(&one);
-        let framed = encode(datum.clone(), Format::Confluent).unwrap();
+        let encoded = |format| encode(vec![reference(&one)], format).unwrap().remove(0);
+        let framed = encoded(Format::Confluent);
         assert!(framed.schema.is_some() && framed.key.is_empty());
-        let fink = encode(datum.clone(), Format::Fink).unwrap();
+        let fink = encoded(Format::Fink);
         let schema = Schema::parse(std::str::from_utf8(&fink.key).unwrap()).unwrap();
         assert_eq!(Codec::new(&schema).deserialize::<Reference>(&fink.payload).unwrap(), one);
-        let json = encode(datum, Format::Json).unwrap();
+        let json = encoded(Format::Json);
         assert_eq!(serde_json::from_slice::<Reference>(&json.payload).unwrap(), one);
     }
 }
