@@ -103,7 +103,23 @@ from heliograph._record import field, record
 from heliograph._sal import FieldInfo, Interfaces, InterfaceTopic, load_interfaces
 from heliograph._schema import load_schema, schema
 from heliograph._start import Start, earliest, from_offset, last, latest, since
-from heliograph._types import Array, Boolean, Bytes, Float32, Float64, Int32, Int64, String
+from heliograph._types import (
+    Array,
+    Boolean,
+    Bytes,
+    Float32,
+    Float64,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    NdArray,
+    String,
+    UInt8,
+    UInt16,
+    UInt32,
+    UInt64,
+)
 
 __all__ = [
     "COMMAND",
@@ -152,6 +168,8 @@ __all__ = [
     "History",
     "Incompatible",
     "IncompatibleSchema",
+    "Int8",
+    "Int16",
     "Int32",
     "Int64",
     "InterfaceTopic",
@@ -162,6 +180,7 @@ __all__ = [
     "LeaseError",
     "LivelinessChanged",
     "NameRefused",
+    "NdArray",
     "NobodyThere",
     "NotLive",
     "NotPermitted",
@@ -196,6 +215,10 @@ __all__ = [
     "Topic",
     "TopicData",
     "TopicGone",
+    "UInt8",
+    "UInt16",
+    "UInt32",
+    "UInt64",
     "Undecodable",
     "UnknownTopic",
     "WaitTimeout",

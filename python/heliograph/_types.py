@@ -2,9 +2,10 @@
 
 An annotation is one of
 
-- ``Boolean``, ``Int32``, ``Int64``, ``Float32``, ``Float64``, ``String``, ``Bytes``, or the plain
+- ``Int8`` to ``UInt64``, ``Boolean``, ``Float32``, ``Float64``, ``String``, ``Bytes``, or the plain
   ``bool``, ``int`` (64 bits), ``float`` (64 bits), ``str``, ``bytes``, or a numpy scalar type;
 - ``Array[T]`` or ``Array[T, n]`` (exactly ``n`` elements), ``list[T]``, ``NDArray[np.float32]``;
+- ``NdArray[T, 16, -1]``, an array of several dimensions that is sent as its memory;
 - ``dict[str, T]``;
 - ``T | None`` and other unions;
 - another record;
@@ -30,17 +31,27 @@ from heliograph._heliograph import Time
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from typing_extensions import TypeAliasType, TypeVar
+    from typing_extensions import TypeAliasType, TypeVar, TypeVarTuple
 
     _T = TypeVar("_T")
     _N = TypeVar("_N", default=Any)
+    _Shape = TypeVarTuple("_Shape")
 
 
 @dataclass(frozen=True)
 class _Primitive:
-    """The Avro type of an annotated Python type."""
+    """The Avro type of an annotated Python type, and the name of an integer's range."""
 
     avro: str
+    logical: str | None = None
+
+
+@dataclass(frozen=True)
+class _NdArrayOf:
+    """Element type, by numpy's name, and shape of an annotation of raw elements."""
+
+    dtype: str
+    shape: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -60,6 +71,24 @@ Int32: TypeAlias = Annotated[int, _Primitive("int")]
 Int64: TypeAlias = Annotated[int, _Primitive("long")]
 """A signed 64-bit integer (Avro ``long``)."""
 
+Int8: TypeAlias = Annotated[int, _Primitive("int", "int8")]
+"""A signed 8-bit integer (Avro ``int`` of that range)."""
+
+Int16: TypeAlias = Annotated[int, _Primitive("int", "int16")]
+"""A signed 16-bit integer (Avro ``int`` of that range)."""
+
+UInt8: TypeAlias = Annotated[int, _Primitive("int", "uint8")]
+"""An unsigned 8-bit integer (Avro ``int`` of that range)."""
+
+UInt16: TypeAlias = Annotated[int, _Primitive("int", "uint16")]
+"""An unsigned 16-bit integer (Avro ``int`` of that range)."""
+
+UInt32: TypeAlias = Annotated[int, _Primitive("long", "uint32")]
+"""An unsigned 32-bit integer (Avro ``long`` of that range)."""
+
+UInt64: TypeAlias = Annotated[int, _Primitive("long", "uint64")]
+"""An unsigned 64-bit integer (Avro ``long`` of the same 64 bits)."""
+
 Float32: TypeAlias = Annotated[float, _Primitive("float")]
 """An IEEE 754 number of 32 bits (Avro ``float``)."""
 
@@ -74,6 +103,7 @@ Bytes: TypeAlias = Annotated[bytes, _Primitive("bytes")]
 
 if TYPE_CHECKING:
     Array = TypeAliasType("Array", "NDArray[Any]", type_params=(_T, _N))
+    NdArray = TypeAliasType("NdArray", "NDArray[Any]", type_params=(_T, _Shape))
 else:
 
     class Array:
@@ -92,6 +122,54 @@ else:
             if len(rest) > 1 or not (length is None or whole):
                 raise TypeError(f"Array[T] or Array[T, length]: got {parameters!r}")
             return Annotated[np.ndarray, _ArrayOf(items, length)]
+
+    class NdArray:
+        """``NdArray[T, 16, 512]``: a numpy array of that shape, sent as its memory.
+
+        ``T`` is an integer or real type of numpy or of this module, and one dimension may be -1:
+        its size follows from the data. Decoded arrays are views of the sample where it is large.
+        To a type checker it is an ``NDArray``; checkers want ``Literal[512]`` for a dimension.
+        """
+
+        def __class_getitem__(cls, parameters: Any) -> Any:
+            items, *rest = parameters if isinstance(parameters, tuple) else (parameters,)
+            shape = [
+                typing.get_args(size)[0] if typing.get_origin(size) is Literal else size
+                for size in rest
+            ]
+            whole = all(type(size) is int and size >= -1 for size in shape)
+            free = shape.count(-1)
+            if not whole or len(shape) > 10 or free > 1 or (free and 0 in shape):
+                raise TypeError(f"NdArray[T, *dimensions], of which one may be -1: {parameters!r}")
+            return Annotated[np.ndarray, _NdArrayOf(_dtype(items), tuple(shape))]
+
+
+_DTYPES = (
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "float32",
+    "float64",
+)
+
+
+def _dtype(items: Any) -> str:
+    """Return numpy's name of an element type."""
+    name: str | None = None
+    if typing.get_origin(items) is Annotated:
+        base = {"int": "int32", "long": "int64", "float": "float32", "double": "float64"}
+        notes = [note for note in typing.get_args(items) if isinstance(note, _Primitive)]
+        name = next((note.logical or base.get(note.avro) for note in notes), None)
+    elif isinstance(items, type):
+        name = np.dtype(items).name
+    if name not in _DTYPES:
+        raise TypeError(f"NdArray's elements are one of {', '.join(_DTYPES)}: got {items!r}")
+    return name
 
 
 _SCALARS: dict[Any, str] = {
@@ -117,6 +195,7 @@ _LOGICAL: dict[Any, dict[str, str]] = {
     datetime.datetime: {"type": "long", "logicalType": "timestamp-micros"},
     datetime.date: {"type": "int", "logicalType": "date"},
     uuid.UUID: {"type": "string", "logicalType": "uuid"},
+    np.uint64: {"type": "long", "logicalType": "uint64"},
 }
 
 
@@ -148,7 +227,15 @@ class Builder:
         inner, *notes = typing.get_args(hint)
         for note in notes:
             if isinstance(note, _Primitive):
-                return note.avro
+                return _integer(note) if note.logical else note.avro
+            if isinstance(note, _NdArrayOf):
+                shape = list(note.shape)
+                return {
+                    "type": "bytes",
+                    "logicalType": "ndarray",
+                    "dtype": note.dtype,
+                    "shape": shape,
+                }
             if isinstance(note, _ArrayOf):
                 return self._array(note, attributes, where)
         return self.schema_of(inner, attributes, where)
@@ -219,6 +306,10 @@ class Builder:
         return made
 
 
+def _integer(note: _Primitive) -> dict[str, Any]:
+    return {"type": note.avro, "logicalType": note.logical}
+
+
 @dataclass(frozen=True)
 class RecordInfo:
     """A record class's Avro name, description and fields."""
@@ -252,13 +343,24 @@ def _record_schema(cls: Any, fullname: str, builder: Builder) -> dict[str, Any]:
         attributes = dict(noted.attributes)
         entry["type"] = builder.schema_of(hint, attributes, f"{fullname}.{name}")
         if noted.default:
-            entry["default"] = avro_default(noted.default[0])
+            entry["default"] = _typed_default(entry["type"], noted.default[0])
             entry["type"] = _default_first(entry["type"], entry["default"])
         fields.append(entry | attributes)
     made: dict[str, Any] = {"type": "record", "name": fullname, "fields": fields}
     if info.description:
         made["description"] = info.description
     return made
+
+
+def _typed_default(avro: Any, value: Any) -> Any:
+    """Return a default; that of raw elements is a text, as that of bytes."""
+    branches = avro if isinstance(avro, list) else [avro]
+    for branch in branches:
+        raw = isinstance(branch, dict) and branch.get("logicalType") == "ndarray"
+        if raw and isinstance(value, np.ndarray):
+            dtype = np.dtype(branch["dtype"]).newbyteorder("<")
+            return value.astype(dtype, casting="safe").tobytes().decode("latin-1")
+    return avro_default(value)
 
 
 def _default_first(avro: Any, default: Any) -> Any:

@@ -24,8 +24,14 @@ pub(crate) const VIEW_MIN_BYTES: usize = 4096;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Numeric {
     Bool,
+    I8,
+    U8,
+    I16,
+    U16,
     I32,
+    U32,
     I64,
+    U64,
     F32,
     F64,
 }
@@ -39,6 +45,12 @@ impl Numeric {
         }
         match (dtype.kind(), dtype.itemsize()) {
             (b'b', 1) => Some(Self::Bool),
+            (b'i', 1) => Some(Self::I8),
+            (b'u', 1) => Some(Self::U8),
+            (b'i', 2) => Some(Self::I16),
+            (b'u', 2) => Some(Self::U16),
+            (b'u', 4) => Some(Self::U32),
+            (b'u', 8) => Some(Self::U64),
             (b'i', 4) => Some(Self::I32),
             (b'i', 8) => Some(Self::I64),
             (b'f', 4) => Some(Self::F32),
@@ -51,17 +63,23 @@ impl Numeric {
     pub(crate) const fn dtype(self) -> &'static str {
         match self {
             Self::Bool => "bool",
+            Self::I8 => "int8",
+            Self::U8 => "uint8",
+            Self::I16 => "int16",
+            Self::U16 => "uint16",
             Self::I32 => "int32",
+            Self::U32 => "uint32",
             Self::I64 => "int64",
+            Self::U64 => "uint64",
             Self::F32 => "float32",
             Self::F64 => "float64",
         }
     }
 }
 
-/// Appends the memory of a one-dimensional, contiguous array.
+/// Appends the memory of a contiguous array.
 pub(crate) fn append_raw(array: &Bound<'_, PyUntypedArray>, out: &mut Vec<u8>) {
-    assert!(array.ndim() == 1 && array.is_c_contiguous(), "callers check the layout");
+    assert!(array.is_c_contiguous(), "callers check the layout");
     let size = array.len() * array.dtype().itemsize();
     if size == 0 {
         return;

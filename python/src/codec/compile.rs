@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use helio_core::schema::{self, Schema, Type};
+use helio_core::schema::{self, DType, LogicalType, Schema, Type};
+use numpy::PyArrayDescr;
 use pyo3::exceptions::PyAttributeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -11,7 +12,8 @@ use serde_json::{Map, Value};
 
 use super::default;
 use super::plan::{
-    ArrayPlan, ClassPlan, EnumPlan, FieldPlan, LogicalPlan, Node, NodeId, Plan, RecordPlan,
+    ArrayPlan, ClassPlan, EnumPlan, FieldPlan, IntegerPlan, LogicalPlan, NdArrayPlan, Node, NodeId,
+    Plan, RecordPlan,
 };
 use crate::errors;
 use crate::ndarray::Numeric;
@@ -63,6 +65,17 @@ impl<'a, 'py> Compiler<'a, 'py> {
         let schema: &'a Schema = self.schema;
         let node = schema.node(id);
         let plain = Field::default();
+        match node.logical {
+            Some(LogicalType::Integer(dtype)) if field.members.is_none() => {
+                let long = node.kind == Type::Long;
+                return Ok(self.push(Node::Integer(IntegerPlan { dtype, long })));
+            }
+            Some(LogicalType::NdArray(array)) => {
+                let dtype = PyArrayDescr::new(self.py, array.dtype().name())?.unbind();
+                return Ok(self.push(Node::NdArray(NdArrayPlan { array, dtype })));
+            }
+            _ => {}
+        }
         let base = match &node.kind {
             Type::Null => self.push(Node::Null),
             Type::Boolean => self.push(Node::Boolean),
@@ -105,6 +118,7 @@ impl<'a, 'py> Compiler<'a, 'py> {
             Node::Boolean => Some(Numeric::Bool),
             Node::Int => Some(Numeric::I32),
             Node::Long => Some(Numeric::I64),
+            Node::Integer(of) => integers(of.dtype),
             Node::Float => Some(Numeric::F32),
             Node::Double => Some(Numeric::F64),
             _ => None,
@@ -189,6 +203,18 @@ impl<'a, 'py> Compiler<'a, 'py> {
             from_python,
         })))
     }
+}
+
+fn integers(dtype: DType) -> Option<Numeric> {
+    Some(match dtype {
+        DType::Int8 => Numeric::I8,
+        DType::Uint8 => Numeric::U8,
+        DType::Int16 => Numeric::I16,
+        DType::Uint16 => Numeric::U16,
+        DType::Uint32 => Numeric::U32,
+        DType::Uint64 => Numeric::U64,
+        _ => return None,
+    })
 }
 
 fn int_members(class: &Bound<'_, PyAny>) -> PyResult<HashMap<i32, Py<PyAny>>> {

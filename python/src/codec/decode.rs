@@ -2,11 +2,14 @@
 
 use numpy::Element;
 use pyo3::exceptions::PyUnicodeDecodeError;
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 use super::error::CodecError;
-use super::plan::{ArrayPlan, DEPTH_MAX, FieldPlan, Node, NodeId, Plan, RecordPlan};
+use super::plan::{
+    ArrayPlan, DEPTH_MAX, FieldPlan, IntegerPlan, NdArrayPlan, Node, NodeId, Plan, RecordPlan,
+};
 use crate::ndarray::{self, Numeric};
 use crate::time::Time;
 
@@ -77,6 +80,7 @@ impl<'a, 'py> Decoder<'a, 'py> {
                 }
             }
             Node::Long => object(PyInt::new(py, self.long()?)),
+            Node::Integer(of) => object(PyInt::new(py, self.integer(*of)?)),
             Node::Time => {
                 let time = Time::from_nanos(self.long()?);
                 object(Bound::new(py, time).map_err(|e| CodecError::raised("Time", e))?)
@@ -87,6 +91,7 @@ impl<'a, 'py> Decoder<'a, 'py> {
                 let size = self.size("bytes")?;
                 object(PyBytes::new(py, self.take(size)?))
             }
+            Node::NdArray(of) => self.ndarray(of)?,
             Node::String => {
                 let size = self.size("string")?;
                 object(PyString::new(py, self.text(size)?))
@@ -172,6 +177,12 @@ impl<'a, 'py> Decoder<'a, 'py> {
         match of.numeric {
             Some(Numeric::F32) => self.raw::<f32>(of),
             Some(Numeric::F64) => self.raw::<f64>(of),
+            Some(Numeric::I8) => self.narrow::<i8>(of),
+            Some(Numeric::U8) => self.narrow::<u8>(of),
+            Some(Numeric::I16) => self.narrow::<i16>(of),
+            Some(Numeric::U16) => self.narrow::<u16>(of),
+            Some(Numeric::U32) => self.narrow::<u32>(of),
+            Some(Numeric::U64) => self.narrow::<u64>(of),
             Some(Numeric::Bool) => self.each(of, Self::boolean),
             Some(Numeric::I32) => self.each(of, Self::int),
             Some(Numeric::I64) => self.each(of, Self::long),
@@ -224,6 +235,35 @@ impl<'a, 'py> Decoder<'a, 'py> {
         }
         check_length(of, items.len())?;
         Ok(ndarray::from_elements(self.py, &items))
+    }
+
+    /// Integers of another range than their base type's.
+    fn narrow<T: Element + TryFrom<i128>>(&mut self, of: &ArrayPlan) -> Decoded<Bound<'py, PyAny>> {
+        let Node::Integer(integer) = *self.plan.node(of.item) else { return self.list(of) };
+        let wrong = || CodecError::new(integer.dtype.name(), "another number");
+        self.each(of, |this| T::try_from(this.integer(integer)?).map_err(|_| wrong()))
+    }
+
+    fn integer(&mut self, of: IntegerPlan) -> Decoded<i128> {
+        let long = if of.long { self.long()? } else { self.int()?.into() };
+        let wrong = || CodecError::new(of.dtype.name(), long.to_string());
+        of.number(long).ok_or_else(wrong)
+    }
+
+    /// An array of raw elements: a view where the sample's bytes are large, whatever their
+    /// alignment.
+    fn ndarray(&mut self, of: &NdArrayPlan) -> Decoded<Bound<'py, PyAny>> {
+        let size = self.size("bytes")?;
+        let raw = self.take(size)?;
+        let wrong = || CodecError::new(format!("ndarray {}", of.array), format!("{size} bytes"));
+        let shape = of.array.shape_of(size).ok_or_else(wrong)?;
+        let shaped = || {
+            let shape = PyTuple::new(self.py, shape)?;
+            let bytes = ndarray::from_raw::<u8>(self.py, raw, self.owner);
+            let elements = bytes.call_method1(intern!(self.py, "view"), (&of.dtype,))?;
+            elements.call_method1(intern!(self.py, "reshape"), (shape,))
+        };
+        shaped().map_err(|error| CodecError::raised("ndarray", error))
     }
 
     fn list(&mut self, of: &ArrayPlan) -> Decoded<Bound<'py, PyAny>> {

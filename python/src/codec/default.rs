@@ -12,6 +12,15 @@ pub(super) fn encode(plan: &Plan, node: NodeId, value: &Value, out: &mut Vec<u8>
         Node::Int | Node::IntEnum(_) => {
             long(i32::try_from(value.as_i64()?).ok()?.into(), out);
         }
+        Node::Integer(of) => {
+            let number = value.as_i64().map(i128::from).or(value.as_u64().map(i128::from))?;
+            long(Some(number).filter(|n| of.dtype.holds(*n))? as i64, out);
+        }
+        Node::NdArray(of) => {
+            let raw = latin1(value).filter(|raw| of.array.holds(raw.len()))?;
+            size(raw.len(), out);
+            out.extend(raw);
+        }
         Node::Long | Node::Time => long(value.as_i64()?, out),
         Node::Float => out.extend_from_slice(&(number(value)? as f32).to_le_bytes()),
         Node::Double => out.extend_from_slice(&number(value)?.to_le_bytes()),

@@ -1,15 +1,19 @@
 //! Python objects to bytes, by plan. Arrays and maps are written as sized blocks, so that readers
 //! can skip them.
 
+use helio_core::codec::Reader;
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::buffer::PyBuffer;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString, PyTuple};
+use pyo3::types::{
+    IntoPyDict, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString, PyTuple,
+};
 
 use super::error::CodecError;
 use super::plan::{
-    ArrayPlan, DEPTH_MAX, EnumPlan, FieldPlan, LogicalPlan, Node, NodeId, Plan, RecordPlan,
+    ArrayPlan, DEPTH_MAX, EnumPlan, FieldPlan, LogicalPlan, NdArrayPlan, Node, NodeId, Plan,
+    RecordPlan,
 };
 use super::union::choose;
 use crate::ndarray::{self, Numeric};
@@ -77,6 +81,11 @@ impl Encoder<'_> {
             Node::Boolean => self.out.push(value.extract::<bool>().map_err(wrong)?.into()),
             Node::Int | Node::IntEnum(_) => self.long(int(value)?.into()),
             Node::Long => self.long(value.extract::<i64>().map_err(wrong)?),
+            Node::Integer(of) => {
+                let number = value.extract::<i128>().map_err(wrong)?;
+                let held = Some(number).filter(|number| of.dtype.holds(*number));
+                self.long(held.ok_or_else(|| CodecError::value(node.kind(), value))? as i64);
+            }
             Node::Time => {
                 self.long(value.cast::<Time>().map_err(|e| wrong(e.into()))?.get().nanos())
             }
@@ -85,6 +94,7 @@ impl Encoder<'_> {
                 let number: f64 = value.extract().map_err(wrong)?;
                 self.out.extend_from_slice(&number.to_le_bytes());
             }
+            Node::NdArray(of) => self.ndarray(node, of, value)?,
             Node::Bytes => self.bytes(node, value, None)?,
             Node::Fixed(size) => self.bytes(node, value, Some(*size))?,
             Node::String => self.string(value)?,
@@ -153,6 +163,42 @@ impl Encoder<'_> {
         buffer
             .copy_to_slice(value.py(), &mut self.out[start..])
             .map_err(|error| CodecError::raised(node.kind(), error))
+    }
+
+    /// The elements of a numpy array, or bytes that are them.
+    fn ndarray(&mut self, node: &Node, of: &NdArrayPlan, value: &Bound<'_, PyAny>) -> Encoded {
+        let Ok(array) = value.cast::<PyUntypedArray>() else {
+            let start = self.out.len();
+            self.bytes(&Node::Bytes, value, None)?;
+            let mut written = Reader::new(&self.out[start..]);
+            let size = written.bytes().map_or(0, <[u8]>::len);
+            if of.array.holds(size) {
+                return Ok(());
+            }
+            return Err(CodecError::new(node.kind(), format!("{size} bytes")));
+        };
+        let fits = |(size, wanted): (&usize, &i32)| *wanted < 0 || *size == *wanted as usize;
+        let wanted = of.array.shape();
+        if array.ndim() != wanted.len() || !array.shape().iter().zip(wanted).all(fits) {
+            return Err(CodecError::new(node.kind(), format!("shape {:?}", array.shape())));
+        }
+        let dtype = of.dtype.bind(value.py());
+        if array.dtype().is_equiv_to(dtype) && array.is_c_contiguous() {
+            self.size(array.len() * array.dtype().itemsize());
+            ndarray::append_raw(array, self.out);
+            return Ok(());
+        }
+        let py = value.py();
+        let found = || format!("array of {}", array.dtype());
+        let named = [(intern!(py, "casting"), "safe"), (intern!(py, "order"), "C")];
+        let made = named
+            .into_py_dict(py)
+            .and_then(|named| array.call_method(intern!(py, "astype"), (dtype,), Some(&named)));
+        let made = made.map_err(|_| CodecError::new(node.kind(), found()))?;
+        let made = made.cast::<PyUntypedArray>().map_err(|_| CodecError::value("array", value))?;
+        self.size(made.len() * made.dtype().itemsize());
+        ndarray::append_raw(made, self.out);
+        Ok(())
     }
 
     fn symbol(&mut self, node: &Node, of: &EnumPlan, value: &Bound<'_, PyAny>) -> Encoded {
@@ -332,6 +378,12 @@ impl Encoder<'_> {
         }
         check_length(of, array.len())?;
         let given = Numeric::of(array).filter(|_| array.is_c_contiguous() && array.is_aligned());
+        if matches!(self.plan.node(of.item), Node::Integer(_)) {
+            let list = array.call_method0(intern!(array.py(), "tolist"));
+            let list = list.map_err(|error| CodecError::raised("array", error))?;
+            let list = list.cast::<PyList>().map_err(|_| CodecError::value("array", array))?;
+            return self.items(of, list.len(), list.iter());
+        }
         match (wanted, given) {
             (Numeric::I32 | Numeric::I64, Some(Numeric::I32 | Numeric::I64)) => {
                 self.integers(wanted, array)

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use helio_core::schema::{DType, NdArray};
+use numpy::PyArrayDescr;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
@@ -24,11 +26,14 @@ pub(crate) enum Node {
     /// An int with named values: decoded to the members of an `IntEnum`.
     IntEnum(HashMap<i32, Py<PyAny>>),
     Long,
+    /// An integer of another range than its base type's.
+    Integer(IntegerPlan),
     /// TAI nanoseconds as a `Time`.
     Time,
     Float,
     Double,
     Bytes,
+    NdArray(NdArrayPlan),
     String,
     Fixed(usize),
     Enum(EnumPlan),
@@ -37,6 +42,31 @@ pub(crate) enum Node {
     Union(Vec<NodeId>),
     Record(RecordPlan),
     Logical(LogicalPlan),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct IntegerPlan {
+    pub(crate) dtype: DType,
+    /// Whether the base type is a long.
+    pub(crate) long: bool,
+}
+
+impl IntegerPlan {
+    /// Returns the number of a long: of `uint64` it has the bits.
+    pub(crate) fn number(self, long: i64) -> Option<i128> {
+        let number = match self.dtype {
+            DType::Uint64 => i128::from(long as u64),
+            _ => long.into(),
+        };
+        self.dtype.holds(number).then_some(number)
+    }
+}
+
+/// An array of raw elements in bytes.
+#[derive(Debug)]
+pub(crate) struct NdArrayPlan {
+    pub(crate) array: NdArray,
+    pub(crate) dtype: Py<PyArrayDescr>,
 }
 
 /// Avro's enum: symbols on the wire by index; to Python a string, or the member of an `Enum`.
@@ -125,6 +155,8 @@ impl Node {
             Self::Boolean => "boolean".into(),
             Self::Int | Self::IntEnum(_) => "int".into(),
             Self::Long => "long".into(),
+            Self::Integer(of) => of.dtype.to_string(),
+            Self::NdArray(of) => format!("ndarray {}", of.array),
             Self::Time => "Time".into(),
             Self::Float => "float".into(),
             Self::Double => "double".into(),
@@ -148,6 +180,7 @@ impl Plan {
         for node in &self.nodes {
             match node {
                 Node::IntEnum(members) => members.values().try_for_each(|m| visit.call(m))?,
+                Node::NdArray(of) => visit.call(&of.dtype)?,
                 Node::Enum(of) => of.symbols.iter().try_for_each(|symbol| visit.call(symbol))?,
                 Node::Record(RecordPlan { class: Some(class), .. }) => {
                     visit.call(&class.class)?;

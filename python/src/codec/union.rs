@@ -3,7 +3,7 @@
 //! The first branch that fits, where exactness counts first: an instance of a record's class, a
 //! boolean, an integer in range, a float, text, bytes. A pair `(full name, value)` names a branch.
 
-use numpy::{PyUntypedArray, PyUntypedArrayMethods};
+use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 use pyo3::types::{
     PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMemoryView, PyString, PyTuple,
@@ -86,6 +86,17 @@ fn fit(plan: &Plan, node: &Node, value: &Bound<'_, PyAny>) -> Fit {
         Node::Boolean => exactly(boolean),
         Node::Int | Node::IntEnum(_) if integer => exactly(value.extract::<i32>().is_ok()),
         Node::Long if integer => exactly(value.extract::<i64>().is_ok()),
+        Node::Integer(of) => {
+            let held = value.extract::<i128>().is_ok_and(|number| of.dtype.holds(number));
+            if integer { exactly(held) } else { loosely(!boolean && held) }
+        }
+        Node::NdArray(of) if is_bytes(value) => {
+            exactly(value.len().is_ok_and(|size| of.array.holds(size)))
+        }
+        Node::NdArray(of) => exactly(value.cast::<PyUntypedArray>().is_ok_and(|array| {
+            array.dtype().is_equiv_to(of.dtype.bind(value.py()))
+                && array.ndim() == of.array.shape().len()
+        })),
         Node::Int | Node::IntEnum(_) => loosely(!boolean && value.extract::<i32>().is_ok()),
         Node::Long => loosely(!boolean && value.extract::<i64>().is_ok()),
         Node::Time => exactly(value.is_instance_of::<Time>()),
