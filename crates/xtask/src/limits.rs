@@ -67,6 +67,7 @@ pub(crate) const UNSAFE_MODULES: &[(&str, &str)] = &[
 pub(crate) const PURE_SOURCES: &[(&str, &str)] = &[
     ("crates/core/src/", "the core"),
     ("crates/filter/src/", "filters"),
+    ("crates/services/detector/src/", "the detector service"),
     ("crates/services/logging/src/predicate/", "predicates"),
     ("crates/services/state/src/", "the state store"),
     (PROTOCOL_SOURCES[0], "a protocol"),
