@@ -2,5 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod assembly;
+mod attributes;
+mod bursts;
 mod bus;
 mod frames;
