@@ -153,10 +153,10 @@ impl FrameHeader {
         FRAME_HEADER_BYTES + self.fixed_len() + usize::from(self.key_len) + usize::from(self.pad)
     }
 
-    /// Adds the padding that lets the payload begin at a multiple of [`PAYLOAD_ALIGNMENT`], for a
-    /// frame at this byte of its segment's file.
-    pub(crate) fn align(&mut self, at: u64, payload: usize) {
-        let begin = at as usize % PAYLOAD_ALIGNMENT + self.len as usize - payload;
+    /// Adds the padding that lets the last `rest` bytes, all or some of the payload's, begin at a
+    /// multiple of [`PAYLOAD_ALIGNMENT`], for a frame at this byte of its segment's file.
+    pub(crate) fn align(&mut self, at: u64, rest: usize) {
+        let begin = at as usize % PAYLOAD_ALIGNMENT + self.len as usize - rest;
         self.pad = (begin.next_multiple_of(PAYLOAD_ALIGNMENT) - begin) as u8;
         self.len += u32::from(self.pad);
         self.flags |= FLAG_PADDED;
@@ -332,16 +332,17 @@ mod tests {
         #[test]
         fn a_frame_comes_out_as_it_went_in(
             trace in any::<Option<[u8; 16]>>(), value in any::<Option<Vec<u8>>>(), key: Vec<u8>,
-            payload: Vec<u8>, segment: u64, at: Option<u16>,
+            payload: Vec<u8>, segment: u64, at: Option<u16>, aligned: prop::sample::Index,
         ) {
             let headers = value.map_or(Headers::new(), |v| Headers::new().with("n", v).unwrap());
             let (headers, key, payload) = (headers.as_ref(), &key[..], &payload[..]);
             let mut body = Body { trace: trace.map(TraceId), headers, key, payload, pad: 0 };
             let mut header = header(&body);
             if let Some(at) = at {
-                header.align(at.into(), payload.len());
+                let rest = aligned.index(payload.len() + 1);
+                header.align(at.into(), rest);
                 body.pad = header.pad;
-                let begin = usize::from(at) + header.len as usize - payload.len();
+                let begin = usize::from(at) + header.len as usize - rest;
                 prop_assert!(begin.is_multiple_of(PAYLOAD_ALIGNMENT));
             }
             let head = header.seal(body.crc(), segment);
