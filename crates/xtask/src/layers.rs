@@ -9,6 +9,8 @@ use crate::metadata::Package;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Layer {
     Core,
+    /// What transports and services share, and what knows nothing else of ours.
+    Ground,
     Journal,
     Bus,
     Transport,
@@ -29,6 +31,7 @@ enum Layer {
 fn layer(folder: &str) -> Option<Layer> {
     Some(match folder {
         "crates/core" => Layer::Core,
+        "crates/tls" => Layer::Ground,
         "crates/journal" => Layer::Journal,
         "crates/bus" => Layer::Bus,
         "crates/cli" | "crates/gateway" | "crates/services/log-c" | "python" => Layer::Door,
@@ -48,11 +51,11 @@ fn layer(folder: &str) -> Option<Layer> {
 /// Whether a package of one layer may depend on one of another.
 fn may_use(from: Layer, to: Layer) -> bool {
     match from {
-        Layer::Tool => false,
+        Layer::Tool | Layer::Ground => false,
         // No service knows a transport or the journal: what it has is the bus.
-        Layer::Logging | Layer::Library => matches!(to, Layer::Core | Layer::Bus),
+        Layer::Logging | Layer::Library => matches!(to, Layer::Core | Layer::Ground | Layer::Bus),
         Layer::Service => {
-            matches!(to, Layer::Core | Layer::Bus | Layer::Logging | Layer::Library)
+            matches!(to, Layer::Core | Layer::Ground | Layer::Bus | Layer::Logging | Layer::Library)
         }
         Layer::Console => matches!(to, Layer::Core | Layer::Bus | Layer::AllTransports),
         _ => to < from,

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use helio_http::Stream;
+use helio_tls::{ClientTls, TlsError};
 use hyper_util::rt::TokioIo;
 use thiserror::Error;
 use tokio::net::TcpStream;
@@ -24,7 +25,7 @@ use crate::proto::etcdserverpb::maintenance_client::MaintenanceClient;
 use crate::proto::etcdserverpb::watch_client::WatchClient;
 use crate::proto::etcdserverpb::watch_request::RequestUnion;
 use crate::service::{Filled, queue};
-use crate::tls::{ClientTls, TlsError};
+use crate::tls::GRPC;
 
 /// etcd's port.
 const DEFAULT_PORT: u16 = 2379;
@@ -109,7 +110,7 @@ pub async fn open(url: &str, tls: &ClientTls) -> Result<Channel, ClientError> {
     let uri: Uri = url.parse().map_err(|error| failed(format!("{error}")))?;
     let tls = match uri.scheme_str() {
         Some("http") => None,
-        Some("https") => Some(TlsConnector::from(tls.config()?)),
+        Some("https") => Some(TlsConnector::from(tls.config(GRPC)?)),
         _ => return Err(failed("a URL begins with http:// or https://".to_owned())),
     };
     // The connector does TLS itself.

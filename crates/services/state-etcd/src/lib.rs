@@ -17,7 +17,6 @@ mod kv;
 mod lease;
 mod maintenance;
 mod metrics;
-mod names;
 mod node;
 mod process;
 #[allow(
@@ -41,10 +40,10 @@ mod tls;
 pub mod transfer;
 mod watch;
 
+pub use helio_tls::{ClientTls, TlsError, TlsFiles};
 pub use node::Served;
 pub use raw::KeyValue;
 pub use server::{ListenError, Listening, Server, listen};
-pub use tls::{ClientTls, TlsError, TlsFiles};
 
 /// The version of etcd whose API is served: clients choose features by it.
 pub const ETCD_VERSION: &str = "3.6.16";

@@ -17,6 +17,7 @@ use axum::extract::ConnectInfo;
 use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, header};
 use axum::response::{IntoResponse as _, Response};
 use helio_http::{Handshake, Limits, Options, Peer, Peers, Place, Streams, Threads, TimedBody};
+use helio_tls::{TlsError, TlsFiles};
 use tokio::net::TcpListener;
 use tonic::server::NamedService;
 use tonic::{Code, Status};
@@ -32,7 +33,7 @@ use crate::proto::etcdserverpb::watch_server::WatchServer;
 use crate::rpc_body::{RequestBody, ResponseBody, code_of};
 use crate::service::{self, Member};
 use crate::store::Store;
-use crate::tls::{Tls, TlsError, TlsFiles};
+use crate::tls::Accept;
 use crate::{Description, MAX_REQUEST_BYTES, http, stream_end};
 use helio_state::Error;
 
@@ -92,7 +93,7 @@ pub struct Listening {
     listener: TcpListener,
     threads: Threads,
     peers: Arc<Peers>,
-    tls: Option<Arc<Tls>>,
+    tls: Option<Arc<Accept>>,
 }
 
 /// A service that answers until it is dropped: then streams end with etcd's error, and pending
@@ -107,7 +108,7 @@ pub struct Server {
 /// # Errors
 /// If the system refuses the address, or the files cannot be used.
 pub fn listen(address: &str, tls: Option<TlsFiles>) -> Result<Listening, ListenError> {
-    let tls = tls.map(Tls::new).transpose()?.map(Arc::new);
+    let tls = tls.map(Accept::new).transpose()?.map(Arc::new);
     let refused = |source| ListenError::Address { address: address.to_owned(), source };
     let limits = Limits {
         connections: MAX_CONNECTIONS,
