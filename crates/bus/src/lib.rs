@@ -64,6 +64,7 @@ mod forwarder;
 mod grants;
 mod groups;
 mod interfaces;
+pub mod mirror;
 mod notices;
 mod open_topics;
 mod parallel;
