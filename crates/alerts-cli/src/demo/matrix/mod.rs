@@ -73,11 +73,20 @@ impl Matrix<'_> {
         let (skipped, all) = (chosen.len() - left.len(), chosen.len());
         story
             .print(format!("{all} cells, {skipped} of them have results in {}", path.display()))?;
+        let mut failed = Vec::new();
         for (number, cell) in (skipped + 1..).zip(left) {
-            let result = self.cell(cell, &mut story)?;
-            results::append(&path, &result)?;
-            story.print(format!("{number} of {all}: {}", report::sentence(&result)))?;
-            results.push(result);
+            match self.cell(cell, &mut story) {
+                Ok(result) => {
+                    results::append(&path, &result)?;
+                    story.print(format!("{number} of {all}: {}", report::sentence(&result)))?;
+                    results.push(result);
+                }
+                Err(error @ (CliError::Failure(_) | CliError::Outage(_) | CliError::Worker(_))) => {
+                    story.print(format!("{number} of {all}: {} failed: {error}", cell.name))?;
+                    failed.push(cell.name.as_str());
+                }
+                Err(error) => return Err(error),
+            }
         }
         let (mut out, _) = story.close();
         results.retain(|one| self.is_same(one, &chosen));
@@ -88,6 +97,10 @@ impl Matrix<'_> {
             report.lines().iter().try_for_each(|line| out.line(line))?;
         }
         out.flush()?;
+        if !failed.is_empty() {
+            let text = format!("{} failed; run it again, results are kept", failed.join(", "));
+            return Err(CliError::Failure(text));
+        }
         report.verdict()
     }
 
