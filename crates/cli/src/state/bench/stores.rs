@@ -73,11 +73,11 @@ fn how(
 ) -> Result<How, &'static str> {
     let etcd = etcd.ok_or("there is no etcd: tests/engines/kube build, or --etcd FILE");
     let kine = kine.ok_or("there is no kine: name one by --kine FILE");
-    // Options of the connection go to each of its sessions.
+    // A parameter that is not of the connection itself is set in each of its sessions.
     let postgres = |commit: &str| {
         let url = postgres.ok_or("no server is named: --postgres URL")?;
         let next = if url.contains('?') { '&' } else { '?' };
-        Ok::<_, &'static str>(format!("{url}{next}options=-c%20synchronous_commit%3D{commit}"))
+        Ok::<_, &'static str>(format!("{url}{next}synchronous_commit={commit}"))
     };
     Ok(match peer {
         StatePeer::Etcd => How::Etcd(etcd?.to_owned(), &[]),
