@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde::{Deserialize, Serialize};
 
 use super::{CAP, Candidate, MAX_OPEN_VISITS, Recent, Top};
-use crate::Rank;
 
 /// A match in a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,13 +119,19 @@ impl Worker {
         self.partitions.values().flat_map(Assigned::open_visits).collect()
     }
 
-    /// Whether a match, by its rank and alert, can be among the best, whatever the visit's end. If
-    /// it cannot, nothing changes where it is not taken.
+    /// Whether a match can be among the best, whatever the visit's end: of another one the names
+    /// of its filters are not needed.
     #[must_use]
-    pub fn is_possible(&self, partition: u32, visit: i64, user: &str, place: (&Rank, i64)) -> bool {
+    pub fn is_possible(
+        &self,
+        partition: u32,
+        visit: i64,
+        user: &str,
+        candidate: &Candidate,
+    ) -> bool {
         let open = self.partitions.get(&partition).and_then(|assigned| assigned.open.get(&visit));
         let matches = open.and_then(|open| open.users.get(user));
-        matches.is_none_or(|matches| matches.is_possible(place))
+        matches.is_none_or(|matches| matches.is_possible(candidate))
     }
 
     /// A match. Matches of a partition come in order of position.
@@ -229,16 +234,16 @@ impl Matches {
             return;
         }
         self.first.insert(candidate.alert, position);
-        if !self.is_possible(candidate.place()) {
+        if !self.is_possible(&candidate) {
             return;
         }
         let at = self.possible.partition_point(|(_, known)| known.place() < candidate.place());
         self.possible.insert(at, (position, candidate));
     }
 
-    fn is_possible(&self, place: (&Rank, i64)) -> bool {
+    fn is_possible(&self, candidate: &Candidate) -> bool {
         let last = self.possible.get(CAP - 1);
-        last.is_none_or(|(_, known)| known.place() >= place)
+        last.is_none_or(|(_, known)| known.place() >= candidate.place())
     }
 
     fn top(self, end: u64) -> Top {

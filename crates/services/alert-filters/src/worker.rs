@@ -625,13 +625,6 @@ impl FilterWorker {
                 let alert = &alerts[*index];
                 let number = of.entry((alert.visit, alert.partition)).or_default();
                 *number += u64::from(counted[*index]);
-                // Most matches of a filter that matches much are none of the best.
-                let (user, place) = (&filter.id.user, (rank, alert.place.alert));
-                if filter.is_ranked
-                    && !self.cap.is_possible(alert.partition, alert.visit, user, place)
-                {
-                    continue;
-                }
                 let found = matches.entry((*index, first)).or_default();
                 (found.is_ranked, found.rank) = (filter.is_ranked, rank.clone());
                 found.filters.push(at);
@@ -707,8 +700,8 @@ impl FilterWorker {
     ) {
         let Alert { visit, partition, place } = *alert;
         let mut candidate = Candidate { alert: place.alert, rank, filters: BTreeSet::new() };
-        // Of its batch there may be better ones.
-        if self.cap.is_possible(partition, visit, user, (&candidate.rank, place.alert)) {
+        // Most matches of a filter that matches much are none of the best, and need no more.
+        if self.cap.is_possible(partition, visit, user, &candidate) {
             candidate.filters = labels();
             if !self.visit(visit).stored.contains(&partition) {
                 let places = &mut self.tally_of(visit, partition, place.offset).places;
