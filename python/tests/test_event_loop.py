@@ -369,6 +369,7 @@ NOT_CALLED = {
 PLAIN = {
     *("COMMAND", "EVENT", "LOG", "NULL", "STATE", "STREAM", "TELEMETRY", "__version__", "sync"),
     *("Array", "Boolean", "Bytes", "Float32", "Float64", "Int32", "Int64", "String"),
+    *("Int8", "Int16", "NdArray", "UInt8", "UInt16", "UInt32", "UInt64"),
     *("Ack", "AckCode", "CommandOptions", "Enums", "FieldInfo", "InterfaceTopic", "Interfaces"),
     *("Durability", "Group", "GroupMember", "GroupPartition", "Guarantee", "History", "KeepLast"),
     *("Lagging", "Overload", "Ownership"),

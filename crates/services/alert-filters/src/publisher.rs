@@ -199,6 +199,8 @@ struct Leading {
     next: u64,
     openings: BTreeMap<i64, i64>,
     targets: BTreeMap<String, Target>,
+    /// Users whose topics were opened, or tried, before their first results.
+    opened_ahead: BTreeSet<String>,
     selectors: Selectors,
     checkpoint: Checkpoint,
 }
@@ -247,6 +249,7 @@ impl Leading {
             next: checkpoint.decisions,
             openings: BTreeMap::new(),
             targets: BTreeMap::new(),
+            opened_ahead: BTreeSet::new(),
             selectors: Selectors::default(),
             checkpoint,
         })
@@ -494,16 +497,22 @@ impl Leading {
         Ok(())
     }
 
-    /// Opens topics of users with active filters, so that no first result waits for that.
+    /// Opens a topic of a user with active filters, so that no first result waits for that. Each is
+    /// tried once: a failure stops nobody else, and shows with the user's first result.
     fn open_ahead(&mut self) -> Result<(), ServiceError> {
         self.store.refresh()?;
         let definitions = self.store.definitions();
         let is_active = |user: &String| {
             definitions.active(user).is_some_and(|active| !active.filters.is_empty())
         };
-        let closed = definitions.users().filter(|user| !self.targets.contains_key(*user));
-        let closed: Vec<String> = closed.filter(|user| is_active(user)).cloned().collect();
-        closed.iter().try_for_each(|user| self.open_target(user))
+        let is_open =
+            |user: &String| self.targets.contains_key(user) || self.opened_ahead.contains(user);
+        let next = definitions.users().find(|user| !is_open(user) && is_active(user)).cloned();
+        if let Some(user) = next {
+            _ = self.open_target(&user);
+            self.opened_ahead.insert(user);
+        }
+        Ok(())
     }
 
     fn publish_group(&mut self, group: Vec<Chosen>) -> Result<(), ServiceError> {
