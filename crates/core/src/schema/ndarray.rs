@@ -8,6 +8,8 @@ use super::MAX_LENGTH;
 
 /// The limit of an array's dimensions.
 pub const MAX_DIMENSIONS: usize = 10;
+/// The most parts of an array without elements, as of `[65536, 0]`.
+const MAX_EMPTY_PARTS: usize = 65_536;
 
 /// The type of a number, under numpy's name. In raw arrays elements are little-endian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -126,7 +128,7 @@ pub struct NdArray {
 impl NdArray {
     /// Returns the type of arrays of that shape. `None` if there are more than [`MAX_DIMENSIONS`]
     /// dimensions, more than one of -1 or one of -1 beside one of 0, another negative one, or more
-    /// than [`MAX_LENGTH`] bytes.
+    /// than [`MAX_LENGTH`] bytes, or have more than 65,536 parts without an element.
     #[must_use]
     pub fn new(dtype: DType, shape: &[i32]) -> Option<Self> {
         let free = shape.iter().filter(|size| **size == -1).count();
@@ -137,6 +139,11 @@ impl NdArray {
         }
         let multiply = |all: usize, size: &i32| all.checked_mul(usize::try_from(*size).ok()?);
         known().try_fold(dtype.size(), multiply).filter(|bytes| *bytes <= MAX_LENGTH)?;
+        // An array without elements is nothing on the wire, and its empty parts in JSON are.
+        let one_at_least = |all: usize, size: &i32| multiply(all, &(*size).max(1));
+        if known().any(|size| *size == 0) {
+            known().try_fold(1, one_at_least).filter(|parts| *parts <= MAX_EMPTY_PARTS)?;
+        }
         let mut all = [0; MAX_DIMENSIONS];
         all[..shape.len()].copy_from_slice(shape);
         Some(Self { dtype, rank: shape.len(), shape: all })
