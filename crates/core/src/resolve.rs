@@ -190,7 +190,6 @@ enum Op {
         parts: Vec<Part>,
         from: usize,
     },
-    /// No value of the writer's type can be read.
     /// Copies an integer of the reader's range; `bits` is for the writer's `uint64`.
     Integer {
         bits: bool,
@@ -198,6 +197,7 @@ enum Op {
     },
     /// Copies bytes that are an array of the reader's type.
     NdArray(NdArray),
+    /// No value of the writer's type can be read.
     Fail(String),
 }
 

@@ -171,7 +171,7 @@ impl<'a> Encoder<'a> {
                     _ => DType::Uint8,
                 };
                 let element = element_step(dtype);
-                Form::Raw { raw: Vec::new(), dtype, element, of: this.step }
+                Form::Raw { raw: Vec::new(), avro: Vec::new(), dtype, element, of: this.step }
             }
             _ => return Err(this.codec.wrong(this.at, "a sequence")),
         };
@@ -467,8 +467,9 @@ pub(super) struct Sequence<'a> {
 enum Form<'a> {
     /// `announced` is the number of elements whose block is written already.
     Array { array: &'a ArrayStep, items: usize, step: &'a Step, announced: Option<usize> },
-    /// Bytes, or the elements of a raw array; `of` is their step.
-    Raw { raw: Vec<u8>, dtype: DType, element: Step, of: &'a Step },
+    /// Bytes, or the elements of a raw array; `of` is their step. Each is written to `avro` as a
+    /// number first, which checks its type and range.
+    Raw { raw: Vec<u8>, avro: Vec<u8>, dtype: DType, element: Step, of: &'a Step },
 }
 
 impl Sequence<'_> {
@@ -487,12 +488,11 @@ impl Sequence<'_> {
     /// A number that is a byte, or an element of a raw array.
     fn raw_element<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<()> {
         let Self { codec, depth, form, count, .. } = self;
-        let Form::Raw { raw, dtype, element, .. } = form else { return Ok(()) };
-        // It is written as an Avro number first, which checks its type and range.
-        let mut avro = Vec::new();
-        let encoder = Encoder { codec, out: &mut avro, at: 0, step: element, depth: *depth };
+        let Form::Raw { raw, avro, dtype, element, .. } = form else { return Ok(()) };
+        avro.clear();
+        let encoder = Encoder { codec, out: avro, at: 0, step: element, depth: *depth };
         value.serialize(encoder).map_err(|error| error.in_element(*count))?;
-        put_element(*dtype, &avro, raw).map_err(EncodeError::custom)?;
+        put_element(*dtype, avro, raw).map_err(EncodeError::custom)?;
         self.count += 1;
         Ok(())
     }

@@ -226,9 +226,11 @@ fn common_logical(
             () if old.reads_as(&new) == Reads::Always => logical,
             () => return Err((L::NdArray(new), L::NdArray(old))),
         },
-        // Plain bytes in one schema may be no array.
+        // Plain bytes, or a text, in one schema may be no array.
         (None, Some(L::NdArray(_))) => None,
-        (Some(L::NdArray(_)), None) if matches!(part, Part::Leaf(Kind::Bytes)) => None,
+        (Some(L::NdArray(_)), None) if matches!(part, Part::Leaf(Kind::Bytes | Kind::String)) => {
+            None
+        }
         (Some(new), Some(old)) if new != old => return Err((new, old)),
         (logical, known) => known.or(logical),
     })

@@ -101,6 +101,8 @@ impl Node {
     pub(crate) fn reads_as(&self, reader: &Self) -> Option<Reads> {
         use LogicalType as L;
         match (self.logical, reader.logical) {
+            // The branches are compared by themselves.
+            _ if [self, reader].iter().any(|node| matches!(node.kind, Type::Union(_))) => None,
             (Some(L::NdArray(from)), Some(L::NdArray(to))) => Some(from.reads_as(&to)),
             (Some(L::NdArray(_)), _) if reader.kind == Type::Bytes => Some(Reads::Always),
             (_, Some(L::NdArray(_))) if self.kind == Type::Bytes => Some(Reads::Sometimes),

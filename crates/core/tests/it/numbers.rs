@@ -5,8 +5,8 @@ use helio_core::evolution::{Level, compare};
 use helio_core::projection::{Kind, Projection, Shape, Sink};
 use helio_core::resolve::Resolution;
 use helio_core::schema::build::{
-    TypeSpec, array, bytes, double, int, int8, long, ndarray, record, string, uint8, uint16,
-    uint32, uint64,
+    TypeSpec, array, bytes, double, int, int8, long, ndarray, nullable, record, string, uint8,
+    uint16, uint32, uint64,
 };
 use helio_core::schema::{DType, LogicalType, NdArray, Schema};
 use serde::{Deserialize, Serialize};
@@ -167,6 +167,11 @@ fn shapes_are_numpys() {
     for wrong in [&[-1, -1][..], &[-2], &[0, -1], &[1 << 29, 2], &[1; 11], &[i32::MAX; 4]] {
         assert_eq!(shape(wrong), None, "{wrong:?}");
     }
+    // From no bytes at all JSON would have as many empty arrays as the other dimensions say.
+    assert!(shape(&[65_536, 0]).is_some());
+    for wrong in [&[65_537, 0][..], &[i32::MAX, 0], &[0, i32::MAX, i32::MAX, i32::MAX]] {
+        assert_eq!(shape(wrong), None, "{wrong:?}");
+    }
     // What is no shape is plain bytes, as Avro requires.
     assert_eq!(one(ndarray(DType::Int8, &[-1, -1])).nodes()[1].logical, None);
     let known = one(ndarray(DType::Int8, &[-1, 2])).nodes()[1].logical;
@@ -246,6 +251,10 @@ fn compatibility_is_that_of_the_values() {
     assert_eq!(level(array(&[2]), array(&[3])), Level::Breaking);
     assert_eq!(level(array(&[2]), ndarray(DType::Int16, &[2])), Level::Breaking);
     assert_eq!(level(array(&[2]), array(&[2])), Level::Full);
+    assert_eq!(level(array(&[2]), nullable(array(&[2]))), Level::Backward);
+    assert_eq!(level(nullable(array(&[2])), array(&[2])), Level::Forward);
+    assert_eq!(level(nullable(array(&[2])), nullable(array(&[3]))), Level::Breaking);
+    assert_eq!(level(uint8(), nullable(uint16())), Level::Backward);
 }
 
 #[derive(Default)]
@@ -292,6 +301,12 @@ fn columns_have_the_range_of_all_schemas() {
     let array = |shape: &[i32]| ndarray(DType::Uint16, shape);
     assert_eq!(column(array(&[2]), array(&[-1]), raw.clone()), Ok((Kind::Bytes, raw.clone())));
     assert_eq!(column(array(&[2]), bytes(), raw.clone()), Ok((Kind::Bytes, raw.clone())));
+    for other in [bytes(), string()] {
+        let schemas = [one(other), one(array(&[2]))];
+        let logical = |schemas: &[Schema]| Shape::new(schemas, &["x"]).unwrap().slots()[0].logical;
+        let [first, second] = schemas.clone();
+        assert_eq!([logical(&schemas), logical(&[second, first])], [None, None]);
+    }
     assert!(column(array(&[2]), array(&[3]), raw).unwrap_err().contains("uint16[2]"));
 }
 
