@@ -105,7 +105,16 @@ pub struct Assembler {
     limits: AssemblyLimits,
     pending: VecDeque<Pending>,
     bytes: u64,
-    finished: VecDeque<(String, u64)>,
+    finished: VecDeque<Finished>,
+}
+
+/// A frame that was put together or given up. After a restart its number comes again, at another
+/// time.
+#[derive(Debug)]
+struct Finished {
+    source: String,
+    unique_id: u64,
+    time: i64,
 }
 
 #[derive(Debug)]
@@ -147,7 +156,7 @@ impl Assembler {
         if part.parts == 1 {
             return Ok(Assembled::Whole(part));
         }
-        if self.finished.iter().any(|(name, id)| *name == part.source && *id == unique_id) {
+        if self.finished.iter().any(|one| one.is(&part)) {
             return Ok(Assembled::Repeated);
         }
         let known = |one: &Pending| one.first.source == part.source && one.is(unique_id);
@@ -173,7 +182,7 @@ impl Assembler {
     fn begin(&mut self, part: &Frame<'_>, lost: &mut Vec<IncompleteFrame>) -> usize {
         let AssemblyLimits { pending_bytes, pending_frames, .. } = self.limits;
         while self.pending.len() >= pending_frames.max(1)
-            || (self.bytes + part.length > pending_bytes && !self.pending.is_empty())
+            || (self.bytes.saturating_add(part.length) > pending_bytes && !self.pending.is_empty())
         {
             lost.extend(self.give_up());
         }
@@ -200,7 +209,8 @@ impl Assembler {
         while self.finished.len() >= self.limits.finished_frames.max(1) {
             self.finished.pop_front();
         }
-        self.finished.push_back((frame.source.clone().into_owned(), frame.unique_id));
+        let (source, unique_id, time) = (frame.source.to_string(), frame.unique_id, frame.time);
+        self.finished.push_back(Finished { source, unique_id, time });
     }
 
     /// Gives up all unfinished frames, the oldest first: at the end of a source, for example.
@@ -212,6 +222,12 @@ impl Assembler {
     #[must_use]
     pub fn pending_bytes(&self) -> u64 {
         self.bytes
+    }
+}
+
+impl Finished {
+    fn is(&self, part: &Frame<'_>) -> bool {
+        self.source == part.source && self.unique_id == part.unique_id && self.time == part.time
     }
 }
 

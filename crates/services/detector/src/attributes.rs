@@ -294,7 +294,8 @@ impl AttributeSource {
 /// Whether a frame's attributes are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttributesAt {
-    /// [`AttributeView::values`] are those of the frame.
+    /// [`AttributeView::values`] are those of the frame, unless it names revision 0: then it has
+    /// none.
     Known,
     /// Changes before the frame have not come yet: keep it.
     Early,

@@ -229,11 +229,11 @@ impl<'a> Frame<'a> {
         let last = u64::from(parts - 1) * size;
         let possible = parts == 1 || last < length;
         let start = u64::from(part) * size;
-        possible.then(|| (start, length.min(start + size)))
+        possible.then(|| (start, length.min(start.saturating_add(size))))
     }
 
     /// Divides the frame into parts whose datums have at most `limit` bytes. A frame that fits is
-    /// its only part. Nothing is copied.
+    /// its only part; one that is a part already is not divided again. Nothing is copied.
     ///
     /// # Errors
     /// [`FrameError`] if the frame is invalid, or would have too many parts.
@@ -282,8 +282,15 @@ impl<'a> Frame<'a> {
 
     /// Returns whether another part is of the same frame.
     pub(crate) fn is_part_of(&self, other: &Frame<'_>) -> bool {
-        let alike = Frame { part: other.part, ..self.described() };
-        alike == other.described()
+        // A limit that is NaN is the same as itself.
+        let limits = |frame: &Frame<'_>| {
+            [frame.display_low, frame.display_high].map(|limit| limit.map(f64::to_bits))
+        };
+        let [mut one, mut two] = [self.described(), other.described()];
+        for frame in [&mut one, &mut two] {
+            (frame.part, frame.display_low, frame.display_high) = (0, None, None);
+        }
+        limits(self) == limits(other) && one == two
     }
 }
 

@@ -2,7 +2,8 @@
 
 use helio_core::schema::DType;
 use helio_detector::{
-    Assembled, Assembler, AssemblyLimits, Frame, IncompleteFrame, MAX_HEADER_BYTES, PartError,
+    Assembled, Assembler, AssemblyLimits, Compression, Frame, IncompleteFrame, MAX_HEADER_BYTES,
+    PartError,
 };
 use proptest::prelude::*;
 
@@ -140,9 +141,39 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     let claimed = 1 << 62;
     let huge = Frame { shape: vec![claimed], length: claimed, parts: 65_536, ..whole.clone() };
     assert!(matches!(refused(huge), PartError::Invalid { .. }));
+    let (codec, shape, length) = (Compression::Lz4, vec![0], u64::MAX);
+    let huge = Frame { codec, shape, length, parts: 2, part: 1, ..whole.clone() };
+    assert!(matches!(refused(huge), PartError::Invalid { .. }));
     assert_eq!(assembler.pending_bytes(), 100);
     assert_eq!(push(&mut assembler, &all[2]), None);
     assert_eq!(push(&mut assembler, &all[1]).unwrap(), whole.clone().into_owned());
+}
+
+#[test]
+fn a_number_comes_again_after_a_restart() {
+    let data = bytes(80, 1);
+    let first = frame(&data, 1);
+    let second = Frame { time: 1, ..first.clone() };
+    let mut assembler = Assembler::new(limits());
+    for whole in [&first, &second] {
+        let all = parts(whole, 40);
+        assert_eq!(push(&mut assembler, &all[0]), None);
+        assert_eq!(push(&mut assembler, &all[1]).unwrap(), whole.clone().into_owned());
+        let repeated = assembler.push(all[0].clone(), &mut Vec::new()).unwrap();
+        assert_eq!(repeated, Assembled::Repeated);
+    }
+}
+
+#[test]
+fn limits_may_be_nan() {
+    let data = bytes(80, 1);
+    let whole = Frame { display_low: Some(f64::NAN), ..frame(&data, 1) };
+    let mut assembler = Assembler::new(limits());
+    let all = parts(&whole, 40);
+    assert_eq!(push(&mut assembler, &all[0]), None);
+    let done = push(&mut assembler, &all[1]).unwrap();
+    assert!(done.display_low.is_some_and(f64::is_nan));
+    assert_eq!(done.data, whole.data);
 }
 
 #[test]
