@@ -61,6 +61,9 @@ const BLOCKING_THREADS: usize = 16;
 /// The calls whose requests and responses are streams without an end.
 const STREAMED: [&str; 2] = ["/etcdserverpb.Watch/Watch", "/etcdserverpb.Lease/LeaseKeepAlive"];
 
+/// How the paths of etcd's services begin.
+const PACKAGE: &str = "/etcdserverpb.";
+
 /// The services whose unknown methods are named as such.
 const SERVED: [&str; 5] = [
     KvServer::<Member>::NAME,
@@ -228,6 +231,12 @@ impl tower_service::Service<Request<Body>> for Requests {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
+        // The library looks at no type. Any page in a browser can send other ones, also to an
+        // address that only this machine reaches.
+        if request.uri().path().starts_with(PACKAGE) && !is_grpc(request.headers()) {
+            let answer = unknown(request.uri().path(), request.headers());
+            return Box::pin(async move { Ok(answer) });
+        }
         let call = self.member.metrics.call(request.uri().path());
         let path = request.uri().clone();
         let peer = request.extensions().get::<ConnectInfo<Peer>>();
