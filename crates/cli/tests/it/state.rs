@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use helio_state_etcd::ClientTls;
 use helio_state_etcd::client::Client;
@@ -11,6 +12,8 @@ use helio_state_etcd::proto::etcdserverpb as pb;
 use crate::authority::Authority;
 use crate::support::{helio, interrupt, line_of, run};
 
+/// How long a test waits for what comes at once.
+const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 /// What a command ends with: no store at the URL, refused, not found, and bad arguments.
 const OUTAGE: i32 = 1;
 const REFUSED: i32 = 4;
@@ -29,8 +32,8 @@ impl Serving {
         command.args(["state", "serve", "--json", "--listen", "127.0.0.1:0", "--dir"]).arg(dir);
         command.args(more).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = command.spawn().unwrap();
-        let told: serde_json::Value = serde_json::from_str(&line_of(&mut child)).unwrap();
-        Self { child, url: told["url"].as_str().unwrap().to_owned() }
+        let said: serde_json::Value = serde_json::from_str(&line_of(&mut child)).unwrap();
+        Self { child, url: said["url"].as_str().unwrap().to_owned() }
     }
 
     fn stop(mut self) {
@@ -129,16 +132,16 @@ fn commands_ask_over_tls_with_a_certificate() {
         ("another authority's server", tls(&foreign, "", "client")),
         ("no certificate", good[..2].to_vec()),
     ] {
-        let (code, told) = refused(&more);
-        assert!(matches!(code, Some(OUTAGE | REFUSED)), "{what}: {code:?} {told}");
-        assert!(told.starts_with("helio: "), "{what}: {told}");
+        let (code, said) = refused(&more);
+        assert!(matches!(code, Some(OUTAGE | REFUSED)), "{what}: {code:?} {said}");
+        assert!(said.starts_with("helio: "), "{what}: {said}");
     }
-    let (code, told) = refused(&[]);
-    assert_eq!(code, Some(REFUSED), "{told}");
-    assert!(told.contains("needs the authorities of the server's certificate"), "{told}");
-    let (code, told) = refused(&["--cacert".to_owned(), text(&at("none")).to_owned()]);
-    assert_eq!(code, Some(REFUSED), "{told}");
-    assert!(told.contains(text(&at("none"))), "{told}");
+    let (code, said) = refused(&[]);
+    assert_eq!(code, Some(REFUSED), "{said}");
+    assert!(said.contains("needs the authorities of the server's certificate"), "{said}");
+    let (code, said) = refused(&["--cacert".to_owned(), text(&at("none")).to_owned()]);
+    assert_eq!(code, Some(REFUSED), "{said}");
+    assert!(said.contains(text(&at("none"))), "{said}");
     third.stop();
     serving.stop();
 }
@@ -164,8 +167,10 @@ fn snapshots_on_schedule_are_kept_in_number_and_are_restored() {
     let client = Client::connect(&serving.url, &ClientTls::default()).unwrap();
     let mut seen = std::collections::BTreeSet::new();
     let mut written = 0;
-    // Each snapshot is of another revision, while writes go on.
+    // Each snapshot is of another revision, while writes continue.
+    let deadline = Instant::now() + HANG_TIMEOUT;
     while seen.len() < 4 {
+        assert!(Instant::now() < deadline, "no more than {} snapshots", seen.len());
         put(&client, &format!("/{written}"), "v");
         written += 1;
         seen.extend(snapshots(&saved).into_iter().filter(|path| !text(path).ends_with(".part")));
@@ -220,10 +225,10 @@ fn options_that_cannot_be_are_refused_with_the_reason() {
         (&["restore", file, "--dir", "/dev/null/x"], 1, "/dev/null/x"),
         (&["restore", "/nowhere", "--dir", dir], 1, "/nowhere"),
     ];
-    for (args, code, told) in cases {
+    for (args, code, said) in cases {
         let ran = run(&[&["state"], args].concat());
         assert_eq!(ran.code, Some(code), "{args:?}: {}", ran.err);
-        assert!(ran.err.contains(told), "{args:?}: {}", ran.err);
+        assert!(ran.err.contains(said), "{args:?}: {}", ran.err);
     }
 }
 
@@ -257,7 +262,7 @@ fn a_store_is_served_once_and_tells_what_it_has_not() {
     let no_snapshot = run(&["state", "restore", text(&existing), "--dir", text(&existing)]);
     assert_ne!(no_snapshot.code, Some(0));
     serving.stop();
-    // Another cluster's clients would be told its ids: they are not made anew in silence.
+    // Another cluster's clients would be given its ids: they are not made a second time in silence.
     fs::write(folder.path().join("identity.json"), "{}").unwrap();
     let damaged = run(&["state", "serve", "--dir", dir, "--listen", "127.0.0.1:0"]);
     assert_eq!(damaged.code, Some(1));

@@ -200,7 +200,9 @@ impl Report {
     /// it was not run.
     fn at(&self, store: &str, path: &str) -> f64 {
         let rows = if path.contains("_us.") { &self.latencies } else { &self.rates };
-        rows.iter().find(|row| row["store"] == store).map_or(f64::NAN, |row| figure(row, path))
+        let found = rows.iter().find(|row| row["store"] == store);
+        // A store that answered nothing has times and rates of 0.
+        found.map(|row| figure(row, path)).filter(|figure| *figure > 0.0).unwrap_or(f64::NAN)
     }
 
     fn goals(&self) -> Vec<Requirement> {
@@ -218,7 +220,7 @@ impl Report {
             AtMost(limit) => (value <= limit, "most", limit),
             AtLeast(limit) => (value >= limit, "least", limit),
         };
-        let is_measured = !self.smoke && !value.is_nan();
+        let is_measured = !self.smoke && value.is_finite();
         let measured = match is_measured {
             true => format!("{value:.2}, at {sense} {limit}"),
             false => NOT_MEASURED.to_owned(),
