@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use helio_bus::mirror::MirrorError;
+use helio_bus::transport::locked;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, Connection, ServerConnection};
 
+use crate::MirrorTls;
 use crate::wire::{Expect, Frame};
-use crate::{MirrorTls, locked};
 
 /// The most time for a connection, and for a TLS handshake with the first frame.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -15,12 +15,13 @@ use helio_bus::mirror::{
     CopyMarks, MAX_MESSAGE_BYTES, Mirror, MirrorError, MirrorFigures, MirrorSession, MirrorSink,
     MirrorSource, MirrorUser, SessionName,
 };
+use helio_bus::transport::locked;
 use helio_tls::TlsError;
 
 use crate::channel::{self, HANDSHAKE_TIMEOUT, Receiver};
 use crate::session::{Context, Copied, Session};
 use crate::wire::{Expect, Frame, Purpose};
-use crate::{MirrorFiles, MirrorTls, locked};
+use crate::{MirrorFiles, MirrorTls};
 
 /// Connections that have not proved themselves yet, at most.
 pub const MAX_HANDSHAKES: usize = 16;

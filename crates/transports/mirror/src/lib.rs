@@ -18,7 +18,7 @@ mod session;
 pub mod wire;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use helio_tls::{ClientTls, Tls, TlsError, TlsFiles};
 use rustls::pki_types::CertificateDer;
@@ -75,8 +75,4 @@ impl MirrorTls {
     fn admits(&self, certificates: Option<&[CertificateDer<'_>]>) -> bool {
         !self.files.allowed_names.is_empty() && self.server.admits(certificates)
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -19,8 +19,7 @@ use helio_bus::mirror::{
     CopiedEpoch, CopyMarks, CopyPosition, MirrorBatch, MirrorError, MirrorItem, MirrorSink,
     MirrorSource,
 };
-
-use crate::locked;
+use helio_bus::transport::locked;
 
 /// Bytes of records at which a batch is closed; a longer record is a batch of its own.
 pub const BATCH_BYTES: usize = 512 << 10;

@@ -15,9 +15,9 @@ use helio_bus::mirror::{
     CopyMarks, CopyPosition, MAX_MESSAGE_BYTES, MAX_QUEUED_MESSAGES, MirrorError, MirrorFigures,
     MirrorItem, MirrorSession, MirrorSink, MirrorSource, MirrorUser, Order, SessionName,
 };
+use helio_bus::transport::locked;
 
 use crate::channel::{Channel, Receiver};
-use crate::locked;
 use crate::wire::{Expect, Frame, MAX_BEAT_BYTES};
 
 /// Batches that are sent and not acknowledged, at most.
